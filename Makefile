@@ -1,0 +1,51 @@
+# Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install test check demo figures bench lock clean
+
+PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
+	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+COMPILE := echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' pyproject.toml -
+
+help:  ## list the commands
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+
+install: $(INSTALLED)  ## make .venv with the locked dependencies and this project in it
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Parley needs Python 3.11, 3.12 or 3.13 on the path." >&2; exit 1; }
+	@scripts/ensure_venv.sh "$(PYTHON)"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: install  ## run the tests that need no container engine
+	$(BIN)/pytest -n auto
+
+check: install  ## everything CI asks: format, lint, types, imports, tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n auto
+
+demo: install  ## five hospitals and a learner on this machine
+	$(BIN)/python scripts/demo.py
+
+figures: install  ## redraw every figure of the papers
+	$(BIN)/python -m scripts.figures
+
+bench: install  ## run the benchmarks
+	set -e; for benchmark in scripts/benchmarks/*.py; do $(BIN)/python "$$benchmark"; done
+
+lock: install  ## resolve the dependencies anew, for every supported Python and platform
+	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
+	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
+
+clean:  ## remove .venv, builds and caches
+	rm -rf .venv build dist *.egg-info .import_linter_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
