@@ -1,0 +1,1 @@
+"""The mathematics, protocol and schemas shared by parties and learners."""

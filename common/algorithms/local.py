@@ -1,0 +1,23 @@
+"""The floor: every party alone with its own data, no sharing and no noise."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from common.algorithms.parameters import algorithm
+from common.algorithms.pooled import Pooled
+from common.protocol import FederationFacts, Model, Program, Query
+
+
+@algorithm
+class Local(Pooled):
+    """What each owner learns from its own shard: one model a party, (K, d). Not private: simulated only."""
+
+    curator: ClassVar[bool] = False
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Collect each party's own minimiser."""
+        reply = yield Query(1, "minimise", np.zeros(0), reveal="each")
+        return Model(reply.value)

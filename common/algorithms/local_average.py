@@ -1,0 +1,67 @@
+"""LA: the average of local minimisers with noise for the smallest shard.
+
+Pathak, Rane & Raj, "Multiparty Differential Privacy via Aggregation of Locally Trained
+Classifiers", NIPS 2010, as in Rajkumar & Agarwal 2012's comparison.
+
+The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L). It is drawn in K shares
+under secure sum (a Gaussian scale mixture; see `common.noise`), or whole at each party where the learner sees each
+answer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from common.accounting import Event, Guarantee, L2LaplaceEvent
+from common.algorithms.parameters import Regularization, algorithm
+from common.arrays import FloatArray, IntArray
+from common.erm import minimise
+from common.fixed_point import WEIGHT_BITS, to_integers, weights_on_grid
+from common.losses import bounded_slope
+from common.mechanisms.additive import add_l2_laplace
+from common.noise import Noise
+from common.protocol import FederationFacts, Model, Program, Query
+from common.shard import Shard
+
+_TOLERANCE = 1e-9
+
+
+@algorithm
+class LocalAverage:
+    """The average of the parties' regularised minimisers with noise for the smallest shard."""
+
+    regularization: Regularization = 0.01
+    curator: ClassVar[bool] = False
+
+    def rounds(self, facts: FederationFacts) -> int:
+        """1."""
+        return 1
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Ask for the sum of local minimisers; return their average."""
+        reply = yield Query(1, "minimise", np.zeros(0))
+        return Model(reply.value / len(reply.contributors))
+
+    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+        """The minimiser on the party's own shard, plus its share of the noise."""
+        strength = self.regularization * facts.own_examples.astype(np.float64)
+        weights = weights_on_grid(minimise(facts.loss, shard, strength, tolerance=_TOLERANCE))
+        beta = facts.own_epsilon / self.sensitivity(query, facts)
+        return add_l2_laplace(to_integers(weights), beta, 1 / facts.share, noise)
+
+    def sensitivity(self, query: Query, facts: FederationFacts) -> FloatArray:
+        """2 L / (n lambda), the solver's tolerance, the rounding; under secure sum n is the smallest shard's."""
+        rounding = math.sqrt(facts.n_features) * 2.0**-WEIGHT_BITS
+        n = facts.n_examples.min() if facts.secure_sum else facts.own_examples
+        return np.asarray((2 * bounded_slope(facts.loss) + 2 * _TOLERANCE) / (n * self.regularization) + rounding)
+
+    def event(self, round: int, facts: FederationFacts) -> Event:
+        """Noise of density exp(-beta |b|)."""
+        return L2LaplaceEvent(float(facts.own_epsilon), facts.n_features)
+
+    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
+        """None beyond the transcript."""
+        return ()

@@ -1,0 +1,50 @@
+"""The non-private ceiling: the minimiser on all data, pooled at a trusted curator, without noise."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from common.accounting import Event, Guarantee, NonPrivateEvent
+from common.algorithms.parameters import Regularization, algorithm
+from common.arrays import IntArray
+from common.erm import minimise
+from common.fixed_point import to_integers, weights_on_grid
+from common.noise import Noise
+from common.protocol import FederationFacts, Model, Program, Query
+from common.shard import Shard
+
+
+@algorithm
+class Pooled:
+    """What one could learn if the owners pooled their data and nobody cared for privacy."""
+
+    regularization: Regularization = 0.001
+    curator: ClassVar[bool] = True
+
+    def rounds(self, facts: FederationFacts) -> int:
+        """1."""
+        return 1
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Ask the curator for the model."""
+        reply = yield Query(1, "minimise", np.zeros(0))
+        return Model(reply.value)
+
+    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+        """The minimiser, on the weights' grid of 2^-20."""
+        strength = self.regularization * np.maximum(shard.n_examples, 1)
+        return to_integers(weights_on_grid(minimise(facts.loss, shard, strength)))
+
+    def sensitivity(self, query: Query, facts: FederationFacts) -> float:
+        """Infinite: there is no noise to measure it by."""
+        return np.inf
+
+    def event(self, round: int, facts: FederationFacts) -> Event:
+        """No privacy."""
+        return NonPrivateEvent()
+
+    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
+        """None."""
+        return ()

@@ -1,0 +1,60 @@
+"""Algorithm 2 of Wu, Farokhi, Smith & Kaafar 2020: projected subgradient descent with polynomial-decay averaging.
+
+For convex losses that need not be smooth, such as the support vector machine's. Averaging as in Shamir & Zhang,
+"Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013, Section 4, with eta = 1 / sqrt(T). Theorem 3 lacks
+the dimension p, as Theorem 2 does; honestly, E f - f* = O(D (G / sqrt(T) + Xi sqrt(8 p T S) / n)), D the diameter of
+the box and S = sum 1 / epsilon_l^2, which is least at T ~ G n / (Xi sqrt(8 p S)).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms.parameters import Step, algorithm
+from common.algorithms.wu import NoisyGradients
+from common.arrays import FloatArray
+from common.descent import Descent
+from common.protocol import FederationFacts, Model, Program, Query
+
+WeightBound = Annotated[float, Field(gt=0, le=1000, description="theta_max: the largest absolute value of a weight")]
+
+
+@algorithm
+class WuSubgradient(NoisyGradients):
+    """theta <- P(theta - (step / sqrt(k)) (sum / n + lambda theta)), from 0, for T rounds; the model is an average.
+
+    P projects onto |theta|_inf <= theta_max.
+    """
+
+    step: Step = 1.0
+    weight_bound: WeightBound = 10.0
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Projected subgradient descent on the noisy sums of whoever contributed."""
+        weights = average = np.zeros(facts.n_features)
+        for round, (step, part) in enumerate(zip(self._steps(), self._parts(), strict=True), start=1):
+            reply = yield Query(round, "gradient", weights)
+            subgradient = reply.value / facts.examples(reply.contributors) + self.regularization * weights
+            weights = np.clip(weights - step * subgradient, -self.weight_bound, self.weight_bound)
+            average = (1 - part) * average + part * weights
+        return Model(average)
+
+    def descent(self, facts: FederationFacts) -> Descent:
+        """The steps and the average as the forecast sees them."""
+        parts = self._parts()
+        kept = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
+        diameter = 2 * self.weight_bound * math.sqrt(facts.n_features)
+        return Descent(self._steps(), self.regularization, parts * kept, diameter, self.calibration)
+
+    def _steps(self) -> FloatArray:
+        """c_1 / sqrt(k), (T,)."""
+        return np.asarray(self.step / np.sqrt(np.arange(1.0, self.n_rounds + 1)))
+
+    def _parts(self) -> FloatArray:
+        """What part of the average the k-th iterate is when it comes, (T,): all of it at first."""
+        decay = 1 / math.sqrt(self.n_rounds)
+        return np.asarray((1 + decay) / (np.arange(1.0, self.n_rounds + 1) + decay))

@@ -1,0 +1,138 @@
+"""Noise scales: as published (``"paper"``, misprints mended) and the least that a proof supports (``"tight"``).
+
+All scales are for the sum of n clipped gradients, that is for records of norm at most 1 and replace-one adjacency,
+where one record moves the sum by at most ``2 L``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from scipy.special import chdtri, log_ndtr
+
+from common.arrays import FloatArray
+from common.errors import InvalidInputError
+
+Calibration = Literal["paper", "tight"]
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that is not a positive number, with InvalidInputError."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise InvalidInputError(f"epsilon must be positive and finite, not {epsilon}")
+
+
+def check_epsilon_delta(epsilon: float, delta: float) -> None:
+    """Refuse an epsilon that is not a positive number, or a delta outside (0, 1), with InvalidInputError."""
+    check_epsilon(epsilon)
+    if not 0 < delta < 1:
+        raise InvalidInputError(f"delta must lie strictly between 0 and 1, not {delta}")
+
+
+def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> float:
+    """The deviation per coordinate of Rajkumar & Agarwal 2012, Procedure 3, for d features, misprint mended.
+
+    The large root of ((sigma^2 eps - 2 L^2) / (2 L sigma))^2 = q, q the (1 - delta) quantile of chi^2_d. ``epsilon`` is
+    what `slack` leaves of the whole. The small root is not private.
+
+    >>> round(sigma_star(10, 0.1, 0.05), 1)
+    85.8
+    """
+    check_epsilon_delta(epsilon, delta)
+    if d < 1:
+        raise InvalidInputError(f"the number of features must be positive, not {d}")
+    q = float(chdtri(d, delta))
+    return lipschitz * (math.sqrt(q) + math.sqrt(q + 2 * epsilon)) / epsilon
+
+
+def slack(
+    epsilon: float, regularization: float, n_examples: int, smoothness: float, calibration: Calibration = "paper"
+) -> tuple[float, float]:
+    """``(delta_regularization, epsilon_tilde)``: the extra regularisation and the epsilon left for the noise.
+
+    Chaudhuri et al. 2011, Algorithm 2, as used by Rajkumar & Agarwal's computeSlack. ``regularization`` is lambda of
+    (1/n) sum loss + (lambda/2)|w|^2; ``smoothness`` is c. The determinant ratio costs 2 log(1 + c/(n lambda)) in the
+    paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). Where the paper's remainder is not
+    positive, or the tight one falls below epsilon/2, lambda is raised until the remainder is epsilon/2.
+    """
+    check_epsilon(epsilon)
+    if not regularization > 0 or n_examples < 1:
+        raise InvalidInputError("regularization and the number of examples must be positive")
+    if not math.isfinite(smoothness):
+        raise InvalidInputError("objective perturbation needs a loss of bounded curvature: not 'hinge'")
+    factor, least = (2.0, 0.0) if calibration == "paper" else (1.0, epsilon / 2)
+    epsilon_tilde = epsilon - factor * math.log1p(smoothness / (n_examples * regularization))
+    if epsilon_tilde > least:
+        return 0.0, epsilon_tilde
+    raised = smoothness / (n_examples * math.expm1(epsilon / 2 / factor))
+    return max(0.0, raised - regularization), epsilon / 2
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """The delta of a Gaussian release of sensitivity/deviation ``mu`` at ``epsilon`` (Balle & Wang 2018, Thm 8)."""
+    if mu == 0:
+        return 0.0
+    upper = float(log_ndtr(mu / 2 - epsilon / mu))
+    lower = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return math.exp(upper) * -math.expm1(min(lower - upper, 0.0))
+
+
+@lru_cache(maxsize=4096)
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest sensitivity/deviation of a Gaussian release that is (epsilon, delta)-private, rounded down."""
+    check_epsilon_delta(epsilon, delta)
+    allowed, _ = _bracket(lambda mu: gaussian_delta(epsilon, mu) <= delta)
+    return allowed * (1 - 1e-9)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The epsilon of a Gaussian release of sensitivity/deviation ``mu`` at ``delta``, rounded up.
+
+    0 for mu = 0; infinite for delta = 0.
+    """
+    if mu == 0 or gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if delta == 0:
+        return math.inf
+    _, enough = _bracket(lambda epsilon: gaussian_delta(epsilon, mu) > delta)
+    return enough * (1 + 1e-10)
+
+
+def _bracket(holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Neighbouring numbers from 0 up: the last for which ``holds`` and the first for which it does not.
+
+    By bisection, which says on which side of the root each end lies, so that callers can take the safe one. (Loading
+    `scipy.optimize` would take a service half a second.)
+    """
+    low, high = 0.0, 1.0
+    while holds(high):
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
+
+
+def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """The least deviation that makes a Gaussian release of this 2-norm sensitivity (epsilon, delta)-private.
+
+    >>> round(gaussian_sigma(0.1, 0.05, 2), 2)
+    8.97
+    """
+    return _positive(sensitivity) / gaussian_mu(epsilon, delta)
+
+
+def gaussian_sigmas(epsilon: FloatArray, delta: FloatArray, sensitivity: float) -> FloatArray:
+    """`gaussian_sigma` for each party of a stack, (...); the cache solves each distinct pair of budgets once."""
+    budgets = zip(epsilon.ravel().tolist(), delta.ravel().tolist(), strict=True)
+    return _positive(sensitivity) / np.array([gaussian_mu(*budget) for budget in budgets]).reshape(epsilon.shape)
+
+
+def _positive(sensitivity: float) -> float:
+    """A sensitivity, refused unless it is positive and finite."""
+    if not (math.isfinite(sensitivity) and sensitivity > 0):
+        raise InvalidInputError(f"sensitivity must be positive and finite, not {sensitivity}")
+    return sensitivity

@@ -1,0 +1,148 @@
+"""The one exception tree: every error knows its HTTP status and its problem type (RFC 9457).
+
+A message names what was wrong. It may repeat what the asker sent of a public nature (a name, a round, an epsilon); it
+never holds a value of private data.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ParleyError(Exception):
+    """The root of every error Parley raises on purpose.
+
+    ``status`` is the HTTP status a service answers with; ``kind`` is the last part of the problem's ``type`` URI;
+    ``facts`` are public values that go into the problem document beside ``detail``.
+    """
+
+    status: ClassVar[int] = 500
+    kind: ClassVar[str] = "internal"
+
+    def __init__(self, detail: str, **facts: object) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.facts = facts
+
+    @property
+    def title(self) -> str:
+        """The problem's kind in words: ``budget-exhausted`` becomes ``Budget exhausted``."""
+        return self.kind.replace("-", " ").capitalize()
+
+
+class InvalidInputError(ParleyError):
+    """The request cannot be right whoever asks: a number out of its range, an unknown name, a wrong shape."""
+
+    status = 422
+    kind = "invalid-input"
+
+
+class InvalidDataError(InvalidInputError):
+    """The owner's data does not fit the study. Shown to the owner; names columns and counts of none."""
+
+    kind = "invalid-data"
+
+
+class UnauthorizedError(ParleyError):
+    """No token, or one that is not known here."""
+
+    status = 401
+    kind = "unauthorized"
+
+
+class ForbiddenError(ParleyError):
+    """The caller is known, and the owner's policy does not allow what it asks."""
+
+    status = 403
+    kind = "policy-refusal"
+
+
+class BudgetExhaustedError(ForbiddenError):
+    """The answer would cost more privacy than is left. Says what is left; costs nothing."""
+
+    kind = "budget-exhausted"
+
+
+class NotFoundError(ParleyError):
+    """There is no such run, party or model here."""
+
+    status = 404
+    kind = "not-found"
+
+
+class ConflictError(ParleyError):
+    """The request contradicts one already accepted: another body for the same round, another state."""
+
+    status = 409
+    kind = "conflict"
+
+
+class TooLargeError(ParleyError):
+    """The body is larger than the service reads."""
+
+    status = 413
+    kind = "too-large"
+
+
+class UnsupportedMediaError(ParleyError):
+    """The body has a media type, or a content encoding, that the service does not read."""
+
+    status = 415
+    kind = "unsupported-media-type"
+
+
+class UnavailableError(ParleyError):
+    """Something this service depends on did not answer: a party, a key holder, the ledger."""
+
+    status = 503
+    kind = "unavailable"
+
+
+class RefusedError(ParleyError):
+    """Another service answered, and its answer is a refusal or no answer at all; names the service and its reason."""
+
+    status = 502
+    kind = "refused"
+
+
+class PartyRefusedError(RefusedError):
+    """A party refused."""
+
+    kind = "party-refused"
+
+
+class KeyHolderRefusedError(RefusedError):
+    """A key holder refused."""
+
+    kind = "key-holder-refused"
+
+
+class QuorumLostError(UnavailableError):
+    """Fewer parties answered than the run's guarantee needs; the silent ones are named."""
+
+    kind = "quorum-lost"
+
+
+class ReplayMismatchError(ParleyError):
+    """The log holds another query than the program asks: the run cannot be continued from this log."""
+
+    status = 409
+    kind = "replay-mismatch"
+
+
+class LedgerError(ParleyError):
+    """The ledger on disk is not the one this party last wrote: refuse to answer rather than to overspend."""
+
+    status = 503
+    kind = "ledger-refused"
+
+
+class SecureSumError(ParleyError):
+    """A message of the secure sum was refused; ``reason`` says which check it failed."""
+
+    status = 409
+    kind = "secure-sum-refused"
+
+    def __init__(self, detail: str, *, reason: str, **facts: object) -> None:
+        super().__init__(detail, reason=reason, **facts)
+        self.reason = reason

@@ -1,0 +1,1 @@
+"""Mechanisms: how a private value becomes one that may be released."""
