@@ -1,0 +1,111 @@
+"""How messages are spelt, hashed and signed: canonical JSON, SHA-256, Ed25519 over ``tag, 0, body``.
+
+A `Signed` is a message's body, its signature, and attachments: bytes too long for JSON, whose hashes the body holds, or
+messages signed by others. On the wire it is one frame: every part behind its length in four big-endian bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from common.secure_sum.errors import BlobError, MessageError, Reason, SignatureError
+
+HASH_BYTES = 32
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+_LENGTH_BYTES = 4
+
+
+def canonical(value: object) -> bytes:
+    """The one spelling of a JSON value: ASCII, keys sorted, no spaces, no NaN.
+
+    >>> canonical({"b": (1, 2), "a": "x"})
+    b'{"a":"x","b":[1,2]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_digest(data: bytes, expected: str, what: str) -> bytes:
+    """The data, if its SHA-256 is the expected one. Raises BlobError(wrong_hash)."""
+    if digest(data) != expected:
+        raise BlobError(f"{what} is not what was signed for", reason=Reason.WRONG_HASH)
+    return data
+
+
+def public_hex(key: Ed25519PrivateKey) -> str:
+    """The public half of a signing key in hexadecimal, as rosters and settings hold it."""
+    return key.public_key().public_bytes_raw().hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A message as it travels: its body, the sender's signature, and attachments."""
+
+    body: bytes
+    signature: bytes
+    attachments: tuple[bytes, ...] = ()
+
+    @classmethod
+    def seal(cls, tag: str, body: bytes, key: Ed25519PrivateKey, attachments: Sequence[bytes] = ()) -> Self:
+        """Sign a body under its tag."""
+        return cls(body, key.sign(_signed_bytes(tag, body)), tuple(attachments))
+
+    def verify(self, tag: str, key: str) -> None:
+        """Raise SignatureError(bad_signature) unless the holder of ``key`` signed this body under this tag."""
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(self.signature, _signed_bytes(tag, self.body))
+        except (InvalidSignature, ValueError) as error:
+            raise SignatureError("the signature does not verify", reason=Reason.BAD_SIGNATURE) from error
+
+    @property
+    def head(self) -> Self:
+        """The same without attachments: what others need in order to check who said what."""
+        return type(self)(self.body, self.signature)
+
+    def to_bytes(self) -> bytes:
+        """The frame for the wire."""
+        return frame((self.body, self.signature, *self.attachments))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a frame. Raises MessageError(wrong_frame). Checks no signature."""
+        body, signature, *attachments = unframe(data, at_least=2)
+        return cls(body, signature, tuple(attachments))
+
+
+def frame(parts: Sequence[bytes]) -> bytes:
+    """Join parts, each behind its length.
+
+    >>> frame([b"ab", b""]).hex(" ", 4)
+    '0000 00026162 00000000'
+    """
+    return b"".join(len(part).to_bytes(_LENGTH_BYTES) + part for part in parts)
+
+
+def unframe(data: bytes, at_least: int = 0) -> list[bytes]:
+    """Cut a frame into its parts. Raises MessageError(wrong_frame) when it is torn or has too few."""
+    parts, start = [], 0
+    while start < len(data):
+        body = start + _LENGTH_BYTES
+        start = body + int.from_bytes(data[start:body])
+        parts.append(data[body:start])
+    if start != len(data) or len(parts) < at_least:
+        raise MessageError("a torn frame", reason=Reason.WRONG_FRAME)
+    return parts
+
+
+def _signed_bytes(tag: str, body: bytes) -> bytes:
+    """What a signature covers; no tag holds a zero byte, so no two messages share it."""
+    return tag.encode() + b"\0" + body

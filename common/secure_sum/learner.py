@@ -1,0 +1,209 @@
+"""The learner's role: gathers signatures, then round by round asks, collects, has the sum opened and decodes it.
+
+    drafted --Roster--> witnessed --Roster--> ready           key holders have signed, then parties
+    ready --Query--> collecting --Contribution--> collecting
+    collecting --Open--> opening --Opened--> ready            any --End--> ended
+    collecting, opening --Query--> collecting                 the round is given up
+
+After a restart, build the role anew and take the same steps with what was stored: the roster and its signatures, the
+round's query, the contributions and who was in the set; every message comes out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.arrays import IntArray
+from common.secure_sum.contributors import check_blob, check_contribution, check_set
+from common.secure_sum.envelope import Signed, check_digest, digest
+from common.secure_sum.errors import BlobError, ContributorsError, MessageError, Reason, RoundError, SignatureError
+from common.secure_sum.messages import Contribution, Member, Open, Opened, Query, Roster, Scalar, set_digest
+from common.secure_sum.packing import decode
+from common.secure_sum.pad import SEED_BYTES, add, expand
+from common.secure_sum.paillier import blocks_from_blob
+from common.secure_sum.role import End, Role, Transitions
+
+
+class State(Enum):
+    """Where a learner stands in a session."""
+
+    DRAFTED = "drafted"
+    WITNESSED = "witnessed"
+    READY = "ready"
+    COLLECTING = "collecting"
+    OPENING = "opening"
+    ENDED = "ended"
+
+
+TRANSITIONS: Transitions = {
+    State.DRAFTED: {Roster: State.WITNESSED, End: State.ENDED},
+    State.WITNESSED: {Roster: State.READY, End: State.ENDED},
+    State.READY: {Query: State.COLLECTING, End: State.ENDED},
+    State.COLLECTING: {
+        Contribution: State.COLLECTING,
+        Open: State.OPENING,
+        Query: State.COLLECTING,
+        End: State.ENDED,
+    },
+    State.OPENING: {Open: State.OPENING, Opened: State.READY, Query: State.COLLECTING, End: State.ENDED},
+    State.ENDED: {End: State.ENDED},
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum:
+    """What the learner gets of a round: the sum (d,) of the contributors' integers, and the key holders' receipts."""
+
+    round: int
+    values: IntArray
+    contributors: tuple[str, ...]
+    receipts: tuple[Signed, ...]
+
+
+class Learner(Role):
+    """The learner in one session."""
+
+    def __init__(self, roster: Roster, signing_key: Ed25519PrivateKey, receipts: Sequence[Signed] = ()) -> None:
+        super().__init__(TRANSITIONS, State.DRAFTED, roster)
+        self._signing_key = signing_key
+        self._receipts = tuple(receipts)
+        self._query: Query | None = None
+        self._received: dict[str, tuple[Contribution, Signed]] = {}
+        self._chosen: tuple[str, ...] = ()
+
+    def propose(self) -> Signed:
+        """The roster under the learner's signature, for the key holders to sign."""
+        return self.roster.sign(self._signing_key)
+
+    def invite(self, signatures: Mapping[str, bytes]) -> Signed:
+        """Take every key holder's signature; the roster for the parties to sign. Raises SignatureError."""
+        with self._on(Roster):
+            return self.roster.sign(self._signing_key, self._check_signatures(self.roster.key_holders, signatures))
+
+    def begin(self, signatures: Mapping[str, bytes]) -> None:
+        """Take every party's signature. Raises SignatureError."""
+        with self._on(Roster):
+            self._check_signatures(self.roster.parties, signatures)
+
+    def ask(  # noqa: PLR0913  # the fields of a query
+        self, *, round: int, step: str, message: bytes, clip: Scalar, noise: Scalar, deadline: int
+    ) -> Signed:
+        """The query of a round, for every party. Rounds go up; a round not opened is given up. Store before sending."""
+        with self._on(Query):
+            if self._query is not None and round <= self._query.round:
+                raise RoundError(f"round {round} is over", reason=Reason.ROUND_OLD)
+            query = Query(
+                session=self.roster.session,
+                roster=self._roster_digest,
+                round=round,
+                step=step,
+                message=digest(message),
+                clip=clip,
+                noise=noise,
+                deadline=deadline,
+            )
+            self._query, self._received, self._chosen = query, {}, ()
+            return query.sign(self._signing_key, (message, *(receipt.to_bytes() for receipt in self._receipts)))
+
+    @property
+    def contributors(self) -> tuple[str, ...]:
+        """Who has contributed to the round so far, by name."""
+        return tuple(sorted(self._received))
+
+    def receive(self, contribution: Signed) -> str:
+        """Check and keep a contribution; return the party's name.
+
+        Raises MessageError, SignatureError, RoundError, BlobError, ContributorsError(unknown_party, duplicate_party).
+        """
+        with self._on(Contribution):
+            query = self._asked()
+            claimed = check_contribution(contribution, query, query.digest, self.roster)
+            if len(contribution.attachments) != 1 + len(self.roster.key_holders):
+                raise MessageError("not a seed and one blob a key holder", reason=Reason.WRONG_FRAME)
+            seed, *blobs = contribution.attachments
+            if len(seed) != SEED_BYTES:
+                raise BlobError(f"a seed of {len(seed)} bytes", reason=Reason.WRONG_LENGTH)
+            check_digest(seed, claimed.seed, f"the seed of {claimed.party}")
+            for position, blob in enumerate(blobs):
+                check_blob(blob, claimed, position, self.roster)
+            if self._received.setdefault(claimed.party, (claimed, contribution))[0] != claimed:
+                raise ContributorsError(f"{claimed.party} contributed twice", reason=Reason.DUPLICATE_PARTY)
+            return claimed.party
+
+    def open(self, contributors: Collection[str]) -> tuple[Signed, ...]:
+        """Requests, one to each key holder, to open the sum of these contributors. Store their names before sending.
+
+        Raises ContributorsError when one has not contributed or they are fewer than m_min, RoundError(round_opened) for
+        another set than the one already asked for.
+        """
+        with self._on(Open):
+            query, chosen = self._asked(), tuple(sorted(contributors))
+            if missing := [name for name in chosen if name not in self._received]:
+                raise ContributorsError(f"{missing[0]} has not contributed", reason=Reason.UNKNOWN_PARTY)
+            pairs = [self._received[name] for name in chosen]
+            check_set([claimed for claimed, _ in pairs], self.roster)
+            if self._chosen not in ((), chosen):
+                raise RoundError("the round is being opened for another set", reason=Reason.ROUND_OPENED)
+            self._chosen = chosen
+            request = Open(
+                query.session, query.roster, query.round, query.digest, tuple(claimed.digest for claimed, _ in pairs)
+            )
+            heads = [signed.head.to_bytes() for _, signed in pairs]
+            blobs = [[signed.attachments[1 + j] for _, signed in pairs] for j in range(len(self.roster.key_holders))]
+            return tuple(
+                request.sign(self._signing_key, [part for pair in zip(heads, column, strict=True) for part in pair])
+                for column in blobs
+            )
+
+    def close(self, opened: Sequence[Signed]) -> Sum:
+        """Check every key holder's answer, in the roster's order, and decode the sum.
+
+        Raises SignatureError, MessageError, RoundError, BlobError; PackingError when what came out is no sum of
+        answers.
+        """
+        with self._on(Opened):
+            layout, holders = self.roster.layout, self.roster.key_holders
+            if len(opened) != len(holders):
+                raise MessageError("not an answer by every key holder", reason=Reason.WRONG_FRAME)
+            sums = [self._check_opened(signed, holder) for signed, holder in zip(opened, holders, strict=True)]
+            pads = [expand(self._received[name][1].attachments[0], layout) for name in self._chosen]
+            values = decode(add([*pads, *sums], layout), len(self._chosen), layout)
+            self._receipts = tuple(signed.head for signed in opened)
+            return Sum(self._asked().round, values, self._chosen, self._receipts)
+
+    def end(self) -> None:
+        """End the session and forget its seeds."""
+        with self._on(End):
+            self._received = {}
+
+    def _asked(self) -> Query:
+        """The round's query."""
+        if self._query is None:
+            raise RoundError("no query asked", reason=Reason.WRONG_QUERY)
+        return self._query
+
+    def _check_signatures(self, members: Sequence[Member], signatures: Mapping[str, bytes]) -> list[bytes]:
+        """Each member's signature of the roster, in order."""
+        for member in members:
+            if member.name not in signatures:
+                raise SignatureError(f"{member.name} has not signed the roster", reason=Reason.BAD_SIGNATURE)
+            Signed(self.roster.body, signatures[member.name]).verify(Roster.TAG, member.key)
+        return [signatures[member.name] for member in members]
+
+    def _check_opened(self, signed: Signed, holder: Member) -> list[int]:
+        """The sums of one key holder's answer, if it is one to the request."""
+        opened, layout = Opened.read(signed, holder.key), self.roster.layout
+        self._check_session(opened)
+        if opened.round != self._asked().round:
+            raise RoundError(f"{holder.name} opened another round", reason=Reason.WRONG_ROUND)
+        if opened.contributors != set_digest(self._received[name][0].digest for name in self._chosen):
+            raise RoundError(f"{holder.name} opened another set", reason=Reason.WRONG_SET)
+        if len(signed.attachments) != 1:
+            raise MessageError("not one blob of sums", reason=Reason.WRONG_FRAME)
+        (sums,) = signed.attachments
+        check_digest(sums, opened.sums, f"the sum of {holder.name}")
+        return blocks_from_blob(sums, layout.block_bytes, layout.blocks)

@@ -1,0 +1,200 @@
+"""The party's role: joins a roster it trusts, then answers each round once.
+
+    new --Roster--> member --Query--> member          any --End--> ended
+
+What `Party.answer` returns is also the party's journal: store it before sending it, and hand the last one to `restore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from common.arrays import IntArray
+from common.secure_sum.envelope import Signed, check_digest, digest
+from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RosterError, RoundError, SignatureError
+from common.secure_sum.messages import Contribution, Opened, Query, Roster
+from common.secure_sum.packing import Layout, encode
+from common.secure_sum.pad import SEED_BYTES, split
+from common.secure_sum.paillier import (
+    DEFAULT_KEY_BITS,
+    ObfuscatorSource,
+    RandomBytes,
+    blocks_to_blob,
+    encrypt_blocks,
+    public_key,
+)
+from common.secure_sum.role import End, Identity, Role, Transitions
+
+
+class State(Enum):
+    """Where a party stands in a session."""
+
+    NEW = "new"
+    MEMBER = "member"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class PartyPolicy:
+    """What a party insists on: the pinned public keys (hexadecimal), and how many must contribute to any sum.
+
+    ``key_holders`` maps every key holder's name to its key; the roster must name exactly these.
+    """
+
+    learner: str
+    key_holders: Mapping[str, str]
+    minimum_contributors: int
+    minimum_key_bits: int = DEFAULT_KEY_BITS
+
+    def check(self, roster: Roster) -> None:
+        """Raise SignatureError(wrong_pin), RosterError(too_few_required) or KeyMaterialError(wrong_key_size)."""
+        if roster.learner != self.learner:
+            raise SignatureError("the learner's key is not the pinned one", reason=Reason.WRONG_PIN)
+        if {holder.name: holder.key for holder in roster.key_holders} != dict(self.key_holders):
+            raise SignatureError("the key holders are not the pinned ones", reason=Reason.WRONG_PIN)
+        if roster.minimum_contributors < self.minimum_contributors:
+            raise RosterError(
+                f"minimum_contributors is {roster.minimum_contributors}, this party's policy asks for"
+                f" {self.minimum_contributors}",
+                reason=Reason.TOO_FEW_REQUIRED,
+            )
+        if roster.key_bits < self.minimum_key_bits:
+            raise KeyMaterialError(
+                f"key_bits is {roster.key_bits}, this party's policy asks for {self.minimum_key_bits}",
+                reason=Reason.WRONG_KEY_SIZE,
+            )
+
+
+TRANSITIONS: Transitions = {
+    State.NEW: {Roster: State.MEMBER, End: State.ENDED},
+    State.MEMBER: {Roster: State.MEMBER, Query: State.MEMBER, End: State.ENDED},
+    State.ENDED: {End: State.ENDED},
+}
+
+
+class Party(Role):
+    """One party in one session."""
+
+    def __init__(self, identity: Identity, policy: PartyPolicy) -> None:
+        super().__init__(TRANSITIONS, State.NEW)
+        self._identity = identity
+        self._policy = policy
+        self._last: tuple[Contribution, Signed] | None = None
+
+    def join(self, invitation: Signed) -> bytes:
+        """Check a roster, signed by the learner and (attached) by every key holder; return this party's signature.
+
+        Raises SignatureError, MessageError, RosterError(not_on_roster, too_few_required, roster_changed), or
+        KeyMaterialError.
+        """
+        with self._on(Roster):
+            roster = Roster.read(invitation, self._policy.learner)
+            self._policy.check(roster)
+            _check_key_holders(invitation, roster)
+            self._identity.position(roster.parties)
+            self._adopt(roster)
+            return roster.sign(self._identity.signing_key).signature
+
+    def restore(self, contribution: Signed) -> None:
+        """Take up the session after a restart: give the last contribution stored, after `join`."""
+        with self._on(Query):
+            restored = Contribution.read(contribution, self._identity.key)
+            self._check_session(restored)
+            self._last = restored, contribution
+
+    def receive(self, asked: Signed) -> Query:
+        """Check a query before anything is computed or charged; its message is ``asked.attachments[0]``.
+
+        Raises SignatureError, MessageError, BlobError, or RoundError: another session or roster, a round that is over
+        (round_old), a round answered for another query (round_answered), a receipt that does not fit.
+        """
+        with self._on(Query):
+            query = Query.read(asked, self.roster.learner)
+            self._check_round(query)
+            message, *receipts = asked.attachments or (b"",)
+            check_digest(message, query.message, "the message")
+            self._check_receipts([Signed.from_bytes(receipt) for receipt in receipts], query)
+            return query
+
+    def recall(self, query: Query) -> Signed | None:
+        """The contribution already given to this very query."""
+        if self._last is not None and self._last[0].query == query.digest:
+            return self._last[1]
+        return None
+
+    def answer(
+        self, query: Query, values: IntArray, random_bytes: RandomBytes, obfuscators: ObfuscatorSource
+    ) -> Signed:
+        """Contribute integers (d,), each below 2^53 in absolute value, to a received query; store before sending.
+
+        The same query gets the same contribution, whatever the values. Raises PackingError, KeyMaterialError,
+        RoundError.
+        """
+        with self._on(Query):
+            self._check_round(query)
+            if (given := self.recall(query)) is not None:
+                return given
+            layout = self.roster.layout
+            seeds = [random_bytes(SEED_BYTES) for _ in self.roster.key_holders]
+            shares = split(encode(values, layout), seeds, layout)
+            blobs = [
+                _encrypt(share, holder.n, layout, obfuscators)
+                for share, holder in zip(shares, self.roster.key_holders, strict=True)
+            ]
+            contribution = Contribution(
+                session=query.session,
+                roster=query.roster,
+                round=query.round,
+                query=query.digest,
+                party=self._identity.name,
+                d=layout.d,
+                blobs=tuple(map(digest, blobs)),
+                seed=digest(seeds[0]),
+            )
+            signed = contribution.sign(self._identity.signing_key, (seeds[0], *blobs))
+            self._last = contribution, signed
+            return signed
+
+    def end(self) -> None:
+        """End the session: nothing is answered any more."""
+        with self._on(End):
+            self._roster = self._last = None
+
+    def _check_round(self, query: Query) -> None:
+        """Refuse what is of another roster, older than the last answer, or another query for the same round."""
+        self._check_session(query)
+        if self._last is None:
+            return
+        if query.round < self._last[0].round:
+            raise RoundError(f"round {query.round} is over", reason=Reason.ROUND_OLD)
+        if query.round == self._last[0].round and query.digest != self._last[0].query:
+            raise RoundError(f"round {query.round} was answered for another query", reason=Reason.ROUND_ANSWERED)
+
+    def _check_receipts(self, receipts: list[Signed], query: Query) -> None:
+        """The receipts of a query: none, or one by every key holder, all for one earlier round and one set."""
+        holders = self.roster.key_holders
+        if receipts and len(receipts) != len(holders):
+            raise MessageError("not a receipt by every key holder", reason=Reason.WRONG_FRAME)
+        opened = [Opened.read(receipt, holder.key) for receipt, holder in zip(receipts, holders, strict=False)]
+        for receipt in opened:
+            self._check_session(receipt)
+            if receipt.round != opened[0].round or receipt.round >= query.round:
+                raise RoundError("a receipt of another round", reason=Reason.WRONG_ROUND)
+            if receipt.contributors != opened[0].contributors:
+                raise RoundError("receipts for different sets", reason=Reason.WRONG_SET)
+
+
+def _check_key_holders(invitation: Signed, roster: Roster) -> None:
+    """Every key holder has signed the roster: else a learner could put a modulus of its own beside a pinned name."""
+    if len(invitation.attachments) != len(roster.key_holders):
+        raise MessageError("not every key holder has signed the roster", reason=Reason.WRONG_FRAME)
+    for holder, signature in zip(roster.key_holders, invitation.attachments, strict=True):
+        Signed(invitation.body, signature).verify(Roster.TAG, holder.key)
+
+
+def _encrypt(share: list[int], modulus: int, layout: Layout, obfuscators: ObfuscatorSource) -> bytes:
+    """One key holder's blob."""
+    key = public_key(modulus)
+    return blocks_to_blob(encrypt_blocks(key, share, obfuscators.take(key, len(share))), layout.ciphertext_bytes)
