@@ -1,0 +1,39 @@
+"""How a command line spells a run's terms."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from common.errors import InvalidInputError
+
+
+def read_parameters(given: list[str] | None) -> dict[str, Any]:
+    """Pairs NAME=VALUE; a value is JSON where it can be, else text."""
+    parameters: dict[str, Any] = {}
+    for name, value in map(pair, given or ()):
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters
+
+
+def read_budgets(given: list[str] | None) -> dict[str, dict[str, float]]:
+    """Pairs PARTY=EPSILON,DELTA."""
+    budgets = {}
+    for party, value in map(pair, given or ()):
+        try:
+            epsilon, delta = map(float, value.split(","))
+        except ValueError:
+            raise InvalidInputError(f"the budget of {party} must be EPSILON,DELTA, not {value!r}") from None
+        budgets[party] = {"epsilon": epsilon, "delta": delta}
+    return budgets
+
+
+def pair(given: str) -> tuple[str, str]:
+    """The parts of NAME=VALUE; raises InvalidInputError."""
+    name, separator, value = given.partition("=")
+    if not (name and separator):
+        raise InvalidInputError(f"{given!r} must be NAME=VALUE")
+    return name, value

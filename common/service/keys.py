@@ -1,0 +1,99 @@
+"""Key files: private to their owner or refused, and the Ed25519 key that a service signs with.
+
+A file is written whole or not at all: to the disk first under another name, then renamed. Its mode is 0600, and a file
+that others may read is refused rather than mended: what was readable once may have been read.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Annotated
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from pydantic import StringConstraints
+
+from common.secure_sum.errors import OwnKeyError, Reason
+
+PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""How settings write an Ed25519 public key."""
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def read_private(path: Path) -> bytes:
+    """A file that its owner alone may read. Raises OwnKeyError(key_file_unreadable, key_file_open)."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content = file.read()
+    except OSError as error:
+        raise OwnKeyError(f"key file {path}: {error.strerror}", reason=Reason.KEY_FILE_UNREADABLE) from None
+    if mode & _OTHERS:
+        raise OwnKeyError(f"key file {path} has mode {mode:04o}, not 0600", reason=Reason.KEY_FILE_OPEN)
+    return content
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file of mode 0600, on the disk when this returns; where there is one already, that one stays."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:  # noqa: PTH123 -- a mode
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            path.hardlink_to(draft)
+        except FileExistsError:
+            return
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the names in a directory on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def identity_key(path: Path) -> Ed25519PrivateKey:
+    """The key that a service signs with, from a PEM file that is made on the first start.
+
+    Raises OwnKeyError: the file cannot be read or written, others may read it, or it is no Ed25519 key.
+    """
+    try:
+        if not path.exists():
+            write_private(path, write_key(Ed25519PrivateKey.generate()))
+    except OSError as error:
+        raise OwnKeyError(f"key file {path}: {error.strerror}", reason=Reason.KEY_FILE_UNREADABLE) from None
+    return read_key(read_private(path), f"key file {path}")
+
+
+def read_key(pem: bytes, what: str) -> Ed25519PrivateKey:
+    """The Ed25519 key of a PEM text; raises OwnKeyError that says ``what`` holds none."""
+    try:
+        key = load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise OwnKeyError(f"{what} holds no Ed25519 key", reason=Reason.KEY_FILE_CORRUPT)
+    return key
+
+
+def write_key(key: Ed25519PrivateKey) -> bytes:
+    """A key as `read_key` reads it."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

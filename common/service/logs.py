@@ -1,0 +1,50 @@
+"""Structured logs: events with public values only, as JSON lines or as text, on standard error.
+
+Whoever logs names what it logs: names, identifiers, rounds, kinds of error. No message, array or traceback of foreign
+code is ever logged, for it may quote a private value; an unforeseen error is logged as its type and the place.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+
+def configure(log_format: Literal["json", "text"] = "json", level: int = logging.INFO) -> None:
+    """Send logs to standard error in this format: Parley's from ``level`` up, those of libraries from WARNING up."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),  # as it is when something is logged
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=[*shared, _quiet]))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error was raised, as ``file:line``: all that a log may say of an unforeseen one beside its type."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown"
+
+
+def _quiet(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Drop the traceback of a library's record."""
+    event.pop("exc_info", None)
+    return event

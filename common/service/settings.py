@@ -1,0 +1,165 @@
+"""Settings: one TOML file, overridden by the environment, read once when a service starts.
+
+``PARLEY_PARTY_PORT=8001`` sets ``port``; ``PARLEY_PARTY_POLICY__EPSILON=2`` sets ``epsilon`` in the table ``[policy]``;
+lists and tables may be given as JSON. A variable ending in ``_FILE``, or a key of the file's top level ending in
+``_file``, names a file that holds the value: for secrets. The environment wins over the settings file. What is not a
+setting is refused, in either place.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
+
+from common.errors import InvalidInputError
+from common.schemas import Identifier
+from common.service.keys import identity_key, read_key
+
+_FILE = "_file"
+
+
+class Table(BaseModel):
+    """A table of the settings file: frozen, takes no key it does not know, never repeats a value in an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Tls(Table):
+    """TLS 1.3 for whoever connects."""
+
+    certificate: Annotated[Path, Field(description="PEM file with the service's certificate chain")]
+    key: Annotated[Path, Field(description="PEM file with the certificate's private key")]
+    client_ca: Annotated[
+        Path | None,
+        Field(description="PEM file of the authority whose client certificates are required; none if unset"),
+    ] = None
+
+
+class Limits(Table):
+    """What one request may ask for."""
+
+    body_bytes: Annotated[int, Field(ge=1024, description="largest request body in bytes")] = 2**24
+    stop_seconds: Annotated[
+        int, Field(ge=0, description="how long open requests may finish when the service stops")
+    ] = 5
+
+
+class Settings(BaseSettings):
+    """The root of a service's settings; a subclass names its ``env_prefix``."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, env_nested_delimiter="__", validate_default=True
+    )
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Self:
+        """The settings of a TOML file (or of none) and of the environment.
+
+        Raises InvalidInputError that names the file and the faulty keys, never a value.
+        """
+        _refuse_unknown_variables(cls)
+        try:
+            return cls(**(_with_files_read(_read_toml(path), f"settings {path}: ") if path else {}))
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise InvalidInputError(f"settings {path or 'of the environment'}: {faults}") from None
+        except SettingsError as error:
+            raise InvalidInputError(f"settings of the environment: {error}") from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the signature is pydantic-settings'
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment, with ``*_FILE`` read, over the file."""
+        if isinstance(env_settings, EnvSettingsSource):
+            prefix = settings_cls.model_config.get("env_prefix", "").lower()
+            ours = {name.upper(): value for name, value in env_settings.env_vars.items() if name.startswith(prefix)}
+            read = _with_files_read(ours, "environment variable ")
+            env_settings.env_vars = {name.lower(): value for name, value in read.items()}
+        return env_settings, init_settings
+
+
+class ServiceSettings(Settings):
+    """What every service has to know."""
+
+    name: Annotated[Identifier, Field(description="the service's name, by which others know it")]
+    host: Annotated[str, Field(description="address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")] = 8000
+    state: Annotated[Path, Field(description="directory of all that the service writes; keep it private and backed up")]
+    identity_key: Annotated[
+        SecretStr | None,
+        Field(
+            description="PEM of the Ed25519 key that the service signs with, best given as identity_key_file; if "
+            "unset, identity.key in the state directory, made when first needed"
+        ),
+    ] = None
+    log_format: Annotated[Literal["json", "text"], Field(description="one JSON object a line, or text for people")] = (
+        "json"
+    )
+    tls: Annotated[Tls | None, Field(description="certificate and key; without them the service speaks plain HTTP")] = (
+        None
+    )
+    limits: Annotated[Limits, Field(description="what one request may ask for")] = Limits()
+
+    def signing_key(self) -> Ed25519PrivateKey:
+        """The service's identity; raises OwnKeyError when it cannot be used, or its file is open to others."""
+        if self.identity_key is None:
+            return identity_key(self.state / "identity.key")
+        return read_key(self.identity_key.get_secret_value().encode(), "identity_key")
+
+    blas_threads: Annotated[
+        int, Field(ge=1, description="threads of one matrix product; more than 1 helps on a machine of its own alone")
+    ] = 1
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file's tables; raises InvalidInputError."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"settings {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise InvalidInputError(f"settings {path}: not a TOML file") from None
+
+
+def _refuse_unknown_variables(cls: type[Settings]) -> None:
+    """A misspelt variable must not pass for a setting: raises InvalidInputError that names it."""
+    prefix = cls.model_config.get("env_prefix", "").lower()
+    for variable in os.environ:
+        name = variable.lower()
+        if name.startswith(prefix):
+            field = name.removeprefix(prefix).split("__")[0]
+            if field not in cls.model_fields and field.removesuffix(_FILE) not in cls.model_fields:
+                raise InvalidInputError(f"the environment variable {variable} is not a setting")
+
+
+def _with_files_read(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values by name, in which ``x_file`` (or ``X_FILE``) has become ``x`` with the content of the file.
+
+    Raises InvalidInputError that begins with ``where`` and the name for a file that cannot be read.
+    """
+    read: dict[str, Any] = {}
+    for name, value in values.items():
+        if name.lower().endswith(_FILE) and isinstance(value, str) and value:
+            try:
+                read[name[: -len(_FILE)]] = Path(value).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise InvalidInputError(f"{where}{name}: {error.strerror}") from None
+            except UnicodeDecodeError:
+                raise InvalidInputError(f"{where}{name}: not a text") from None
+        else:
+            read[name] = value
+    return read

@@ -1,0 +1,35 @@
+"""Bodies of the secure sum: one media type for every signed message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from common.errors import UnsupportedMediaError
+from common.secure_sum.envelope import Signed
+
+MEDIA_TYPE = "application/x-parley-signed"
+
+
+def is_signed(request: Request) -> bool:
+    """Whether the body says that it is a signed message."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == MEDIA_TYPE
+
+
+async def read_signed(request: Request) -> Signed:
+    """The body's signed message, its signature not yet checked. Raises UnsupportedMediaError, MessageError."""
+    if not is_signed(request):
+        raise UnsupportedMediaError(f"the body must be {MEDIA_TYPE}")
+    return Signed.from_bytes(await request.body())
+
+
+def respond(frame: bytes) -> Response:
+    """A signed message's frame as a response."""
+    return Response(frame, media_type=MEDIA_TYPE)
+
+
+def body(description: str) -> dict[str, Any]:
+    """An OpenAPI body that is a signed message."""
+    return {"description": description, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
