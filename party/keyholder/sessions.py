@@ -1,0 +1,150 @@
+"""What a key holder does for learners: begins sessions, signs rosters, opens sums, destroys keys.
+
+The journal alone remembers. A request builds its `KeyHolder` from what the journal says, so that nothing in memory can
+get ahead of the disk, however a request before it ended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from phe import PaillierPrivateKey
+
+from common.secure_sum.envelope import Signed
+from common.secure_sum.errors import KeyMaterialError, Reason, RoundError, StateError
+from common.secure_sum.keyholder import KeyHolder
+from common.secure_sum.messages import Open, Roster
+from common.secure_sum.paillier import decrypt_blocks
+from common.secure_sum.role import Identity
+from party.keyholder.journal import Journal, Session
+from party.keyholder.stock import KeySource
+from party.keyholder.vault import Vault
+
+
+class Cores:
+    """Decrypts on all cores: exponentiations release the interpreter's lock, so threads suffice."""
+
+    def __init__(self) -> None:
+        self._count = os.cpu_count() or 1
+        self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="decrypt")
+
+    def decrypt(self, key: PaillierPrivateKey, blocks: Sequence[int]) -> list[int]:
+        """`decrypt_blocks`, the blocks cut into a chunk a core."""
+        size = -(-len(blocks) // self._count)
+        chunks = [blocks[start : start + size] for start in range(0, len(blocks), size)]
+        parts = self._threads.map(lambda chunk: decrypt_blocks(key, chunk), chunks)
+        return [block for part in parts for block in part]
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self._threads.shutdown()
+
+
+class Sessions:
+    """All sessions of one key holder; safe to call from several threads.
+
+    ``pins`` are the learners' public keys by name. Methods raise NotFoundError for an unknown session, UnavailableError
+    while the journal cannot be written, and what `KeyHolder` and `Vault` raise.
+    """
+
+    def __init__(  # noqa: PLR0913 -- its parts, by name
+        self,
+        identity: Identity,
+        *,
+        pins: Mapping[str, str],
+        key_bits: int,
+        journal: Journal,
+        vault: Vault,
+        keys: KeySource,
+    ) -> None:
+        self.identity = identity
+        self._pins = pins
+        self._key_bits = key_bits
+        self.journal = journal
+        self._vault = vault
+        self._keys = keys
+        self._cores = Cores()
+        self._vault.keep_only(self.journal.active())
+
+    def close(self) -> None:
+        """Finish what was begun; close the journal."""
+        self._keys.close()
+        self._cores.close()
+        self.journal.close()
+
+    def begin(self, learner: str, session: str, key_bits: int) -> Session:
+        """A session with a Paillier key of its own; asked again, the same.
+
+        Raises KeyMaterialError(wrong_key_size) unless ``key_bits`` is the size that this key holder makes, and
+        StateError(out_of_turn) for a session that has ended.
+        """
+        if key_bits != self._key_bits:
+            raise KeyMaterialError(
+                f"this key holder's keys have {self._key_bits} bits, not {key_bits}", reason=Reason.WRONG_KEY_SIZE
+            )
+        if (found := self.journal.find(learner, session)) is None:
+            key = self._keys.take()
+            self._vault.store(key)
+            self.journal.add(learner, session, key.public_key.n)
+            found = self.journal.get(learner, session)
+            if found.n != key.public_key.n:  # another request was faster
+                self._vault.destroy(key.public_key.n)
+            structlog.get_logger().info("session", learner=learner, session=session)
+        _check_not_ended(found)
+        return found
+
+    def sign(self, learner: str, session: str, proposal: Signed) -> bytes:
+        """This key holder's signature of a session's roster; a session has one roster."""
+        found = self.journal.get(learner, session)
+        role = self._role(found)
+        signature = role.accept(proposal)
+        if role.roster.session != session:
+            raise RoundError("the roster is of another session", reason=Reason.WRONG_SESSION)
+        self.journal.sign(found, proposal)
+        return signature
+
+    def open(self, learner: str, session: str, round: int, request: Signed) -> bytes:
+        """The sum of one set of contributions, as a frame; noted before this returns."""
+        found = self.journal.get(learner, session)
+        role = self._role(found)
+        if Open.parse(request.body).round != round:
+            raise RoundError("the request is for another round than its URL", reason=Reason.WRONG_ROUND)
+        opened = self.journal.append(found, role.open(request))
+        return opened.to_bytes()
+
+    def end(self, learner: str, session: str) -> None:
+        """End a session and destroy its key; the journal stays."""
+        found = self.journal.get(learner, session)
+        self.journal.end(found)
+        self._vault.destroy(found.n)
+        structlog.get_logger().info("ended", learner=learner, session=session)
+
+    def _role(self, session: Session) -> KeyHolder:
+        """The key holder's role where the journal says it stands."""
+        _check_not_ended(session)
+        role = KeyHolder(
+            self.identity,
+            self._vault.load(session.n),
+            self._pins[session.learner],
+            minimum_key_bits=self._key_bits,
+            decrypt=self._cores.decrypt,
+        )
+        if session.roster is not None:
+            role.accept(session.roster)
+        if session.last is not None:
+            role.restore(session.last)
+        return role
+
+
+def _check_not_ended(session: Session) -> None:
+    """Raise StateError(out_of_turn) for a session that has ended."""
+    if session.ended:
+        raise StateError("the session has ended and its key is destroyed", reason=Reason.OUT_OF_TURN)
+
+
+def roster_digest(session: Session) -> str | None:
+    """The hash of a session's roster, if it has one."""
+    return None if session.roster is None else Roster.parse(session.roster.body).digest

@@ -1,0 +1,60 @@
+"""A key holder's settings: whom it serves, and the secret that seals its keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from common.schemas import Identifier
+from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
+from common.service.keys import PublicKey
+from common.service.settings import Limits, ServiceSettings, Table
+from common.service.tokens import TokenHash
+
+
+class PinnedLearner(Table):
+    """A learner that may have sums opened."""
+
+    name: Annotated[Identifier, Field(description="name under which its sessions are kept")]
+    token_hash: Annotated[TokenHash, Field(description="hash of its bearer token, as `parley-party token` prints it")]
+    public_key: Annotated[
+        PublicKey, Field(description="its Ed25519 key, as `parley-learner identity` prints it: no other is believed")
+    ]
+
+
+class KeyHolderSettings(ServiceSettings):
+    """The settings file of a key holder, ``keyholder.toml``; the environment's prefix is ``PARLEY_KEYHOLDER_``."""
+
+    model_config = SettingsConfigDict(env_prefix="PARLEY_KEYHOLDER_")
+
+    secret: Annotated[
+        SecretStr,
+        Field(min_length=16, description="what the keys on disk are encrypted under; best given as secret_file"),
+    ]
+    learners: Annotated[tuple[PinnedLearner, ...], Field(min_length=1, description="the learners that it serves")]
+    key_bits: Annotated[
+        int, Field(ge=MIN_KEY_BITS, le=MAX_KEY_BITS, multiple_of=8, description="size of the Paillier keys it makes")
+    ] = DEFAULT_KEY_BITS
+    limits: Annotated[Limits, Field(description="what one request may ask for; a sum of many parties is long")] = (
+        Limits(body_bytes=2**26)
+    )
+
+    @model_validator(mode="after")
+    def _learners_distinct(self) -> Self:
+        for name in PinnedLearner.model_fields:
+            values = [getattr(learner, name) for learner in self.learners]
+            if len(set(values)) != len(values):
+                raise ValueError(f"learners: two share a {name}")
+        return self
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """The learners' names by the hashes of their tokens."""
+        return {learner.token_hash: learner.name for learner in self.learners}
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The learners' public keys by their names."""
+        return {learner.name: learner.public_key for learner in self.learners}

@@ -1,0 +1,162 @@
+"""A party's settings: what it holds, whom it knows, what its owner allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, FiniteFloat, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from common.accounting import View
+from common.algorithms import REGISTRY
+from common.schemas import Identifier
+from common.secure_sum.messages import MAX_KEY_HOLDERS
+from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
+from common.service.asking.entries import PeerEntry
+from common.service.keys import PublicKey
+from common.service.settings import ServiceSettings, Table
+from common.service.tokens import TokenHash
+
+Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
+Delta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Data(Table):
+    """The owner's examples."""
+
+    path: Annotated[Path, Field(description="CSV (.csv) or Parquet (.parquet) file with the study's columns")]
+    out_of_bounds: Annotated[
+        Literal["refuse", "clip"],
+        Field(
+            description="what to do with a value beyond the study's bounds: refuse to start, or clip it to the bounds"
+        ),
+    ] = "refuse"
+
+
+class Policy(Table):
+    """What the owner allows. Everything is enforced here, whatever a learner says."""
+
+    epsilon: Annotated[Epsilon, Field(description="epsilon that all runs of all learners together may cost")]
+    delta: Annotated[Delta, Field(description="delta that all runs of all learners together may cost")]
+    max_epsilon_per_run: Annotated[Epsilon, Field(description="epsilon that one run may cost")]
+    max_delta_per_run: Annotated[Delta, Field(description="delta that one run may cost")]
+    view: Annotated[
+        View,
+        Field(
+            description="what the owner fears is seen, and so what a run costs: every answer (transcript), or the "
+            "final model alone (model), where an algorithm claims a price for that"
+        ),
+    ] = "transcript"
+    algorithms: Annotated[
+        tuple[str, ...], Field(min_length=1, description="names of the algorithms that may be run")
+    ] = ("dp_gd",)
+    minimum_contributors: Annotated[
+        int, Field(ge=1, description="least number of parties that must contribute to each sum of a run")
+    ] = 2
+    minimum_rows: Annotated[int, Field(ge=1, description="least number of examples the data must have to be used")] = 1
+    require_secure_sum: Annotated[
+        bool, Field(description="whether to refuse runs in which the learner sees this party's own answers")
+    ] = False
+    colluders: Annotated[
+        int, Field(ge=0, description="least number of colluding parties that a run with shared noise must tolerate")
+    ] = 0
+    max_rounds: Annotated[int, Field(ge=1, le=100_000, description="most rounds that a run may have")] = 10_000
+
+    @model_validator(mode="after")
+    def _known_algorithms(self) -> Self:
+        if unknown := sorted(set(self.algorithms) - set(REGISTRY)):
+            raise ValueError(f"unknown algorithms {', '.join(unknown)}; there are {', '.join(sorted(REGISTRY))}")
+        return self
+
+
+class KnownLearner(Table):
+    """A learner that may ask."""
+
+    name: Annotated[Identifier, Field(description="name under which the ledger charges it")]
+    token_hash: Annotated[TokenHash, Field(description="hash of its bearer token, as `parley-party token` prints it")]
+    public_key: Annotated[
+        PublicKey | None,
+        Field(description="its Ed25519 key, as `parley-learner identity` prints it; without it no secure sum"),
+    ] = None
+
+
+class PinnedKeyHolder(Table):
+    """A key holder that the owner trusts not to collude with the learner."""
+
+    name: Annotated[Identifier, Field(description="the key holder's own name")]
+    public_key: Annotated[
+        PublicKey, Field(description="its Ed25519 key, as `parley-party keyholder identity` prints it")
+    ]
+
+
+class SecureSum(Table):
+    """Whom the owner trusts with opening sums."""
+
+    key_holders: Annotated[
+        tuple[PinnedKeyHolder, ...],
+        Field(min_length=1, max_length=MAX_KEY_HOLDERS, description="who open every sum, all of them each; no others"),
+    ]
+    minimum_key_bits: Annotated[
+        int, Field(ge=MIN_KEY_BITS, le=MAX_KEY_BITS, description="least size of their Paillier keys")
+    ] = DEFAULT_KEY_BITS
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        for values in (
+            [holder.name for holder in self.key_holders],
+            [holder.public_key for holder in self.key_holders],
+        ):
+            if len(set(values)) != len(values):
+                raise ValueError("key_holders: two share a name or a key")
+        return self
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The key holders' public keys by their names."""
+        return {holder.name: holder.public_key for holder in self.key_holders}
+
+
+class PartySettings(ServiceSettings):
+    """The settings file of a party, ``party.toml``; the environment's prefix is ``PARLEY_PARTY_``."""
+
+    model_config = SettingsConfigDict(env_prefix="PARLEY_PARTY_")
+
+    study: Annotated[Path, Field(description="JSON file of the study that the owner agreed to")]
+    data: Annotated[Data, Field(description="the owner's examples")]
+    policy: Annotated[Policy, Field(description="what the owner allows")]
+    learners: Annotated[tuple[KnownLearner, ...], Field(min_length=1, description="the learners that may ask")]
+    peers: Annotated[
+        tuple[PeerEntry, ...],
+        Field(description='other owners\' parties, whom this owner asks when it trains a model of its own ("learn")'),
+    ] = ()
+    secure_sum: Annotated[
+        SecureSum | None, Field(description="whom the owner trusts with opening sums; without it no secure sum")
+    ] = None
+
+    @model_validator(mode="after")
+    def _learners_distinct(self) -> Self:
+        for values in ([learner.name for learner in self.learners], [learner.token_hash for learner in self.learners]):
+            if len(set(values)) != len(values):
+                raise ValueError("learners: two share a name or a token")
+        return self
+
+    @model_validator(mode="after")
+    def _peers_distinct(self) -> Self:
+        """One owner must not count as two, nor this one as another."""
+        names = [self.name, *(peer.name for peer in self.peers)]
+        for values in (names, [str(peer.url).rstrip("/") for peer in self.peers]):
+            if len(set(values)) != len(values):
+                raise ValueError("peers: two share a name or a url, or one has this party's name")
+        return self
+
+    @model_validator(mode="after")
+    def _secure_sum_possible(self) -> Self:
+        if self.policy.require_secure_sum and self.secure_sum is None:
+            raise ValueError("policy.require_secure_sum needs the key holders of [secure_sum]")
+        return self
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """The learners' names by the hashes of their tokens."""
+        return {learner.token_hash: learner.name for learner in self.learners}
