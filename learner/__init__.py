@@ -1,0 +1,1 @@
+"""The learner's service: it trains a model by asking parties private queries."""

@@ -1,0 +1,103 @@
+"""A user's side of the learner's API, for the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+import httpx
+
+from common.errors import ParleyError, UnavailableError
+from learner.run import Event
+
+_PATIENCE = 30.0  # seconds without the learner before a watcher gives up
+_PAUSE = 0.5
+_TIMEOUT = httpx.Timeout(10.0, read=60.0)
+
+
+class LearnerClient:
+    """The learner at ``url``, as the user whose token this is.
+
+    All methods raise UnavailableError when the learner cannot be reached, and ParleyError with the words of its problem
+    document, and the document itself as ``facts["problem"]``, when it refuses.
+    """
+
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url
+        self._http = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=False,
+            timeout=_TIMEOUT,
+            transport=transport,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401
+        """The JSON value that a request returns."""
+        try:
+            response = self._http.request(method, path, json=body, headers=dict(headers or {}))
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+        return _checked(response).json()
+
+    def watch(self, run: str) -> Iterator[Event]:
+        """A run's events to its end; a broken connection is taken up where it broke."""
+        after, since = 0, time.monotonic()
+        while True:
+            try:
+                for event in self._events(run, after):
+                    after, since = event.number, time.monotonic()
+                    yield event
+            except httpx.TransportError as error:
+                if time.monotonic() - since > _PATIENCE:
+                    raise self._unreachable(error) from None
+                time.sleep(_PAUSE)
+            else:
+                return
+
+    def _events(self, run: str, after: int) -> Iterator[Event]:
+        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        with self._http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
+            if not response.is_success:
+                response.read()
+            yield from parse_events(_checked(response).iter_lines())
+
+    def _unreachable(self, error: httpx.TransportError) -> UnavailableError:
+        return UnavailableError(f"no learner answers at {self.url} ({type(error).__name__})")
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+    """The server-sent events of a stream's lines.
+
+    >>> list(parse_events([": ping", "", "event: state", "data: {}", "id: 3", ""]))
+    [Event(number=3, kind='state', data='{}')]
+    """
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line and name:
+            fields[name] = value
+        elif not line and "data" in fields:
+            yield Event(int(fields["id"]), fields["event"], fields["data"])
+            fields = {}
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    """The response, if it says success."""
+    if response.is_success:
+        return response
+    try:
+        problem = json.loads(response.content)
+        detail = problem["detail"]
+    except (ValueError, KeyError, TypeError):
+        raise ParleyError(f"HTTP status {response.status_code}", problem=None) from None
+    faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['type']}" for fault in problem.get("errors", ())]
+    raise ParleyError("; ".join([detail, *faults]), problem=problem)

@@ -1,0 +1,112 @@
+"""How the command line shows runs to people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from learner.run import Event, State
+
+_COLORS: Mapping[State, str] = {"completed": "green", "failed": "red", "cancelled": "yellow"}
+
+
+def progress_bar(console: Console) -> Progress:
+    """A bar for long work, with what is being done before it and figures after it; none but on a terminal."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[figures]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def follow(events: Iterable[Event], console: Console) -> State:
+    """Draw a run's events as they come; the state in which it ended."""
+    state: State = "queued"
+    rounds = 0
+    with progress_bar(console) as bar:
+        task = bar.add_task("queued", total=None, figures="")
+        for event in events:
+            data = json.loads(event.data)
+            match event.kind:
+                case "state":
+                    state = data["state"]
+                    bar.update(task, description=state, total=data.get("rounds"))
+                    _explain(data, console)
+                case "round":
+                    rounds = data["round"]
+                    _advance(bar, task, data)
+                case "dropped":
+                    console.print(f"[yellow]dropped {data['party']} in round {data['round']}:[/] {data['reason']}")
+    console.print(f"{state} after {rounds} rounds")
+    return state
+
+
+def _explain(data: Mapping[str, Any], console: Console) -> None:
+    """Say why a run failed, or who opens its sums."""
+    if holders := data.get("key_holders"):
+        console.print(f"secure sum: the learner sees nothing but sums, which {' and '.join(holders)} must open")
+    if problem := data.get("problem"):
+        console.print(f"[red]{problem['detail']}")
+
+
+def _advance(bar: Progress, task: TaskID, data: Mapping[str, Any]) -> None:
+    """Move the bar to a round, with its figures."""
+    figures = [
+        f"{len(data['contributors'])} parties",
+        f"{data['ms']:.1f} ms",
+        f"ε spent ≤ {max(data['epsilon'].values()):.3g}",
+    ]
+    figures += [f"{name} {data[name]:.3f}" for name in ("objective", "accuracy") if name in data]
+    if data["stragglers"]:
+        figures.append(f"waiting for {', '.join(data['stragglers'])}")
+    bar.update(task, completed=data["round"], total=data["of"], figures=" · ".join(figures))
+
+
+def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Runs as a table."""
+    table = Table("run", "state", "study", "algorithm", "rounds", "epsilon", "parties", "key holders", "created")
+    for run in runs:
+        color = _COLORS.get(run["state"], "cyan")
+        table.add_row(
+            run["id"],
+            f"[{color}]{run['state']}[/]",
+            run["study"],
+            run["algorithm"],
+            f"{run['rounds']['done']}/{run['rounds']['of']}",
+            f"{max(run['epsilon'].values()):g}",
+            str(len(run["parties"])),
+            ", ".join(run["key_holders"]) or "-",
+            run["created"],
+        )
+    console.print(table)
+
+
+def show_receipts(opened: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Opened rounds as a table."""
+    table = Table("round", "contributors", "opened by", "signed")
+    for each in opened:
+        for receipt in each["receipts"]:
+            signature = f"{receipt['signature'][:16]}…"
+            table.add_row(str(each["round"]), ", ".join(each["contributors"]), receipt["key_holder"], signature)
+    console.print(table)
+
+
+def promise(guarantee: Mapping[str, Any]) -> str:
+    """A guarantee of a document in a line."""
+    if guarantee["epsilon"] is None:
+        return f"no privacy against whoever sees the {guarantee['view']}"
+    figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
+    assumptions = f", if {'; '.join(guarantee['assumptions'])}" if guarantee["assumptions"] else ""
+    return (
+        f"{figures} against whoever sees the {guarantee['view']} ({guarantee['calibration']} calibration){assumptions}"
+    )

@@ -1,0 +1,55 @@
+"""What a run will cost and promise, worked out once before any party is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any, Self
+
+from common.accounting import View
+from common.budget import MICRO, guarantees, schedule
+from common.schemas import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The price of a run and its promise.
+
+    ``epsilon_after`` gives for each party, by name, the epsilon it has spent after each of the run's rounds, (rounds,);
+    ``guarantees`` are those of `common.budget.guarantees`, as JSON.
+    """
+
+    rounds: int
+    epsilon_after: Mapping[str, tuple[float, ...]]
+    guarantees: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def of(cls, spec: RunSpec, views: Mapping[str, View]) -> Self:
+        """The plan of a run in which each party, by name, fears what ``views`` says.
+
+        Takes seconds for noise without a closed form. Raises BudgetExhaustedError for a run without noise.
+        """
+        algorithm, facts = spec.build(), spec.facts()
+        spent: dict[tuple[object, ...], tuple[float, ...]] = {}
+        epsilon_after = {}
+        for index, member in enumerate(spec.parties):
+            kind = (member.n_examples, member.budget, view := views[member.name])
+            if kind not in spent:
+                costs = schedule(algorithm, facts.of(index), view)
+                spent[kind] = tuple(total / MICRO for total in accumulate(cost.epsilon for cost in costs))
+            epsilon_after[member.name] = spent[kind]
+        promised = tuple(guarantee.to_json() for guarantee in guarantees(algorithm, facts))
+        return cls(algorithm.rounds(facts), epsilon_after, promised)
+
+    def to_json(self) -> str:
+        """The plan as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The plan that `to_json` wrote."""
+        fields = json.loads(text)
+        epsilon_after = {name: tuple(after) for name, after in fields["epsilon_after"].items()}
+        return cls(fields["rounds"], epsilon_after, tuple(fields["guarantees"]))

@@ -1,0 +1,92 @@
+"""The learner's settings: ``learner.toml`` and ``PARLEY_LEARNER_*``; see `common.service.settings`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from common.errors import InvalidInputError
+from common.schemas import Identifier
+from common.secure_sum.messages import MAX_KEY_HOLDERS
+from common.service.asking.entries import PartyEntry, PeerEntry
+from common.service.keys import PublicKey
+from common.service.settings import ServiceSettings, Table
+from common.service.studies import read_study
+from common.service.tokens import TokenHash
+from common.study import Name, Study
+
+_MOST_PARTIES = 1000
+"""The exact sum of so many answers below 2^53 fits 64 bits."""
+
+
+class KeyHolderEntry(PeerEntry):
+    """A key holder; the parties must pin the same ones."""
+
+    public_key: Annotated[
+        PublicKey, Field(description="its Ed25519 key, as `parley-party keyholder identity` prints it")
+    ]
+
+
+class UserEntry(Table):
+    """Somebody who may use this learner."""
+
+    name: Annotated[Identifier, Field(description="the user's name, noted with each run")]
+    token_hash: Annotated[TokenHash, Field(description="sha256: and the hash of the user's bearer token")]
+
+
+class LearnerSettings(ServiceSettings):
+    """Who takes part, who may ask, and how long parties are waited for."""
+
+    model_config = SettingsConfigDict(env_prefix="PARLEY_LEARNER_")
+
+    parties: Annotated[tuple[PartyEntry, ...], Field(min_length=1, max_length=_MOST_PARTIES, description="the roster")]
+    key_holders: Annotated[
+        tuple[KeyHolderEntry, ...],
+        Field(max_length=MAX_KEY_HOLDERS, description="who open secure sums, all of them each; none: no secure sum"),
+    ] = ()
+    users: Annotated[tuple[UserEntry, ...], Field(min_length=1, description="who may use this learner")]
+    studies: Annotated[Path | None, Field(description="directory of studies, one JSON file each")] = None
+    public_data: Annotated[
+        dict[Name, Path],
+        Field(
+            default_factory=dict,
+            description="by study: CSV or Parquet of public examples on which each round is measured",
+        ),
+    ]
+    deadline_seconds: Annotated[float, Field(gt=0, le=3600, description="how long a silent party is waited for")] = 5.0
+    approval_seconds: Annotated[
+        float, Field(gt=0, le=3600, description="how long parties may take to work out what a run would cost them")
+    ] = 60.0
+    key_holder_seconds: Annotated[
+        float, Field(gt=0, le=3600, description="how long key holders may take to begin a session or to open a sum")
+    ] = 60.0
+    concurrent_runs: Annotated[int, Field(ge=1, description="runs carried at once; others wait in the queue")] = 10
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        """No party, URL, key or user twice: one owner must not count as two."""
+        peers: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.parties, *self.key_holders)
+        for kind, values in (
+            ("name", [entry.name for entry in peers]),
+            ("url", [str(entry.url).rstrip("/") for entry in peers]),
+            ("public_key", [entry.public_key for entry in peers if entry.public_key]),
+            ("user name", [entry.name for entry in self.users]),
+            ("user token_hash", [entry.token_hash for entry in self.users]),
+        ):
+            if twice := sorted({value for value in values if values.count(value) > 1}):
+                raise ValueError(f"{kind} given twice: {', '.join(twice)}")
+        return self
+
+
+def load_studies(directory: Path | None) -> dict[str, Study]:
+    """The studies of a directory's JSON files, by their own names; raises InvalidInputError that names the file."""
+    studies: dict[str, Study] = {}
+    for path in sorted(directory.glob("*.json")) if directory else ():
+        study = read_study(path)
+        if study.name in studies:
+            raise InvalidInputError(f"two studies are named {study.name!r}; the second is {path}")
+        studies[study.name] = study
+    return studies

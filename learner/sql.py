@@ -1,0 +1,135 @@
+"""The learner's tables and statements, in the SQL that SQLite runs."""
+
+from __future__ import annotations
+
+_RUNS_TABLE = """
+    CREATE TABLE IF NOT EXISTS runs (
+        id TEXT PRIMARY KEY,
+        user TEXT NOT NULL,
+        idempotency_key TEXT,
+        draft TEXT NOT NULL,                          -- SHA-256 of the specification as it was asked for
+        created TEXT NOT NULL,                        -- ISO 8601, UTC
+        state TEXT NOT NULL,
+        spec TEXT NOT NULL,                           -- JSON; a draft until there is a plan
+        plan TEXT,                                    -- JSON
+        problem TEXT,                                 -- JSON: why the run failed
+        model TEXT,                                   -- JSON
+        UNIQUE (user, idempotency_key)
+    ) STRICT"""
+_REPLIES_TABLE = """
+    CREATE TABLE IF NOT EXISTS replies (              -- the log that a run is replayed from
+        run TEXT NOT NULL REFERENCES runs,
+        round INTEGER NOT NULL,
+        query TEXT NOT NULL,                          -- SHA-256 of what was asked
+        contributors TEXT NOT NULL,                   -- JSON: indices of parties
+        value BLOB NOT NULL,                          -- an .npy array
+        PRIMARY KEY (run, round)
+    ) STRICT"""
+_EVENTS_TABLE = """
+    CREATE TABLE IF NOT EXISTS events (               -- what watchers are told
+        number INTEGER PRIMARY KEY,
+        run TEXT NOT NULL REFERENCES runs,
+        kind TEXT NOT NULL,
+        data TEXT NOT NULL                            -- JSON
+    ) STRICT"""
+_EVENTS_INDEX = "CREATE INDEX IF NOT EXISTS events_of_run ON events (run, number)"
+_RECEIPTS_TABLE = """
+    CREATE TABLE IF NOT EXISTS receipts (             -- the newest of each party
+        party TEXT PRIMARY KEY,
+        count INTEGER NOT NULL,
+        text TEXT NOT NULL
+    ) STRICT"""
+
+_SESSIONS_TABLE = """
+    CREATE TABLE IF NOT EXISTS sessions (             -- of the secure sum, one a run
+        run TEXT PRIMARY KEY REFERENCES runs,
+        session TEXT NOT NULL,
+        roster BLOB,                                  -- its body, once it is drafted
+        key_holders TEXT NOT NULL DEFAULT '[]',       -- JSON: their names
+        signatures TEXT NOT NULL DEFAULT '{}',        -- JSON: everybody's, by name
+        ended INTEGER NOT NULL DEFAULT 0 CHECK (ended IN (0, 1))
+    ) STRICT"""
+_ROUNDS_TABLE = """
+    CREATE TABLE IF NOT EXISTS rounds (               -- the round in progress of each session
+        run TEXT PRIMARY KEY REFERENCES sessions,
+        round INTEGER NOT NULL,
+        deadline INTEGER NOT NULL,                    -- seconds since 1970
+        silent TEXT NOT NULL DEFAULT '{}'             -- JSON: reasons by party, once the set is chosen
+    ) STRICT"""
+_CONTRIBUTIONS_TABLE = """
+    CREATE TABLE IF NOT EXISTS contributions (        -- the set that is chosen to be opened in that round
+        run TEXT NOT NULL REFERENCES rounds ON DELETE CASCADE,
+        party TEXT NOT NULL,
+        contribution BLOB NOT NULL,
+        PRIMARY KEY (run, party)
+    ) STRICT"""
+_OPENINGS_TABLE = """
+    CREATE TABLE IF NOT EXISTS openings (             -- the rounds opened
+        run TEXT NOT NULL REFERENCES sessions,
+        round INTEGER NOT NULL,
+        key_holder TEXT NOT NULL,
+        receipt BLOB NOT NULL,                        -- what the key holder signed
+        PRIMARY KEY (run, round, key_holder)
+    ) STRICT"""
+
+TABLES = (
+    _RUNS_TABLE,
+    _REPLIES_TABLE,
+    _EVENTS_TABLE,
+    _EVENTS_INDEX,
+    _RECEIPTS_TABLE,
+    _SESSIONS_TABLE,
+    _ROUNDS_TABLE,
+    _CONTRIBUTIONS_TABLE,
+    _OPENINGS_TABLE,
+)
+
+_RUN = """
+    SELECT id, user, created, state, spec, problem, (SELECT count(*) FROM replies WHERE run = id),
+        coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]')
+    FROM runs"""
+ADD_RUN = """
+    INSERT INTO runs (id, user, idempotency_key, draft, created, state, spec)
+    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :spec)"""
+FIND_RUN = f"{_RUN} WHERE id = ?"
+FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
+NEWEST_RUNS = f"{_RUN} ORDER BY created DESC LIMIT ?"
+UNFINISHED_RUNS = """
+    SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY created"""
+COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
+FIND_STATE = "SELECT state FROM runs WHERE id = ?"
+ENTER_STATE = "UPDATE runs SET state = :state, problem = :problem, model = :model WHERE id = :run"
+SETTLE_RUN = "UPDATE runs SET spec = :spec, plan = :plan WHERE id = :run"
+FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
+FIND_MODEL = "SELECT model FROM runs WHERE id = ?"
+ADD_REPLY = """
+    INSERT INTO replies (run, round, query, contributors, value)
+    VALUES (:run, :round, :query, :contributors, :value)"""
+FIND_REPLY = "SELECT query, contributors, value FROM replies WHERE run = ? AND round = ?"
+ADD_EVENT = "INSERT INTO events (run, kind, data) VALUES (?, ?, ?)"
+EVENTS = "SELECT number, kind, data FROM events WHERE run = ? AND number > ? ORDER BY number"
+KEEP_RECEIPT = """
+    INSERT INTO receipts (party, count, text) VALUES (?, ?, ?)
+    ON CONFLICT (party) DO UPDATE SET count = excluded.count, text = excluded.text
+    WHERE excluded.count > receipts.count"""
+RECEIPTS = "SELECT party, count, text FROM receipts"
+
+BEGIN_SESSION = "INSERT INTO sessions (run, session) VALUES (?, ?) ON CONFLICT (run) DO NOTHING"
+DRAFT_ROSTER = "UPDATE sessions SET roster = ?, key_holders = ? WHERE run = ?"
+SIGN_ROSTER = "UPDATE sessions SET signatures = ? WHERE run = ?"
+FIND_SESSION = "SELECT roster, signatures FROM sessions WHERE run = ? AND roster IS NOT NULL"
+FIND_UNENDED = "SELECT session FROM sessions WHERE run = ? AND NOT ended"
+END_SESSION = "UPDATE sessions SET ended = 1 WHERE run = ?"
+UNENDED_SESSIONS = """
+    SELECT id FROM runs JOIN sessions ON run = id
+    WHERE state IN ('completed', 'failed', 'cancelled') AND NOT ended ORDER BY created"""
+BEGIN_ROUND = "INSERT INTO rounds (run, round, deadline) VALUES (?, ?, ?) ON CONFLICT (run) DO NOTHING"
+FIND_ROUND = "SELECT deadline, silent FROM rounds WHERE run = ? AND round = ?"
+SET_SILENT = "UPDATE rounds SET silent = ? WHERE run = ?"
+FORGET_ROUND = "DELETE FROM rounds WHERE run = ?"
+CONTRIBUTIONS = "SELECT party, contribution FROM contributions WHERE run = ? ORDER BY party"
+ADD_CONTRIBUTION = "INSERT INTO contributions (run, party, contribution) VALUES (?, ?, ?)"
+ADD_OPENING = "INSERT INTO openings (run, round, key_holder, receipt) VALUES (?, ?, ?, ?)"
+OPENINGS = """
+    SELECT round, contributors, key_holder, receipt FROM openings JOIN replies USING (run, round)
+    WHERE run = ? ORDER BY round, key_holder"""
