@@ -1,0 +1,85 @@
+"""How long a forecast takes: 10 owners and 1,000, each with a budget of its own, each algorithm that has one.
+
+One JSON line a setting: ``ms`` (the median), the goal, and ``ratio_to_goal``; beside it ``no_search_ms``, the same for
+the owners' one grand coalition, and how many times that the search for the best coalition takes. The exit status is 1
+when a goal is missed. The search is the longest under a secure sum, where one owner's budget sets everybody's noise.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from common.algorithms import build_algorithm
+from common.calibration import gaussian_mu
+from common.descent import respond
+from common.forecast import Forecastable, forecast
+from common.losses import Logistic
+from common.protocol import FederationFacts
+
+GOALS_MS = {10: 50.0, 1000: 2000.0}
+WAYS: dict[str, dict[str, object]] = {"wu_strongly_convex": {}, "wu_subgradient": {"calibration": "tight"}, "dp_gd": {}}
+N_ROUNDS, N_FEATURES = 100, 30
+REPEAT = 5
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    missed = False
+    for owners, goal in GOALS_MS.items():
+        for secure_sum in (False, True):
+            for name, parameters in WAYS.items():
+                figures = measure(name, parameters, facts_of(owners, secure_sum=secure_sum), goal)
+                missed |= figures["ratio_to_goal"] > 1
+                print(json.dumps({"benchmark": "forecast", "algorithm": name, "owners": owners,
+                                  "secure_sum": secure_sum} | figures))  # fmt: skip
+    return int(missed)
+
+
+def measure(name: str, parameters: dict[str, object], facts: FederationFacts, goal: float) -> dict[str, float]:
+    """The times of one setting."""
+    algorithm = build_algorithm(name, {"n_rounds": N_ROUNDS} | parameters)
+    if not isinstance(algorithm, Forecastable):
+        raise TypeError(f"{name} has no forecast")
+
+    def no_search() -> None:
+        respond(algorithm.descent(facts), facts.n_features, facts.loss, facts.clip_norm)
+        algorithm.noise_variance(facts)
+
+    ms, floor = median_ms(lambda: forecast(algorithm, facts)), median_ms(no_search)
+    return {"ms": round(ms, 2), "goal_ms": goal, "ratio_to_goal": round(ms / goal, 3),
+            "no_search_ms": round(floor, 2), "ratio_to_no_search": round(ms / floor, 1)}  # fmt: skip
+
+
+def facts_of(owners: int, *, secure_sum: bool) -> FederationFacts:
+    """Owners whose sizes and budgets all differ."""
+    rng = np.random.default_rng(owners)
+    return FederationFacts(
+        parties=tuple(f"owner-{i + 1}" for i in range(owners)),
+        n_examples=rng.integers(100, 5000, owners),
+        epsilon=10 ** rng.uniform(-1, 1, owners),
+        delta=10 ** rng.uniform(-7, -5, owners),
+        n_features=N_FEATURES,
+        loss=Logistic(),
+        minimum_contributors=owners,
+        secure_sum=secure_sum,
+    )
+
+
+def median_ms(task: Callable[[], object]) -> float:
+    """The median time of a task in milliseconds."""
+    times = []
+    for _ in range(REPEAT):
+        gaussian_mu.cache_clear()  # each forecast as if it were the first
+        start = time.perf_counter()
+        task()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times)) * 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""What a round costs: five parties and a learner as real processes, with tokens, noise and ledgers, beside a floor.
+
+    python scripts/benchmarks/rounds.py [--rounds 200]
+
+One JSON line for each number of features d. ``ms_per_round`` is the mean time from one round's news to the next, as a
+user who watches the run sees it; ``floor_ms`` is what five bare FastAPI processes and one httpx client need for the
+same bodies, measured in the same run with the same pattern (all five are asked at once, the next round starts when all
+have answered). The goal is a ``ratio_to_floor`` of at most 2, and a first round within 3 s of the submission.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common.schemas import NPY, pack_array
+from common.service.tokens import hash_token, new_token
+from common.study import Feature, Label, Study
+from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
+
+PARTIES, ROWS = 5, 2_000
+FEATURES = (50, 1_000)
+WARM_UP = 20
+BARE = Path(__file__).with_name("bare.py")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="What a round costs, beside a bare FastAPI and httpx floor.")
+    parser.add_argument("--rounds", type=int, default=200, help="rounds to measure (default: %(default)s)")
+    rounds: int = parser.parse_args().rounds
+    for d in FEATURES:
+        with tempfile.TemporaryDirectory(prefix="parley-rounds-") as folder:
+            floor = bare_floor(Path(folder), d, rounds)
+            measured = real_rounds(Path(folder), d, rounds)
+        ratio = {"floor_ms": floor, "ratio_to_floor": round(measured["ms_per_round"] / floor, 2)}
+        print(
+            json.dumps({"benchmark": "rounds", "parties": PARTIES, "rows": ROWS, "d": d} | measured | ratio), flush=True
+        )
+
+
+def bare_floor(folder: Path, d: int, rounds: int) -> float:
+    """Milliseconds that five bare services and one bare client need for a round of d numbers."""
+    ports = free_ports(PARTIES)
+    urls = {f"bare-{port}": f"http://127.0.0.1:{port}" for port in ports}
+    commands: dict[str, Sequence[str | Path]] = {
+        name: (sys.executable, BARE, url.rsplit(":", 1)[1]) for name, url in urls.items()
+    }
+    with processes(commands, folder):
+        wait_until_ready(urls)
+        return asyncio.run(ask_bare(list(urls.values()), pack_array(np.zeros(d)), rounds))
+
+
+async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
+    """Ask all, wait for all, so many times; milliseconds a round."""
+    headers = {"Content-Type": NPY}
+    async with httpx.AsyncClient(trust_env=False) as client:
+
+        async def one_round() -> None:
+            answers = await asyncio.gather(*(client.put(f"{url}/round", content=body, headers=headers) for url in urls))
+            if any(answer.status_code != httpx.codes.OK for answer in answers):
+                raise RuntimeError("a bare service did not answer")
+
+        for _ in range(WARM_UP):
+            await one_round()
+        started = time.perf_counter()
+        for _ in range(rounds):
+            await one_round()
+        return round((time.perf_counter() - started) / rounds * 1000, 2)
+
+
+def real_rounds(folder: Path, d: int, rounds: int) -> dict[str, Any]:
+    """The same with real services: time of a round, time to the first, and memory of a party."""
+    names = ("learner", *(f"party-{number}" for number in range(1, PARTIES + 1)))
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    token = new_token()
+    write_settings(folder, d, ports, token)
+    commands: dict[str, Sequence[str | Path]] = {
+        name: [COMMANDS / f"parley-{name.split('-')[0]}", "serve", "--config", folder / f"{name}.toml"]
+        for name in names
+    }
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    with processes(commands, folder) as running:
+        wait_until_ready(urls)
+        first, times = watch(urls["learner"], token, rounds + WARM_UP)
+        memory = [resident_mb(process.pid) for name, process in running.items() if name != "learner"]
+    return {
+        "ms_per_round": round((times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) * 1000, 2),
+        "seconds_to_first_round": round(first, 2),
+        "party_mb": round(max(memory), 1),
+    }
+
+
+def watch(url: str, token: str, rounds: int) -> tuple[float, list[float]]:
+    """Submit a run and watch it: seconds to the first round, and when each round was over."""
+    request = {
+        "study": "benchmark",
+        "algorithm": "dp_gd",
+        "parameters": {"n_rounds": rounds, "step": 0.1},
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60.0) as client:
+        started = time.perf_counter()
+        run = client.post("/v1/runs", json=request).raise_for_status().json()["id"]
+        with client.stream("GET", f"/v1/runs/{run}/events") as stream:
+            times = round_times(stream.iter_lines())
+        if client.get(f"/v1/runs/{run}").json()["state"] != "completed":
+            raise RuntimeError("the run did not complete")
+    return times[0] - started, times
+
+
+def round_times(lines: Iterable[str]) -> list[float]:
+    """When each round's news arrived."""
+    return [time.perf_counter() for line in lines if line == "event: round"]
+
+
+def write_settings(folder: Path, d: int, ports: dict[str, int], user_token: str) -> None:
+    """Data, study and settings of the learner and its parties."""
+    rng = np.random.default_rng(d)
+    study = Study(
+        name="benchmark",
+        features=tuple(Feature(name=f"x{column}", lower=-1, upper=1) for column in range(d)),
+        label=Label(name="y", values=("no", "yes")),
+        intercept=False,
+    )
+    (folder / "studies").mkdir()
+    (folder / "studies" / "benchmark.json").write_text(study.model_dump_json(), encoding="utf-8")
+    learner_token = new_token()
+    roster = []
+    for name, port in ports.items():
+        if name == "learner":
+            continue
+        X = rng.uniform(-1, 1, (ROWS, d))
+        columns = dict(zip(study.feature_names, X.T, strict=True)) | {"y": np.where(X.sum(axis=1) > 0, "yes", "no")}
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+        settings = party_toml(folder, name, port, hash_token(learner_token))
+        (folder / f"{name}.toml").write_text(settings, encoding="utf-8")
+        roster.append(f'[[parties]]\nname = "{name}"\nurl = "http://127.0.0.1:{port}"\ntoken = "{learner_token}"\n')
+    head = f"""\
+name = "learner"
+port = {ports["learner"]}
+state = "{folder}/learner"
+studies = "{folder}/studies"
+[[users]]
+name = "benchmark"
+token_hash = "{hash_token(user_token)}"
+"""
+    (folder / "learner.toml").write_text(head + "".join(roster), encoding="utf-8")
+
+
+def party_toml(folder: Path, name: str, port: int, token_hash: str) -> str:
+    """A party's settings."""
+    return f"""\
+name = "{name}"
+port = {port}
+state = "{folder}/{name}"
+study = "{folder}/studies/benchmark.json"
+[data]
+path = "{folder}/{name}.parquet"
+[policy]
+epsilon = 10.0
+delta = 1e-3
+max_epsilon_per_run = 10.0
+max_delta_per_run = 1e-3
+[[learners]]
+name = "learner"
+token_hash = "{token_hash}"
+"""
+
+
+def resident_mb(pid: int) -> float:
+    """A process's resident memory in megabytes."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    main()

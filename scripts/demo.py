@@ -1,0 +1,227 @@
+"""Five hospitals, a learner, a key holder and breast-cancer data: a federation on this machine, from start to model.
+
+    python scripts/demo.py [--keep FOLDER]
+
+Starts every service as a real process on loopback with settings, tokens and shards of its own (in a temporary folder),
+has the learner train over HTTP while it sees nothing but sums, asks it for predictions on held-out biopsies, and
+compares with what could be learnt without privacy or without sharing. Leaves nothing running and nothing behind. Exit
+status 0 means that all of it worked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from common.algorithms import build_algorithm
+from common.metrics import accuracy
+from common.noise import SeededNoise
+from common.protocol import FederationFacts
+from common.service.tables import read_columns
+from common.shard import Shard
+from common.simulation import simulate
+from learner.datasets import WDBC
+from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
+from scripts.make_deployment import HOSPITALS, SERVICES, Deployment, loopback_site, make_deployment
+
+RUN_SECONDS = 120.0
+DELTA = 1e-5
+ROUNDS = {"dp_gd": 10, "psgd": 50}
+SIMULATIONS = 20
+RUNS = (("dp_gd", 1.0), ("dp_gd", 0.1), ("psgd", 1.0), ("psgd", 0.1))
+console = Console()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the closing table."""
+
+    what: str
+    accuracy: str
+    expected: str
+    claim: str
+    transcript: str
+
+
+def main() -> int:
+    """Run the demonstration; 0 if it worked."""
+    parser = argparse.ArgumentParser(description="Train across five hospitals on this machine.")
+    parser.add_argument("--keep", type=Path, help="make the deployment in this folder and keep it")
+    keep: Path | None = parser.parse_args().keep
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    started = time.monotonic()
+    with ExitStack() as stack:
+        root = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parley-demo-")))
+        deployment = deploy(root)
+        urls = {name: service.url for name, service in deployment.services.items()}
+        stack.enter_context(processes(commands(deployment), root))
+        wait_until_ready(urls)
+        console.print(f"[bold]{len(urls)} services are up[/] on loopback after {time.monotonic() - started:.1f} s")
+        laboratory = Laboratory.read(root)
+        counts = laboratory.shards.n_examples
+        console.print(f"the hospitals hold {counts.sum()} biopsies, {counts.min()} to {counts.max()} each")
+        rows = [
+            laboratory.row("data pooled, no privacy", "pooled", "none", "none"),
+            laboratory.row("each hospital alone (mean)", "local", "nothing shared", "nothing shared"),
+            *over_http(stack, root, deployment, urls["learner"], laboratory),
+        ]
+    show(rows)
+    console.print(f"done in {time.monotonic() - started:.1f} s; nothing is left running")
+    return 0
+
+
+def deploy(root: Path) -> Deployment:
+    """Settings, secrets and shards for all services, on free ports."""
+    ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    return make_deployment(root, lambda name: loopback_site(root, name, ports[name]))
+
+
+def commands(deployment: Deployment) -> dict[str, list[str | Path]]:
+    """How to start each service."""
+    return {
+        name: [COMMANDS / service.command[0], *service.command[1:], "--config", service.config]
+        for name, service in deployment.services.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Laboratory:
+    """The hospitals' shards in one place, which the services never have, to say what to expect of them."""
+
+    shards: Shard
+    public: Shard
+
+    @classmethod
+    def read(cls, root: Path) -> Laboratory:
+        """The shards of all hospitals and the public examples of a deployment."""
+        files = [*(root / "data" / name / "biopsies.csv" for name in HOSPITALS), held_out_file(root)]
+        *shards, public = (WDBC.shard(read_columns(file), clip=True) for file in files)
+        return cls(Shard.stack(shards), public)
+
+    def row(self, what: str, algorithm: str, *claims: str) -> Row:
+        """What an algorithm without noise makes of the hospitals' data."""
+        return Row(what, f"{self._accuracies(algorithm, 1.0, 1)[0]:.3f}", "", *claims)
+
+    def expected(self, algorithm: str, epsilon: float) -> str:
+        """The mean accuracy and its deviation over simulated runs with other noise."""
+        values = self._accuracies(algorithm, epsilon, SIMULATIONS)
+        return f"{np.mean(values):.3f} ± {np.std(values):.3f}"
+
+    def _accuracies(self, name: str, epsilon: float, repeat: int) -> list[float]:
+        algorithm = build_algorithm(name, parameters(name))
+        facts = FederationFacts.uniform(
+            self.shards.n_examples,
+            epsilon=epsilon,
+            delta=DELTA,
+            n_features=WDBC.n_features,
+            loss=WDBC.loss.build(),
+            secure_sum=True,
+        )
+        return [accuracy(simulate(algorithm, self.shards, facts, SeededNoise(i)), self.public) for i in range(repeat)]
+
+
+def over_http(stack: ExitStack, root: Path, deployment: Deployment, url: str, laboratory: Laboratory) -> list[Row]:
+    """Train each of RUNS through the learner's REST API and test the models by its predictions."""
+    headers = {"Authorization": f"Bearer {deployment.user_token}"}
+    client = stack.enter_context(httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30.0))
+    records, labels = held_out(root)
+    rows = []
+    for algorithm, epsilon in RUNS:
+        run = train(client, algorithm, epsilon)
+        predictions = answer(client.post(f"/v1/runs/{run}/predictions", json={"records": records}))
+        right = sum(made["label"] == label for made, label in zip(predictions, labels, strict=True)) / len(labels)
+        opened = answer(client.get(f"/v1/runs/{run}/receipts"))
+        what = f"{algorithm}, epsilon = {epsilon:g}"
+        console.print(f"{what}: trained; {len(opened)} sums opened and signed for by the key holder")
+        promised = {kept["view"]: kept for kept in answer(client.get(f"/v1/runs/{run}/model"))["guarantees"]}
+        claims = (figure(promised.get(view)) for view in ("model", "transcript"))
+        rows.append(Row(what, f"{right:.3f}", laboratory.expected(algorithm, epsilon), *claims))
+    return rows
+
+
+def parameters(algorithm: str) -> dict[str, int]:
+    """An algorithm's parameters where they are not the default ones."""
+    return {"n_rounds": ROUNDS[algorithm]} if algorithm in ROUNDS else {}
+
+
+def held_out_file(root: Path) -> Path:
+    """Where a deployment has the public test biopsies."""
+    return root / "data" / "learner" / f"{WDBC.name}.csv"
+
+
+def held_out(root: Path) -> tuple[list[dict[str, float]], list[str]]:
+    """The public test biopsies as a user would send them, and their diagnoses."""
+    with held_out_file(root).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    records = [{name: float(row[name]) for name in WDBC.feature_names} for row in rows]
+    return records, [row[WDBC.label.name] for row in rows]
+
+
+def train(client: httpx.Client, algorithm: str, epsilon: float) -> str:
+    """Submit a run and watch it to its end; its id. Raises RuntimeError unless it completes."""
+    request = {
+        "study": WDBC.name,
+        "algorithm": algorithm,
+        "parameters": parameters(algorithm),
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "secure_sum": "paillier",
+    }
+    run: str = answer(client.post("/v1/runs", json=request))["id"]
+    deadline = time.monotonic() + RUN_SECONDS
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{algorithm}, epsilon = {epsilon:g}", total=None)
+        while time.monotonic() < deadline:
+            state = answer(client.get(f"/v1/runs/{run}"))
+            bar.update(task, total=state["rounds"]["of"], completed=state["rounds"]["done"])
+            if state["state"] == "completed":
+                return run
+            if state["state"] in {"failed", "cancelled"}:
+                raise RuntimeError(f"{algorithm}: {state['state']}: {(state['problem'] or {}).get('detail')}")
+            time.sleep(0.1)
+    raise RuntimeError(f"{algorithm}: not done within {RUN_SECONDS:g} s")
+
+
+def answer(response: httpx.Response) -> Any:  # noqa: ANN401 -- any JSON value
+    """A response's JSON. Raises RuntimeError with the problem's words if it is one."""
+    if not response.is_success:
+        raise RuntimeError(f"{response.request.url}: {response.status_code}: {response.json().get('detail')}")
+    return response.json()
+
+
+def figure(guarantee: dict[str, Any] | None) -> str:
+    """A guarantee in short."""
+    return "-" if guarantee is None else f"({guarantee['epsilon']:.3g}, {guarantee['delta']:.0e})"
+
+
+def show(rows: Sequence[Row]) -> None:
+    """The closing table."""
+    table = Table(
+        title="Breast cancer, five hospitals: accuracy on held-out biopsies, and what each patient is promised"
+    )
+    table.add_column("how")
+    for heading in ("accuracy of this run", f"of {SIMULATIONS} simulated", "claimed: final model", "holds: all rounds"):
+        table.add_column(heading, justify="right", max_width=15)
+    for row in rows:
+        table.add_row(row.what, row.accuracy, row.expected, row.claim, row.transcript)
+    console.print(table)
+    console.print("A promise is (epsilon, delta) for one record replaced; smaller is more private.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

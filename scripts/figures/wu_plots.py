@@ -1,0 +1,136 @@
+"""How Wu et al.'s figures are drawn: percentile bands, a surface, log-log slopes with fitted lines, boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from common.arrays import FloatArray
+
+Kind = Literal["bands", "surface", "slopes", "boxes"]
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+"""Of the Okabe-Ito palette."""
+ABOVE = 5.0
+"""Noise dominates where psi is so many times its floor."""
+LEAST = 1e-8
+"""Logarithms begin here: psi of a run may come out a rounding error below 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """A named line: x (m,) and psi (m, runs).
+
+    ``room`` (m,) tells where the projection has room for the noise, ``floor`` (m,) what psi is with hardly any noise.
+    """
+
+    name: str
+    x: FloatArray
+    psi: FloatArray
+    room: npt.NDArray[np.bool_]
+    floor: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        """Over the runs, (m,)."""
+        return np.asarray(self.psi.mean(axis=1))
+
+    @property
+    def median(self) -> FloatArray:
+        """Over the runs, (m,)."""
+        return np.asarray(np.median(self.psi, axis=1))
+
+    @property
+    def noisy(self) -> npt.NDArray[np.bool_]:
+        """Where noise dominates, (m,): psi is far above its floor, and the projection does not hold it down."""
+        return np.asarray((self.mean > ABOVE * self.floor) & self.room)
+
+    def fit(self) -> tuple[float, float] | None:
+        """The slope and the intercept of log mean psi over log x where noise dominates; None without two points."""
+        if self.noisy.sum() < 2:  # noqa: PLR2004 -- two points make a line
+            return None
+        slope, intercept = np.polyfit(np.log(self.x[self.noisy]), np.log(self.mean[self.noisy]), 1)
+        return float(slope), float(intercept)
+
+
+@contextmanager
+def canvas(title: str, path: Path) -> Iterator[Axes]:
+    """Axes of one panel, saved in the end."""
+    with mpl.rc_context({"backend": "agg", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+        axes.set_ylabel("relative fitness ψ")
+        axes.set_axisbelow(True)
+        yield axes
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+
+
+def draw_bands(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+    """The median, and bands that hold half of the runs and nine tenths of them."""
+    with canvas(title, path) as axes:
+        for one, colour in zip(series, COLOURS, strict=False):
+            p5, p25, p50, p75, p95 = np.maximum(np.percentile(one.psi, [5, 25, 50, 75, 95], axis=1), LEAST)
+            axes.fill_between(one.x, p5, p95, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(one.x, p25, p75, color=colour, alpha=0.3, linewidth=0)
+            axes.plot(one.x, p50, color=colour, label=one.name)
+        axes.set(xlabel=x_label, yscale="log")
+        axes.grid(axis="y", color="0.9")
+        axes.legend(frameon=False, title="median, 25-75 % and 5-95 %")
+
+
+def draw_slopes(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+    """The mean and the middle nine tenths of the runs: hollow where noise does not dominate, fitted elsewhere."""
+    with canvas(title, path) as axes:
+        for one, colour in zip(series, COLOURS, strict=False):
+            low, high = np.maximum(np.percentile(one.psi, [5, 95], axis=1), LEAST)
+            axes.vlines(one.x, low, high, color=colour, alpha=0.5)
+            axes.plot(one.x, one.mean, "o", color=colour, markersize=5, markerfacecolor="white", linestyle="none")
+            axes.plot(one.x[one.noisy], one.mean[one.noisy], "o", color=colour, markersize=5, linestyle="none")
+            if fitted := one.fit():
+                slope, intercept = fitted
+                along = one.x[one.noisy]
+                label = f"{one.name}: slope {slope:.2f}"
+                axes.plot(along, np.exp(intercept) * along**slope, color=colour, linestyle="--", label=label)
+        axes.set(xlabel=x_label, xscale="log", yscale="log")
+        axes.grid(color="0.92")
+        axes.legend(frameon=False, title="mean and 5-95 %; fitted where noise dominates")
+
+
+def draw_surface(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+    """The median as colour over epsilon and n, with its value in each field."""
+    with canvas(title, path) as axes:
+        grid = np.array([one.median for one in series])
+        axes.imshow(np.log10(grid), origin="lower", aspect="auto", cmap="cividis_r")
+        for (row, column), value in np.ndenumerate(grid):
+            dark = np.log10(value) > np.log10(grid).mean()
+            axes.text(column, row, f"{value:.2g}", ha="center", va="center", color="white" if dark else "black")
+        axes.set_xticks(range(len(series[0].x)), [f"{x:g}" for x in series[0].x])
+        axes.set_yticks(range(len(series)), [f"{int(one.name):,}" for one in series])
+        axes.set(xlabel=x_label, ylabel="n, examples of all owners")
+        axes.set_title("median ψ, on a logarithmic scale of colours", fontsize=9, loc="left")
+
+
+def draw_boxes(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+    """A box that holds half of each series' runs, whiskers that hold nine tenths."""
+    with canvas(title, path) as axes:
+        axes.boxplot([np.maximum(one.psi[0], LEAST) for one in series], whis=(5, 95), showfliers=False, widths=0.5)
+        axes.set_xticks(range(1, len(series) + 1), [one.name for one in series], fontsize=8)
+        axes.set(xlabel=x_label, yscale="log")
+        axes.grid(axis="y", color="0.9")
+
+
+DRAW: dict[Kind, Callable[[str, str, Sequence[Series], Path], None]] = {
+    "bands": draw_bands,
+    "slopes": draw_slopes,
+    "surface": draw_surface,
+    "boxes": draw_boxes,
+}

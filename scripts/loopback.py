@@ -1,0 +1,69 @@
+"""Services as real processes on this machine's loopback interface, for the demonstration and the benchmarks."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+
+COMMANDS = Path(sys.executable).parent
+START_SECONDS = 60.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextmanager
+def processes(commands: Mapping[str, Sequence[str | Path]], logs: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Run commands, each as a process by its name with a log in a folder; all are ended when the block ends."""
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, command in commands.items():
+            with (logs / f"{name}.log").open("wb") as log:
+                started[name] = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 -- our own commands
+        yield started
+    finally:
+        for process in started.values():
+            process.terminate()
+        for process in started.values():
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that was told to end; kill it if it does not."""
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def wait_until_ready(urls: Mapping[str, str]) -> None:
+    """Wait until every service, by name, says that it is ready; raises TimeoutError that names one that does not."""
+    deadline = time.monotonic() + START_SECONDS
+    with httpx.Client(trust_env=False, timeout=2.0) as client:
+        for name, url in urls.items():
+            while not _is_ready(client, url):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{name} was not ready within {START_SECONDS:g} s")
+                time.sleep(0.05)
+
+
+def _is_ready(client: httpx.Client, url: str) -> bool:
+    """Whether a service answers that it is ready."""
+    try:
+        return client.get(f"{url}/readyz").is_success
+    except httpx.TransportError:
+        return False
