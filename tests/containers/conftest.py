@@ -1,0 +1,33 @@
+"""One deployment for all tests of this folder: each test leaves every service running."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.containers import Project, docker, project
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a run that is ended takes its containers along
+    with project(tmp_path_factory.mktemp("containers") / "deploy") as made:
+        assert [len(belongings) for belongings in listed(made)] == [7, 7, 7]
+        yield made
+    assert listed(made) == [[], [], []], "containers, networks or volumes remain"
+
+
+def listed(services: Project) -> list[list[str]]:
+    """The containers, networks and volumes of a project."""
+    listings = ("ps", "-aq"), ("network", "ls", "-q"), ("volume", "ls", "-q")
+    return [docker(*listing, "--filter", services.label).split() for listing in listings]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.containers)

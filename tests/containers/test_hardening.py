@@ -1,0 +1,91 @@
+"""What a service may do in its container, tried from within: its work and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from scripts.make_deployment import HOSPITALS, KEY_HOLDER, LEARNER, SERVICES
+from tests.support.containers import Project
+
+PARLEY = 10001
+SCRATCH = "/tmp"  # noqa: S108 -- the container's own
+PROBE = """
+import importlib.util, json, socket, sys
+from concurrent.futures import ThreadPoolExecutor
+
+def attempt(action, *arguments):
+    try:
+        action(*arguments)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "done"
+
+def attempt_all(names, action):
+    return dict(zip(names, ThreadPoolExecutor().map(lambda name: attempt(action, name), names)))
+
+print(json.dumps({
+    "status": dict(line.split(":", 1) for line in open("/proc/1/status").read().splitlines()),
+    "writes": attempt_all(sys.argv[1].split(","), lambda folder: open(folder + "/probe", "w")),
+    "connects": attempt_all(sys.argv[2].split(","), lambda host: socket.create_connection((host, 8000), 3)),
+    "finds": [name for name in ("learner", "party", "tests") if importlib.util.find_spec(name)],
+}))
+"""
+
+
+def probe(
+    services: Project, service: str, writes: Sequence[str] = (SCRATCH,), connects: Sequence[str] = ("localhost",)
+) -> dict[str, Any]:
+    tries = ",".join(writes), ",".join(connects)
+    found: dict[str, Any] = json.loads(services.run(service, "python", "-c", PROBE, *tries))
+    return found
+
+
+def address(services: Project, service: str) -> str:
+    (network,) = services.inspect(service)["NetworkSettings"]["Networks"].values()
+    return str(network["IPAddress"])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_service_is_root_or_can_become_it(services: Project, service: str) -> None:
+    status = probe(services, service)["status"]
+    for ids in ("Uid", "Gid"):
+        assert set(status[ids].split()) == {str(PARLEY)}
+    for capabilities in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[capabilities], 16) == 0
+    assert int(status["NoNewPrivs"]) == 1
+    assert int(status["Seccomp"]) == 2
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_writes_to_its_volume_alone(services: Project, service: str) -> None:
+    allowed, mounted = {"/var/lib/parley", SCRATCH}, {"/etc/parley", "/run/secrets"}
+    if service != KEY_HOLDER:
+        mounted |= {"/data"}
+    folders = ["/", "/opt/parley", *mounted, *allowed]
+    tried = probe(services, service, writes=folders)["writes"]
+    services.run(service, "rm", *(f"{folder}/probe" for folder in allowed))
+    assert tried == {folder: "done" if folder in allowed else "Read-only file system" for folder in folders}
+
+
+def test_an_image_holds_its_own_services_code_alone(services: Project) -> None:
+    assert probe(services, LEARNER)["finds"] == ["learner"]
+    assert probe(services, "hospital-a")["finds"] == ["party"]
+
+
+@pytest.mark.parametrize("service", ["hospital-a", KEY_HOLDER])
+def test_parties_and_key_holder_reach_the_learner_and_nobody_else(services: Project, service: str) -> None:
+    others = [address(services, other) for other in (KEY_HOLDER, *HOSPITALS) if other != service]
+    tried = probe(services, service, connects=[LEARNER, *others])["connects"]
+    assert [host for host, outcome in tried.items() if outcome == "done"] == [LEARNER]
+    assert len(tried) == 6
+
+
+def test_only_the_learner_is_published_and_on_loopback_alone(services: Project) -> None:
+    for service in SERVICES:
+        ports = services.inspect(service)["NetworkSettings"]["Ports"]
+        published = [port["HostIp"] for ports_of_host in ports.values() for port in ports_of_host or ()]
+        assert published == (["127.0.0.1"] if service == LEARNER else [])

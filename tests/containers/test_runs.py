@@ -1,0 +1,150 @@
+"""Runs across containers, in the open and under secure sum: from end to end, and while services die."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from common.errors import ParleyError
+from common.secure_sum.envelope import Signed, public_hex
+from common.secure_sum.messages import Opened
+from common.service.keys import read_key
+from learner.client import LearnerClient
+from learner.datasets import WDBC
+from scripts.make_deployment import HOSPITALS, KEY_HOLDER, LEARNER
+from tests.support.containers import Project, docker, events, finish, submit, wait_for_round
+
+MANY = {"none": 200, "paillier": 30}
+"""By kind of sum: rounds enough that a service dies in their midst."""
+
+JOURNAL = """
+import json, sqlite3, sys
+journal = sqlite3.connect("file:/var/lib/parley/keyholder.db?mode=ro", uri=True)
+found = journal.execute("SELECT round, contributors FROM openings WHERE session = ? ORDER BY round", sys.argv[1:])
+print(json.dumps(found.fetchall()))
+"""
+"""Prints the sets that the key holder has opened in a session: [[round, hash of the contributions] ...]."""
+
+each_kind = pytest.mark.parametrize("kind", MANY)
+
+
+def begin(learner: LearnerClient, kind: str, **request: object) -> str:
+    """A run that has done a few of its many rounds."""
+    run = submit(learner, MANY[kind], secure_sum=kind, **request)
+    wait_for_round(learner, run, 3)
+    return run
+
+
+def rounds(learner: LearnerClient, run: str) -> dict[str, int]:
+    """How many rounds of a run are done, and of how many."""
+    counts: dict[str, int] = learner.ask("GET", f"/v1/runs/{run}")["rounds"]
+    return counts
+
+
+def check_charges(services: Project, learner: LearnerClient, run: str, party: str) -> None:
+    """Every round of a run that completed was charged once, and all together what the party was told."""
+    (approved,) = (told["epsilon"] for told in events(learner, run, "state") if told["state"] == "running")
+    charged = services.ledger(party, run)
+    assert [entry["round"] for entry in charged] == list(range(1, rounds(learner, run)["of"] + 1))
+    assert sum(entry["epsilon"] for entry in charged) == pytest.approx(approved[party], abs=1e-9)
+
+
+def check_openings(services: Project, learner: LearnerClient, run: str) -> list[dict[str, Any]]:
+    """Each round was opened for one set, which key holder and learner agree on; the learner's receipts."""
+    pinned = public_hex(read_key((services.folder / "secrets" / KEY_HOLDER / "identity.key").read_bytes(), KEY_HOLDER))
+    opened: list[dict[str, Any]] = learner.ask("GET", f"/v1/runs/{run}/receipts")
+    statements = [read_receipt(pinned, *each["receipts"]) for each in opened]
+    assert [statement.round for statement in statements] == list(range(1, rounds(learner, run)["of"] + 1))
+    journal = services.run(KEY_HOLDER, "python", "-c", JOURNAL, statements[0].session)
+    assert json.loads(journal) == [[statement.round, statement.contributors] for statement in statements]
+    return opened
+
+
+def read_receipt(pinned: str, receipt: dict[str, str]) -> Opened:
+    """What the only key holder signed."""
+    signed = Signed(receipt["statement"].encode(), bytes.fromhex(receipt["signature"]))
+    signed.verify(Opened.TAG, pinned)
+    return Opened.parse(signed.body)
+
+
+def test_a_user_trains_a_model_over_loopback(services: Project) -> None:
+    with services.learner() as learner:
+        assert [party["name"] for party in learner.ask("GET", "/v1/parties") if party["facts"]] == list(HOSPITALS)
+        run = submit(learner, n_rounds=10)
+        model = finish(learner, run)
+        assert len(model["weights"]) == WDBC.n_features
+        assert model["contributors"] == list(HOSPITALS)
+        (transcript,) = (kept for kept in model["guarantees"] if kept["view"] == "transcript")
+        assert transcript["epsilon"] <= 1.0
+        told = events(learner, run, "round")
+        assert [news["round"] for news in told] == list(range(1, 11))
+        with LearnerClient(learner.url, "of-no-one") as stranger, pytest.raises(ParleyError, match="not known here"):
+            stranger.ask("GET", "/v1/runs")
+    print(f"five parties in containers: accuracy {told[-1]['accuracy']:.3f} on public examples after 10 rounds")
+
+
+@each_kind
+def test_a_party_that_dies_is_dropped_by_name_and_the_run_completes(services: Project, kind: str) -> None:
+    remaining = [name for name in HOSPITALS if name != "hospital-c"]
+    with services.learner() as learner:
+        run = begin(learner, kind, minimum_contributors=4)
+        docker("kill", services.container("hospital-c"))
+        try:
+            model = finish(learner, run)
+            (dropped,) = events(learner, run, "dropped")
+        finally:
+            services.start()
+        assert dropped["party"] == "hospital-c"
+        assert model["contributors"] == remaining
+        check_charges(services, learner, run, "hospital-a")
+        assert len(services.ledger("hospital-c", run)) <= dropped["round"]
+        if kind == "paillier":
+            opened = check_openings(services, learner, run)
+            assert opened[0]["contributors"] == list(HOSPITALS)
+            assert opened[-1]["contributors"] == remaining
+    print(f"{kind}: hospital-c killed in round {dropped['round']} of {MANY[kind]}, dropped by name, run completed")
+
+
+@each_kind
+def test_a_learner_that_dies_resumes_its_run_and_no_round_is_charged_twice(services: Project, kind: str) -> None:
+    with services.learner() as learner:
+        run = begin(learner, kind)
+        docker("kill", services.container(LEARNER))
+    docker("start", services.container(LEARNER))
+    with services.learner() as learner:
+        done = rounds(learner, run)["done"]
+        assert done < MANY[kind]
+        finish(learner, run)
+        for party in HOSPITALS:
+            check_charges(services, learner, run, party)
+        if kind == "paillier":
+            check_openings(services, learner, run)
+    print(f"{kind}: learner killed after {done} of {MANY[kind]} rounds, run completed, 0 extra charges at 5 parties")
+
+
+def test_a_key_holder_that_dies_opens_no_round_again(services: Project) -> None:
+    with services.learner() as learner:
+        run = begin(learner, "paillier")
+        docker("kill", services.container(KEY_HOLDER))
+        done = rounds(learner, run)["done"]
+        assert done < MANY["paillier"]
+        docker("start", services.container(KEY_HOLDER))
+        finish(learner, run)
+        check_openings(services, learner, run)
+        check_charges(services, learner, run, "hospital-e")
+    print(f"key holder killed after {done} of {MANY['paillier']} rounds: run completed, each round opened for one set")
+
+
+def test_a_ledger_outlives_its_container(services: Project) -> None:
+    with services.learner() as learner:
+        finish(learner, submit(learner, n_rounds=3))
+        before = services.owner("hospital-b", "log"), services.owner("hospital-b", "budget")
+        services.compose("restart", "hospital-b")
+        services.compose("up", "-d", "--force-recreate", "hospital-b")
+        services.start()
+        assert (services.owner("hospital-b", "log"), services.owner("hospital-b", "budget")) == before
+        run = submit(learner, n_rounds=3)
+        finish(learner, run)
+    assert len(services.ledger("hospital-b", run)) == 3

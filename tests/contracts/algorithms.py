@@ -1,0 +1,119 @@
+"""Every algorithm of the registry, with the federations and shards that its contract is tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from common.arrays import FloatArray, IntArray
+from common.losses import Logistic
+from common.noise import NoNoise
+from common.protocol import Algorithm, FederationFacts, Model, Query, Reply
+from common.shard import Shard
+
+D = 4
+"""The number of features."""
+SIZES = np.array([7, 20, 13, 1])
+"""The parties' numbers of examples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An algorithm under test, and whether the learner sees nothing but sums."""
+
+    name: str
+    algorithm: Algorithm
+    secure_sum: bool
+
+    def facts(self, n_examples: IntArray, **terms: object) -> FederationFacts:
+        """Facts of parties of these sizes, with budgets of their own; a curator's if the algorithm wants one."""
+        k = len(n_examples)
+        facts = FederationFacts(
+            parties=tuple(f"party-{i}" for i in range(k)),
+            n_examples=n_examples,
+            epsilon=np.resize([1.0, 0.5, 2.0, 0.8], k),
+            delta=np.resize([1e-5, 1e-4, 0.01], k),
+            n_features=D,
+            loss=Logistic(),
+            secure_sum=self.secure_sum,
+            **({"minimum_contributors": k} | terms),  # type: ignore[arg-type]
+        )
+        return facts.curated() if self.algorithm.curator else facts
+
+    def equal_facts(self, k: int, n: int, **terms: object) -> FederationFacts:
+        """Facts of k parties of n examples with equal budgets."""
+        budgets = {"epsilon": 1.0, "delta": 1e-4, "n_features": D, "loss": Logistic(), "secure_sum": self.secure_sum}
+        return FederationFacts.uniform(np.full(k, n), **(budgets | terms))  # type: ignore[arg-type]
+
+    def first_query(self, facts: FederationFacts) -> Query:
+        return next(self.algorithm.program(facts))
+
+    @property
+    def additive(self) -> bool:
+        """Whether a private answer is an exact one plus noise for a finite sensitivity."""
+        facts = self.facts(np.array([10])).of(0)
+        return bool(np.isfinite(self.algorithm.sensitivity(self.first_query(facts), facts)).all())
+
+
+def variants(name: str) -> Iterator[dict[str, object]]:
+    """Parameters worth a test of their own: few rounds, and each value of each enumerated parameter."""
+    properties = parameter_schema(name)["properties"]
+    short: dict[str, object] = {"n_rounds": 3} if "n_rounds" in properties else {}
+    yield short
+    for parameter, schema in properties.items():
+        yield from (short | {parameter: v} for v in schema.get("enum", ()) if v != schema["default"])
+
+
+CASES = {
+    "-".join([name, *(str(v) for v in chosen.values() if v != 3), "sum" if secure else "each"]): Case(
+        name, build_algorithm(name, chosen), secure
+    )
+    for name in REGISTRY
+    for chosen in variants(name)
+    for secure in ((False,) if REGISTRY[name].curator else (False, True))
+}
+ADDITIVE = {label: case for label, case in CASES.items() if case.additive}
+
+
+def ball(rng: np.random.Generator, *shape: int) -> FloatArray:
+    """Rows (..., d) uniform on the unit sphere."""
+    X = rng.normal(size=shape)
+    return np.asarray(X / np.linalg.norm(X, axis=-1, keepdims=True))
+
+
+def labels(rng: np.random.Generator, *shape: int) -> FloatArray:
+    return np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+
+
+def stack(rng: np.random.Generator, sizes: IntArray) -> Shard:
+    """Shards of these sizes, stacked."""
+    return Shard.stack([Shard(ball(rng, n, D), labels(rng, n)) for n in sizes.tolist()])
+
+
+def federation(case: Case, seed: int = 1) -> tuple[Shard, FederationFacts]:
+    """A stack of shards of different sizes and budgets, or a curator's pooled shard as a stack of one."""
+    shard = stack(np.random.default_rng(seed), SIZES)
+    if case.algorithm.curator:
+        shard = Shard.stack([shard.pooled()])
+    return shard, case.facts(SIZES)
+
+
+def exact(case: Case, query: Query, shard: Shard, facts: FederationFacts) -> IntArray:
+    """The answer before its noise."""
+    return case.algorithm.local(query, shard, facts, NoNoise())
+
+
+def conversation(case: Case, facts: FederationFacts, seed: int) -> tuple[list[Query], Model]:
+    """What a program asks, and the model it comes to, when told replies that somebody might have given."""
+    rng, everybody = np.random.default_rng(seed), tuple(range(len(facts.parties)))
+    program = case.algorithm.program(facts)
+    queries = [next(program)]
+    while True:
+        width = (facts.n_features,) if queries[-1].reveal == "sum" else (len(everybody), facts.n_features)
+        try:
+            queries.append(program.send(Reply(rng.normal(size=width), everybody)))
+        except StopIteration as stop:
+            return queries, stop.value

@@ -1,0 +1,175 @@
+"""What every algorithm of the registry owes its parties and its learner; a new one is tested without more code."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.accounting import NonPrivateEvent
+from common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from common.arrays import FloatArray
+from common.errors import InvalidInputError, ReplayMismatchError
+from common.fixed_point import MAX_INTEGER
+from common.noise import Noise, NoNoise, SeededNoise, SystemNoise
+from common.protocol import MemoryLog, Query, Reply, drive, recall
+from common.simulation import Simulation
+from tests.contracts.algorithms import CASES, SIZES, Case, D, conversation, exact, federation
+from tests.support.noises import StackedNoise
+
+EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+EVERY_NAME = pytest.mark.parametrize("name", REGISTRY)
+
+
+# ── stacking ─────────────────────────────────────────────────────────────────
+
+
+@EVERY
+@pytest.mark.parametrize("source", [lambda _: NoNoise(), lambda i: SeededNoise([9, i])], ids=["noiseless", "noisy"])
+def test_stacked_parties_answer_what_they_answer_alone(case: Case, source: Callable[[int], Noise]) -> None:
+    shard, facts = federation(case)
+    k = len(facts.parties)
+
+    alone = [source(i) for i in range(k)]
+    together = StackedNoise([source(i) for i in range(k)]) if k > 1 else source(0)
+    for query in conversation(case, facts, seed=2)[0]:
+        stacked = case.algorithm.local(query, shard, facts, together)
+        own = [case.algorithm.local(query, shard.party(i), facts.of(i), alone[i]) for i in range(k)]
+        assert np.array_equal(stacked, np.stack(own))
+
+
+@EVERY
+def test_an_answer_is_integers_in_range_and_leaves_the_shard_alone(case: Case) -> None:
+    shard, facts = federation(case)
+    before = shard.X.tobytes(), shard.y.tobytes()
+    answer = case.algorithm.local(case.first_query(facts), shard, facts, SystemNoise())
+    assert answer.dtype == np.int64
+    assert answer.shape[:-1] == (len(facts.parties),)
+    assert np.abs(answer).max() < MAX_INTEGER
+    assert before == (shard.X.tobytes(), shard.y.tobytes())
+
+
+# ── the program ──────────────────────────────────────────────────────────────
+
+
+class Refuses:
+    """A federation that must not be asked."""
+
+    async def answer(self, run: str, query: Query) -> Reply:
+        raise AssertionError(f"round {query.round} was asked again")
+
+
+@EVERY
+def test_a_replay_of_the_log_is_the_run(case: Case) -> None:
+    shard, facts = federation(case)
+    simulation, log = Simulation(case.algorithm, shard, facts, SeededNoise(7)), MemoryLog()
+    model = asyncio.run(drive(case.algorithm.program(facts), simulation, "run", log))
+    assert sorted(log.entries) == list(range(1, case.algorithm.rounds(facts) + 1))
+    replayed = asyncio.run(drive(case.algorithm.program(facts), Refuses(), "run", log))
+    assert replayed.weights.tobytes() == model.weights.tobytes()
+    round, (digest, reply) = max(log.entries.items())
+    log.entries[round] = (digest[::-1], reply)
+    with pytest.raises(ReplayMismatchError, match=f"round {round} "):
+        asyncio.run(drive(case.algorithm.program(facts), Refuses(), "run", log))
+
+
+@EVERY
+def test_a_program_asks_the_same_of_the_same_replies_as_often_as_it_says(case: Case) -> None:
+    _, facts = federation(case)
+
+    (queries, model), (again, _), (others, _) = (conversation(case, facts, seed) for seed in (1, 1, 2))
+    assert [query.round for query in queries] == list(range(1, case.algorithm.rounds(facts) + 1))
+    assert all(query.message.dtype == np.float64 for query in queries)
+    assert np.isfinite(model.weights).all()
+    digests = [query.digest for query in queries]
+    assert digests == [query.digest for query in again]
+    assert (digests == [query.digest for query in others]) == (len(digests) == 1)  # the replies are all that it learns
+
+
+def test_each_part_of_a_query_is_in_its_digest() -> None:
+    query = Query(1, "gradient", np.array([0.5, 2.0]))
+    log = MemoryLog()
+    log.append(query, Reply(np.zeros(2), (0,)))
+    assert log.recall(dataclasses.replace(query, message=query.message.copy())) is log.entries[1][1]
+    assert log.recall(dataclasses.replace(query, round=2)) is None
+    messages = [np.array([0.5, np.nextafter(2.0, 3)]), np.array([[0.5, 2.0]]), np.array([0.5, 2.0, 0.0])]
+    for other in (
+        dataclasses.replace(query, round=2),
+        dataclasses.replace(query, step="minimise"),
+        dataclasses.replace(query, reveal="each"),
+        *(dataclasses.replace(query, message=message) for message in messages),
+    ):
+        with pytest.raises(ReplayMismatchError):
+            recall(log.entries[1], other)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "message",
+    [
+        *(np.full(D, bad) for bad in (np.nan, np.inf, -np.inf, 1e308, 70_000.0)),
+        *(np.zeros(shape) for shape in ((0,), (D + 1,), (D, 2), (1, D), ())),
+    ],
+    ids=str,
+)
+def test_hostile_messages_are_refused_or_make_no_difference(case: Case, message: FloatArray) -> None:
+    shard, facts = federation(case)
+    asked = case.first_query(facts)
+    hostile = dataclasses.replace(asked, message=message)
+    if asked.message.size:
+        with pytest.raises(InvalidInputError, match="weights"):
+            exact(case, hostile, shard, facts)
+    else:
+        assert np.array_equal(exact(case, hostile, shard, facts), exact(case, asked, shard, facts))
+
+
+# ── the file ─────────────────────────────────────────────────────────────────
+
+
+@EVERY_NAME
+def test_an_algorithm_is_one_short_file_that_cites_its_paper(name: str) -> None:
+    source, module = Path(inspect.getfile(REGISTRY[name])), inspect.getmodule(REGISTRY[name])
+    case = Case(name, build_algorithm(name), secure_sum=False)
+    baseline = isinstance(case.algorithm.event(1, case.facts(SIZES).of(0)), NonPrivateEvent)
+    assert len(source.read_text().splitlines()) <= 150
+    assert baseline or re.search(r"(19|20)\d\d", inspect.getdoc(module) or "")
+
+
+@EVERY_NAME
+def test_parameters_are_documented_and_have_defaults(name: str) -> None:
+    schema = parameter_schema(name)
+    assert schema["additionalProperties"] is False
+    assert schema["description"]
+    for parameter, of_parameter in schema["properties"].items():
+        assert of_parameter.get("description"), f"{name}.{parameter} is not described"
+        assert "default" in of_parameter
+    assert build_algorithm(name) == build_algorithm(name, {})
+    assert build_algorithm(name) == REGISTRY[name]()
+
+
+@EVERY_NAME
+def test_parameters_are_checked_by_name_and_never_repeated(name: str) -> None:
+    for parameter, schema in parameter_schema(name)["properties"].items():
+        secret = "4111-1111"
+        below = [schema["minimum"] - 1] if "minimum" in schema else []
+        at_limit = [schema["exclusiveMinimum"]] if "exclusiveMinimum" in schema else []
+        for bad in (secret, [secret], {"a": secret}, math.nan, -math.inf, *below, *at_limit):
+            with pytest.raises(InvalidInputError, match=parameter) as error:
+                build_algorithm(name, {parameter: bad})
+            assert secret not in error.value.detail
+    with pytest.raises(InvalidInputError, match=rf"{name}: no_such_parameter"):
+        build_algorithm(name, {"no_such_parameter": 1})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(build_algorithm(name), next(iter(parameter_schema(name)["properties"])), 1)
+
+
+def test_an_unknown_algorithm_is_told_which_are_known() -> None:
+    with pytest.raises(InvalidInputError, match=r"unknown algorithm 'psdg'.*psgd"):
+        build_algorithm("psdg")

@@ -1,0 +1,193 @@
+"""One program, five ways to its replies: simulation, services over ASGI, over sockets, in a secure sum, and the log.
+
+With the noise fixed (each party draws a seeded stream of its own) they come to the same model, bit for bit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import httpx
+import numpy as np
+import pytest
+
+from common.accounting import NonPrivateEvent
+from common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from common.arrays import FloatArray
+from common.losses import Logistic
+from common.noise import NoNoise
+from common.protocol import FederationFacts, Query, Reply, drive, recall
+from common.schemas import Budget, Member, RunSpec
+from common.shard import Shard
+from common.simulation import simulate
+from learner.store import Store
+from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, watch
+from tests.support.intercepted import learner_of
+from tests.support.noises import StackedNoise
+from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
+from tests.support.rounds import run_spec
+from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
+
+BUDGETS = {
+    "party-1": Budget(epsilon=1.0, delta=1e-5),
+    "party-2": Budget(epsilon=2.0, delta=1e-5),
+    "party-3": Budget(epsilon=0.5, delta=1e-6),
+}
+
+
+def is_private(name: str) -> bool:
+    """Whether the algorithm's answers carry noise."""
+    facts = FederationFacts.uniform(np.array([10]), epsilon=1.0, delta=1e-5, n_features=2, loss=Logistic())
+    return not isinstance(build_algorithm(name).event(1, facts.of(0)), NonPrivateEvent)
+
+
+PRIVATE = [name for name in REGISTRY if is_private(name)]
+NON_PRIVATE = [name for name in REGISTRY if name not in PRIVATE]
+
+
+class Case:
+    """An algorithm among three parties of different sizes and budgets, or with a curator alone."""
+
+    cluster_type: ClassVar[type[Cluster]] = Cluster
+    terms: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.parameters = {"n_rounds": 4} if "n_rounds" in parameter_schema(name)["properties"] else {}
+        self.algorithm = build_algorithm(name, self.parameters)
+        self.cluster = self.cluster_type(root, n_parties=1 if self.algorithm.curator else 3, algorithms=tuple(REGISTRY))
+        self.budgets = {name: BUDGETS[name] for name in self.cluster.names}
+        self.request: dict[str, Any] = {
+            "algorithm": name,
+            "parameters": self.parameters,
+            "budgets": {name: budget.model_dump() for name, budget in self.budgets.items()},
+            **self.terms,
+        }
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification that the learner should make of the request."""
+        members = tuple(
+            Member(name=name, n_examples=int(self.cluster.shard(index).n_examples), budget=budget)
+            for index, (name, budget) in enumerate(self.budgets.items())
+        )
+        terms = {"algorithm": self.request["algorithm"], "parameters": self.parameters, "parties": members}
+        return run_spec(self.cluster, **(terms | self.terms))
+
+    def noises(self) -> dict[str, Stream]:
+        """Each party's stream, from its start."""
+        return {name: Stream(7, index) for index, name in enumerate(self.cluster.names)}
+
+    def simulated(self) -> FloatArray:
+        """The weights of a simulation with the parties' streams."""
+        shard = Shard.stack([self.cluster.shard(index) for index in range(len(self.cluster.names))])
+        noises = [stream.noise for stream in self.noises().values()]
+        noise = noises[0] if self.algorithm.curator else StackedNoise(noises)
+        return simulate(self.algorithm, shard, self.spec.facts(), noise).weights
+
+
+class SecureCase(Case):
+    """An algorithm of whose answers the learner sees the sums alone."""
+
+    cluster: SecureCluster
+    cluster_type = SecureCluster
+    terms = SUMS
+
+
+def sums(name: str) -> bool:
+    """Whether several parties answer and the program asks for their sum."""
+    case = build_algorithm(name)
+    facts = FederationFacts.uniform(np.array([10, 10]), epsilon=1.0, delta=1e-5, n_features=2, loss=Logistic())
+    return not case.curator and next(case.program(facts)).reveal == "sum"
+
+
+SUMMING = [name for name in PRIVATE if sums(name)]
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return Case(request.param, tmp_path)
+
+
+class Nobody:
+    """A federation that must not be asked."""
+
+    async def answer(self, run: str, query: Query) -> NoReturn:
+        pytest.fail(f"round {query.round} was asked again")
+
+
+class WrittenLog:
+    """The log of a run in a learner's store, to be read alone."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        self.store, self.run = store, run
+
+    def recall(self, query: Query) -> Reply | None:
+        return recall(self.store.reply(self.run, query.round), query)
+
+    def append(self, query: Query, reply: Reply) -> NoReturn:
+        pytest.fail(f"round {query.round} was logged again")
+
+
+@pytest.mark.parametrize("case", PRIVATE, indirect=True)
+async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case) -> None:
+    async with asgi_cluster(case.cluster, case.noises()) as client:
+        model = await train(client, **case.request)
+        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()]
+    assert model["spec_digest"] == case.spec.digest
+    assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
+
+    store = Store(case.cluster.learner_settings().state / "learner.sqlite")
+    replayed = await drive(case.algorithm.program(case.spec.facts()), Nobody(), run, WrittenLog(store, run))
+    store.close()
+    assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()
+    print(f"{case.request['algorithm']}: simulation = HTTP over ASGI bit for bit with noise fixed; replay = run")
+
+
+@pytest.mark.parametrize("case", PRIVATE, indirect=True)
+async def test_services_over_sockets_equal_the_simulation(case: Case) -> None:
+    with party_processes(case.cluster, case.noises()) as urls:
+        url = f"http://127.0.0.1:{free_port()}"
+        settings = case.cluster.learner_settings(urls, port=httpx.URL(url).port)
+        with stopped_at_exit(start_learner(settings)):
+            wait_until_ready(url)
+            async with httpx.AsyncClient(base_url=url, headers=AUTHORIZED, trust_env=False) as client:
+                model = await train(client, **case.request)
+    assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
+    print(f"{case.request['algorithm']}: simulation = sockets bit for bit with noise fixed")
+
+
+@pytest.mark.parametrize("case", NON_PRIVATE, indirect=True)
+async def test_no_service_runs_an_algorithm_without_noise(case: Case) -> None:
+    async with asgi_cluster(case.cluster) as client:
+        events = await watch(client, await submit(client, **case.request))
+    assert events[-1][1]["state"] == "failed"
+    assert events[-1][1]["problem"]["type"] == "urn:parley:problem:budget-exhausted"
+
+
+@pytest.mark.parametrize("name", SUMMING)
+async def test_secure_sums_equal_the_simulation(name: str, tmp_path: Path) -> None:
+    case = SecureCase(name, tmp_path)
+    async with (
+        secure_services(case.cluster, case.noises()) as services,
+        learner_of(case.cluster, services) as client,
+    ):
+        model = await train(client, **case.request)
+    assert model["spec_digest"] == case.spec.digest
+    assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
+    print(f"{name}: simulation = secure sum over services bit for bit with noise fixed")
+
+
+@pytest.mark.parametrize("name", SUMMING)
+async def test_a_model_is_the_same_with_and_without_secure_sums(name: str, tmp_path: Path) -> None:
+    plain, secure = Case(name, tmp_path / "plain"), SecureCase(name, tmp_path / "secure")
+    quiet = dict.fromkeys(plain.cluster.names, lambda kept: NoNoise())
+    async with asgi_cluster(plain.cluster, quiet) as client:
+        seen = await train(client, **plain.request)
+    async with (
+        secure_services(secure.cluster, quiet) as services,
+        learner_of(secure.cluster, services) as client,
+    ):
+        summed = await train(client, **secure.request)
+    assert summed["weights"] == seen["weights"]
+    print(f"{name}: the same model bit for bit with and without secure sum, noise fixed at zero")

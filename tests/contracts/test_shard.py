@@ -1,0 +1,136 @@
+"""What a shard owes the proofs whatever its owner puts into it; what a study's scaling owes the shard."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from common.arrays import FloatArray
+from common.fixed_point import FEATURE_BITS
+from common.shard import Shard
+from common.study import Feature, Label, Study
+
+ANY = st.floats(allow_nan=True, allow_infinity=True, width=64)
+SHAPES = st.tuples(st.integers(0, 4), st.integers(1, 5))
+
+
+@st.composite
+def raw(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+    """Rows and labels as bad as can be: any float at all, on the scales of the ball or beyond."""
+    shape = draw(SHAPES)
+    X = draw(arrays(np.float64, shape, elements=ANY | st.floats(-2, 2)))
+    return X, draw(arrays(np.float64, shape[:1], elements=ANY | st.sampled_from([-1.0, 1.0])))
+
+
+def integers(X: FloatArray) -> list[list[int]]:
+    """Rows in Python's integers, in units of the grid."""
+    scaled = X * 2.0**FEATURE_BITS
+    assert np.array_equal(scaled, np.rint(scaled)), "off the grid"
+    return [[int(v) for v in row] for row in scaled.tolist()]
+
+
+@given(raw())
+def test_every_row_lies_in_the_unit_ball_and_on_the_grid(data: tuple[FloatArray, FloatArray]) -> None:
+    shard = Shard(*data)
+    assert all(sum(v * v for v in row) <= 4**FEATURE_BITS for row in integers(shard.X))
+    assert (np.abs(shard.y) <= 1).all()
+    assert shard.n_examples == len(data[0])  # what cannot be used still counts: the size is public
+
+
+@given(raw())
+def test_a_bad_row_is_a_row_of_zeros_and_moves_no_other(data: tuple[FloatArray, FloatArray]) -> None:
+    X, y = data
+    bad = ~np.isfinite(X).all(axis=-1) | ~(np.abs(y) <= 1)
+    shard = Shard(X, y)
+    assert not shard.X[bad].any()
+    alone = [Shard(X[i : i + 1], y[i : i + 1]) for i in range(len(X))]
+    assert all(np.array_equal(one.X[0], shard.X[i]) for i, one in enumerate(alone))
+
+
+@given(raw())
+def test_a_shard_of_a_shard_is_the_same_and_nobody_can_write_to_it(data: tuple[FloatArray, FloatArray]) -> None:
+    shard = Shard(*data)
+    again = Shard(shard.X, shard.y)
+    assert np.array_equal(again.X, shard.X)
+    assert np.array_equal(again.y, shard.y)
+    for array in (shard.X, shard.y, shard.mask):
+        assert not array.flags.writeable
+
+
+def test_a_shard_keeps_no_hold_on_its_input() -> None:
+    X, y, mask = np.full((2, 2), 0.5), np.ones(2), np.ones(2, dtype=np.bool_)
+    shard = Shard(X, y, mask)
+    X[:], y[:], mask[:] = np.nan, 5, False
+    assert (shard.X == 0.5).all()
+    assert (shard.y == 1).all()
+    assert shard.mask.all()
+
+
+def test_rows_on_the_sphere_keep_their_direction_and_length() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 7)) * 10.0 ** rng.uniform(0, 300, (2000, 1))
+    unit = X / np.abs(X).max(axis=1, keepdims=True)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    assert np.abs(Shard(X, np.ones(2000)).X - unit).max() <= 2.0**-FEATURE_BITS
+
+
+@given(st.lists(raw(), min_size=1, max_size=4))
+def test_a_stack_gives_back_its_parts(parts: list[tuple[FloatArray, FloatArray]]) -> None:
+    assume(len({X.shape[1] for X, _ in parts}) == 1)
+    shards = [Shard(*part) for part in parts]
+    stack = Shard.stack(shards)
+    assert stack.n_examples.tolist() == [len(X) for X, _ in parts]
+    for i, shard in enumerate(shards):
+        assert np.array_equal(stack.party(i).X, shard.X)
+        assert np.array_equal(stack.party(i).y, shard.y)
+    assert np.array_equal(stack.pooled().X, np.concatenate([shard.X for shard in shards]))
+    assert not stack.X[~stack.mask].any()
+
+
+def test_arrays_that_do_not_fit_each_other_are_refused() -> None:
+    X = np.zeros((3, 2))
+    for args in ((X, np.ones(2)), (np.zeros(3), np.ones(())), (X, np.ones(3), np.ones(2, dtype=np.bool_))):
+        with pytest.raises(ValueError, match=r"X must be \(\.\.\., n, d\)"):
+            Shard(*args)
+
+
+# ── a study's scaling ────────────────────────────────────────────────────────
+
+BOUND = st.floats(-1e300, 1e300) | st.floats(-10, 10)
+
+
+@st.composite
+def scaled(draw: st.DrawFn) -> tuple[Study, FloatArray]:
+    """A study, and values that need not keep to its bounds."""
+    bounds = draw(st.lists(st.tuples(BOUND, BOUND).filter(lambda b: b[0] != b[1]), min_size=1, max_size=5))
+    features = tuple(Feature(name=f"x{i}", lower=min(b), upper=max(b)) for i, b in enumerate(bounds))
+    study = Study(name="s", features=features, label=Label(name="y", values=("0", "1")), intercept=draw(st.booleans()))
+    within = [st.floats(feature.lower, feature.upper) | st.floats(allow_nan=False) for feature in features]
+    rows = draw(st.lists(st.tuples(*within), min_size=1, max_size=3))
+    return study, np.array(rows)
+
+
+@given(scaled())
+def test_scaling_never_leaves_the_unit_ball(case: tuple[Study, FloatArray]) -> None:
+    study, rows = case
+    design = study.design(rows)
+    assert design.shape == (len(rows), study.n_features)
+    assert np.linalg.norm(design, axis=-1).max() <= 1 + 1e-12
+    truncated = Shard(design, np.ones(len(rows))).X  # the shard moves no row but onto the grid
+    assert np.abs(truncated - design).max() <= 2.0**-FEATURE_BITS
+
+
+@given(scaled())
+def test_scaling_knows_the_bounds_alone(case: tuple[Study, FloatArray]) -> None:
+    study, rows = case
+    design = study.design(rows)
+    assert all(np.array_equal(study.design(row[None])[0], design[i]) for i, row in enumerate(rows))
+    corners = [(feature.lower, feature.upper) for feature in study.features]
+    for corner in itertools.islice(itertools.product(*corners), 8):
+        lengths = np.linalg.norm(study.design(np.array([corner])), axis=-1)
+        assert lengths == pytest.approx(1, abs=1e-12)  # the ball is used to its edge

@@ -1,0 +1,45 @@
+"""Processes that race for one budget do not overspend it together."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+from common.budget import Account
+from common.errors import BudgetExhaustedError
+from common.schemas import RunProposal
+from party.ledger import Ask
+from party.policy import Price
+from party.store import Store
+from tests.support.cluster import Cluster
+from tests.support.rounds import run_spec
+
+PROCESSES, BUDGET, ROUNDS = 16, 100, 20
+LIMIT = Account(BUDGET, 1)
+PRICE = Price(tuple(range(1, ROUNDS + 1)), (0,) * ROUNDS)
+
+
+def spend(directory: Path, learner: str) -> int:
+    """Ask round after round until the budget is exhausted: how many were granted."""
+    with Store(directory, "party", LIMIT) as store:
+        for round in range(1, ROUNDS + 1):
+            try:
+                store.answer(Ask(learner, "run", round, "query"), PRICE, lambda kept: (b"answer", kept))
+            except BudgetExhaustedError:
+                return round - 1
+    return ROUNDS
+
+
+def test_16_processes_share_a_budget_for_100(tmp_path: Path) -> None:
+    learners = [f"learner-{index}" for index in range(PROCESSES)]
+    proposal = RunProposal(run="run", spec=run_spec(Cluster(tmp_path, n_parties=1)))
+    with Store(tmp_path / "state", "party", LIMIT) as store:
+        for learner in learners:
+            store.approve(learner, proposal, PRICE)
+    with multiprocessing.get_context("forkserver").Pool(PROCESSES) as pool:
+        granted = pool.starmap(spend, [(tmp_path / "state", learner) for learner in learners], chunksize=1)
+    with Store(tmp_path / "state", "party", LIMIT) as store:
+        assert store.account().epsilon_spent == len(store.entries()) == BUDGET
+    print(f"{PROCESSES} processes, budget for {BUDGET}: exactly {sum(granted)} granted")
+    assert sum(granted) == BUDGET
+    assert sum(granted) < PROCESSES * ROUNDS

@@ -1,0 +1,58 @@
+"""A learner among five parties of different budgets, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from party.settings import PartySettings
+from tests.support.cluster import Cluster
+from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
+
+BUDGETS = {"party-1": 10.0, "party-2": 5.0, "party-3": 2.0, "party-4": 1.0, "party-5": 0.3}
+
+
+class Owners(Cluster):
+    """Five parties, each with a budget of its own."""
+
+    def party_settings(self, name: str, **changes: object) -> PartySettings:
+        """A party's settings."""
+        self.policy = {"epsilon": BUDGETS[name], "max_epsilon_per_run": 10.0, "max_rounds": 50}
+        return super().party_settings(name, **changes)
+
+
+@pytest.fixture
+def owners(tmp_path: Path, request: pytest.FixtureRequest) -> Owners:
+    kind: type[Owners] = getattr(request, "param", Owners)
+    return kind(tmp_path, algorithms=("dp_gd", "psgd", "wu_strongly_convex", "wu_subgradient"))
+
+
+@pytest.fixture
+async def parties(owners: Owners) -> AsyncIterator[dict[str, Intercepted]]:
+    async with intercepted_parties(owners) as parties:
+        yield parties
+
+
+@pytest.fixture
+async def client(owners: Owners, parties: dict[str, Intercepted]) -> AsyncIterator[httpx.AsyncClient]:
+    """A user of the learner."""
+    async with learner_of(owners, parties) as client:
+        yield client
+
+
+@pytest.fixture
+def fraud() -> dict[str, Any]:
+    """Two large owners and a small, conservative one: none of the roster."""
+    return {
+        "study": "made-up",
+        "algorithm": "wu_strongly_convex",
+        "parameters": {"n_rounds": 20, "regularization": 0.1},
+        "epsilon": 10.0,
+        "delta": 1e-5,
+        "budgets": {"shop": {"epsilon": 0.1, "delta": 1e-6}},
+        "owners": {"bank-a": 2900, "bank-b": 2900, "shop": 200},
+    }

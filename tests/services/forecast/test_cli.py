@@ -1,0 +1,92 @@
+"""The command ``parley-learner forecast``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner, Result
+
+from learner import forecast_cli
+from learner.app import create_app
+from learner.cli import app
+from learner.client import LearnerClient
+from tests.services.forecast.conftest import Owners
+from tests.support.cluster import USER
+
+FRAUD = (
+    "forecast", "made-up", "--algorithm", "wu_strongly_convex", "-p", "n_rounds=20", "-p", "regularization=0.1",
+    "--epsilon", "10", "--delta", "1e-5", "--owner", "bank-a=2900", "--owner", "bank-b=2900", "--owner", "shop=200",
+    "--budget", "shop=0.1,1e-6",
+)  # fmt: skip
+
+
+class Commands:
+    """Runs commands as a user of the learner would."""
+
+    def __call__(self, *arguments: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(app, list(arguments), env={"PARLEY_TOKEN": USER, "COLUMNS": "160"})
+        assert result.exit_code == status, result.output
+        return result
+
+    def json(self, *arguments: str) -> Any:  # noqa: ANN401 -- a JSON value
+        return json.loads(self(*arguments, "--format", "json").stdout)
+
+
+@pytest.fixture
+def command(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commands]:
+    """Commands to a learner in this process, whose parties are not there."""
+    with TestClient(create_app(owners.learner_settings(deadline_seconds=0.2))) as http:
+        client = LearnerClient("http://learner", USER, http._transport)
+        monkeypatch.setattr(forecast_cli, "open_client", lambda *_: nullcontext(client))
+        yield Commands()
+
+
+def test_tells_people_who_should_be_left_out(command: Commands) -> None:
+    shown = command(*FRAUD).stdout
+    assert "excess fitness with all" in shown
+    assert "in 90% of runs" in shown
+    assert "with the best coalition" in shown
+    assert ": bank-a, bank-b" in shown
+    assert "leave out                 shop" in shown
+    assert "it drops the dimension" in shown
+    assert "not known: the owners are not those of the roster" in shown
+    assert next(line for line in shown.splitlines() if "shop" in line and "200" in line).rstrip(" │").endswith("no")
+
+
+def test_tells_programs_the_same(command: Commands) -> None:
+    answer = command.json(*FRAUD)
+    assert answer["outcome"]["left_out"] == ["shop"]
+    assert [owner["n_examples"] for owner in answer["owners"]] == [2900, 2900, 200]
+    assert [owner["epsilon"] for owner in answer["owners"]] == [10, 10, 0.1]
+
+
+def test_says_that_there_is_none(command: Commands) -> None:
+    terms = ("forecast", "made-up", "--algorithm", "psgd", "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10")
+    assert "no forecast: no bound on the excess fitness of Psgd is known" in command(*terms).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--owner", "bank-a=many"), "the size of bank-a must be a number of examples, not 'many'"),
+        (("--owner", "bank-a"), "'bank-a' must be NAME=VALUE"),
+        (("--owner", "a=1", "--budget", "b=1,1e-5"), "budgets names unknown parties: b"),
+        (("--owner", "a=1", "-p", "overlap=0"), "overlap"),
+        (("--owner", "a=1", "-p", "rho=-1"), "rho"),
+        ((), "party-1 cannot be reached"),
+    ],
+)
+def test_says_what_is_wrong(command: Commands, arguments: tuple[str, ...], word: str) -> None:
+    terms = ("--algorithm", "wu_strongly_convex", "--epsilon", "1", "--delta", "1e-5", *arguments)
+    assert word in command("forecast", "made-up", *terms, status=1).stderr
+
+
+def test_help_teaches_by_examples() -> None:
+    shown = Commands()("forecast", "--help").stdout
+    assert "parley-learner forecast fraud.json" in shown
+    assert "Costs no privacy" in shown

@@ -1,0 +1,77 @@
+"""Five parties of different budgets: one that could not answer to the end refuses before the run begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.services.forecast.conftest import BUDGETS
+from tests.support.cluster import submit, watch
+from tests.support.intercepted import Intercepted
+
+Parties = dict[str, Intercepted]
+WU: dict[str, Any] = {"algorithm": "wu_strongly_convex", "parameters": {"n_rounds": 20, "calibration": "tight"}}
+
+
+async def left(client: httpx.AsyncClient) -> dict[str, float]:
+    """What each party has left, as a forecast tells it."""
+    request = {"study": "made-up", "epsilon": 0.25, "delta": 1e-5, **WU}
+    answer = (await client.post("/v1/forecasts", json=request)).raise_for_status().json()
+    return {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]}
+
+
+async def problem_of(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
+    """Why a run failed, which never began."""
+    events = await watch(client, await submit(client, **terms))
+    assert [kind for kind, _ in events] == ["state"] * 3
+    assert [data["state"] for _, data in events] == ["queued", "recruiting", "failed"]
+    problem: dict[str, Any] = events[-1][1]["problem"]
+    return problem
+
+
+async def test_a_budget_that_would_end_within_the_horizon_is_refused_beforehand(
+    client: httpx.AsyncClient, parties: Parties
+) -> None:
+    events = await watch(client, await submit(client, epsilon=0.25, **WU))
+    assert events[-1][1]["state"] == "completed"
+    before = await left(client)
+    assert before == pytest.approx({name: epsilon - 0.25 for name, epsilon in BUDGETS.items()}, abs=1e-5)
+
+    asked = {name: party.rounds() for name, party in parties.items()}
+    problem = await problem_of(client, epsilon=0.2, **WU)  # party-5's 0.05 would last for two of the 20 rounds
+    assert (problem["status"], problem["party"], problem["reason"]) == (502, "party-5", "budget-exhausted")
+    assert problem["epsilon_left"] == pytest.approx(0.05, abs=1e-5)
+    assert "party-5 refused: epsilon 0.2, delta 1e-05 are asked for; epsilon 0.05" in problem["detail"]
+    assert await left(client) == before
+    assert {name: party.rounds() for name, party in parties.items()} == asked
+    print(f"five parties: {problem['detail']}; before round 1, nobody charged")
+
+
+async def test_each_owners_own_budget_counts(client: httpx.AsyncClient) -> None:
+    events = await watch(
+        client, await submit(client, epsilon=2.0, budgets={
+            "party-4": {"epsilon": 1.0, "delta": 1e-5}, "party-5": {"epsilon": 0.3, "delta": 1e-5},
+        }, **WU)
+    )  # fmt: skip
+    assert events[-1][1]["state"] == "completed"
+    spent = {name: BUDGETS[name] - now for name, now in (await left(client)).items()}
+    expected = {"party-1": 2.0, "party-2": 2.0, "party-3": 2.0, "party-4": 1.0, "party-5": 0.3}
+    assert spent == pytest.approx(expected, abs=1e-4)
+
+
+async def test_a_horizon_that_costs_more_than_the_ledger_allows_is_refused(client: httpx.AsyncClient) -> None:
+    """The paper's PSGD costs more the more rounds there are: what fits with 1 does not with 40."""
+    terms: dict[str, Any] = {"algorithm": "psgd", "epsilon": 0.25, "parties": ["party-5"]}
+    ended = await watch(client, await submit(client, **terms, parameters={"n_rounds": 1}))
+    assert ended[-1][1]["state"] == "completed"
+    problem = await problem_of(client, **terms, parameters={"n_rounds": 40})
+    assert (problem["party"], problem["reason"]) == ("party-5", "budget-exhausted")
+    assert "are left" in problem["detail"]
+
+
+async def test_a_horizon_longer_than_the_owner_allows_is_refused(client: httpx.AsyncClient) -> None:
+    terms = {"calibration": "tight", "n_rounds": 51}
+    problem = await problem_of(client, algorithm="wu_subgradient", epsilon=0.1, parameters=terms)
+    assert problem["detail"] == "party-1 refused: a run may have at most 50 rounds"

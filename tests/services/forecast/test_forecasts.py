@@ -1,0 +1,164 @@
+"""What the learner's service says of a run before it is run."""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import httpx
+import pytest
+
+from common.forecast import Forecast, forecast
+from tests.services.forecast.conftest import BUDGETS
+from tests.support.cluster import Cluster, submit, watch
+from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable
+from tests.support.rounds import run_spec
+
+Parties = dict[str, Intercepted]
+ROSTER: dict[str, Any] = {
+    "study": "made-up",
+    "algorithm": "wu_strongly_convex",
+    "epsilon": 0.5,
+    "delta": 1e-5,
+    "parameters": {"n_rounds": 5},
+}
+
+
+async def ask(client: httpx.AsyncClient, request: dict[str, Any]) -> dict[str, Any]:
+    response = await client.post("/v1/forecasts", json=request)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+async def test_says_who_should_be_left_out_and_asks_nobody(
+    client: httpx.AsyncClient, parties: Parties, fraud: dict[str, Any]
+) -> None:
+    answer = await ask(client, fraud)
+    outcome = answer["outcome"]
+    assert outcome["coalition"] == ["bank-a", "bank-b"]
+    assert outcome["left_out"] == ["shop"]
+    assert [owner["value"] > 0 for owner in answer["owners"]] == [True, True, False]
+    assert outcome["best"]["estimate"] < outcome["excess"]["estimate"]
+    assert outcome["excess"]["low"] <= outcome["excess"]["estimate"] <= outcome["excess"]["high"]
+    assert outcome["printed"]["noise_energy"] == pytest.approx(outcome["mended"]["noise_energy"] / 4)
+    assert answer["rounds"] == 20
+    assert answer["run_time"]["seconds"] is None
+    assert [party.seen for party in parties.values()] == [[]] * 5
+    estimates = [outcome[name]["estimate"] for name in ("excess", "best")]
+    print(f"forecast over HTTP: excess {estimates[0]:.3g} with the shop, {estimates[1]:.3g} without")
+
+
+async def test_of_the_roster_it_says_what_each_owner_has_left(
+    client: httpx.AsyncClient, owners: Cluster, parties: Parties
+) -> None:
+    answer = await ask(client, ROSTER)
+    views = {owner["name"]: owner for owner in answer["owners"]}
+    assert {name: view["epsilon_now"] for name, view in views.items()} == BUDGETS
+    assert {name: view["epsilon_left"] for name, view in views.items()} == pytest.approx(
+        {name: epsilon - 0.5 for name, epsilon in BUDGETS.items()}
+    )
+    spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.5)
+    expected = forecast(spec.build(), spec.facts())
+    assert isinstance(expected, Forecast)
+    assert answer["outcome"]["excess"]["estimate"] == pytest.approx(expected.excess.estimate)
+    assert "bare round trips" in answer["run_time"]["basis"]
+    assert answer["run_time"]["seconds"] == pytest.approx(5 * answer["run_time"]["ms_per_round"] / 1000)
+    assert all(not party.rounds() for party in parties.values())
+
+
+async def test_the_run_time_is_that_of_an_earlier_run_like_it(client: httpx.AsyncClient) -> None:
+    terms = ROSTER | {"epsilon": 0.1}
+    run = await submit(client, **terms)
+    events = await watch(client, run)
+    answer = await ask(client, terms | {"parameters": {"n_rounds": 50}})
+    ms = median(data["ms"] for kind, data in events if kind == "round")
+    assert answer["run_time"] == {
+        "seconds": pytest.approx(50 * ms / 1000),
+        "ms_per_round": ms,
+        "basis": f"the median round of run {run}",
+    }
+    left = [owner["epsilon_now"] for owner in answer["owners"]]
+    assert left == pytest.approx([epsilon - 0.1 for epsilon in BUDGETS.values()], abs=1e-3)
+    assert all(now >= epsilon - 0.1 - 1e-6 for now, epsilon in zip(left, BUDGETS.values(), strict=True))
+
+
+async def test_says_plainly_that_there_is_no_forecast(client: httpx.AsyncClient) -> None:
+    answer = await ask(client, ROSTER | {"algorithm": "psgd"})
+    assert answer["outcome"] is None
+    assert answer["no_forecast"] == "no bound on the excess fitness of Psgd is known"
+    assert [owner["value"] for owner in answer["owners"]] == [None] * 5
+    assert [owner["epsilon_now"] for owner in answer["owners"]] == list(BUDGETS.values())
+
+
+async def test_a_party_whose_budget_cannot_be_read_is_forecast_without(owners: Cluster, parties: Parties) -> None:
+    parties["party-2"].intercept = unreachable("/v1/budget")
+    parties["party-3"].intercept = always(403, b"{}", "/v1/budget")
+    async with learner_of(owners, parties, deadline_seconds=0.3) as client:
+        answer = await ask(client, ROSTER)
+    known = {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]}
+    assert known == BUDGETS | {"party-2": None, "party-3": None}
+    assert answer["outcome"] is not None
+
+
+async def test_a_party_that_is_silent_is_named(owners: Cluster, parties: Parties) -> None:
+    parties["party-2"].intercept = silent()
+    async with learner_of(owners, parties, deadline_seconds=0.3) as client:
+        response = await client.post("/v1/forecasts", json=ROSTER)
+    assert response.status_code == 503
+    assert "party-2 did not answer" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-5}}}, "budgets names unknown parties: nobody"),
+        ({"parties": ["bank-a", "nobody"]}, "unknown parties: nobody"),
+        ({"epsilon": 0}, "epsilon must be positive"),
+        ({"parameters": {"overlap": 0}}, "overlap: Input should be greater than or equal to 1"),
+        ({"parameters": {"rho": 0}}, "rho: Input should be greater than 0"),
+        ({"parameters": {"n_rounds": 0}}, "n_rounds"),
+        ({"algorithm": "wu_subgradient", "parameters": {"step": -1}}, "step: Input should be greater than 0"),
+        ({"minimum_contributors": 4}, "minimum_contributors"),
+        ({"algorithm": "gop"}, "trusted curator"),
+    ],
+)
+async def test_refuses_what_cannot_be_run(
+    client: httpx.AsyncClient, fraud: dict[str, Any], changes: dict[str, Any], word: str
+) -> None:
+    response = await client.post("/v1/forecasts", json=fraud | {"parameters": {}, "budgets": {}} | changes)
+    assert response.status_code == 422
+    assert word in response.json()["detail"]
+
+
+@pytest.mark.parametrize("owners_given", [{}, {"bank-a": 0}, {"bank-a": 2**60}, {"": 3}])
+async def test_refuses_owners_of_no_size(
+    client: httpx.AsyncClient, fraud: dict[str, Any], owners_given: dict[str, int]
+) -> None:
+    response = await client.post("/v1/forecasts", json=fraud | {"budgets": {}, "owners": owners_given})
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["loc"][:2] == ["body", "owners"]
+
+
+async def test_figures_beyond_all_numbers_are_null(client: httpx.AsyncClient, fraud: dict[str, Any]) -> None:
+    answer = await ask(client, fraud | {"budgets": {}, "epsilon": 1e-200})
+    assert answer["outcome"]["mended"]["noise_energy"] is None
+
+
+async def test_ten_owners_take_little_time(client: httpx.AsyncClient, fraud: dict[str, Any]) -> None:
+    request = fraud | {"budgets": {}, "owners": {f"owner-{i}": 100 * i for i in range(1, 11)}}
+    times = []
+    for epsilon in range(1, 6):  # budgets that differ, so that nothing is remembered
+        started = perf_counter()
+        await ask(client, request | {"epsilon": epsilon})
+        times.append(1000 * (perf_counter() - started))
+    print(f"forecast over HTTP: {median(times):.1f} ms for 10 owners (goal 50)")
+
+
+async def test_every_field_is_described(client: httpx.AsyncClient) -> None:
+    schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+    for name in ("ForecastRequest", "ForecastView", "OutcomeView", "OwnerView", "RunTime"):
+        assert schemas[name]["description"]
+    undescribed = [field for field, schema in schemas["OwnerView"]["properties"].items() if "description" not in schema]
+    assert undescribed == ["name", "n_examples"]

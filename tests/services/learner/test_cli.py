@@ -1,0 +1,151 @@
+"""The command ``parley-learner``, against services that run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from common.service.tokens import hash_token
+from learner.cli import app
+from tests.support.cluster import USER, Cluster
+from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A learner with two parties."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), n_parties=2)
+    url = f"http://127.0.0.1:{free_port()}"
+    with party_processes(cluster) as urls:
+        settings = cluster.learner_settings(urls, port=httpx.URL(url).port)
+        with stopped_at_exit(start_learner(settings)):
+            wait_until_ready(url)
+            yield url
+
+
+class Commands:
+    """Runs commands as a user of the learner would."""
+
+    def __init__(self, url: str) -> None:
+        self.env = {"PARLEY_URL": url, "PARLEY_TOKEN": USER, "COLUMNS": "200"}
+
+    def __call__(self, *arguments: str, status: int = 0, **env: str | None) -> Result:
+        result = CliRunner().invoke(app, list(arguments), env=self.env | env)
+        assert result.exit_code == status, result.output
+        return result
+
+    def json(self, *arguments: str) -> Any:  # noqa: ANN401 -- a JSON value
+        return json.loads(self(*arguments, "--format", "json").stdout)
+
+
+@pytest.fixture
+def command(url: str) -> Commands:
+    return Commands(url)
+
+
+SUBMIT = ("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=3")
+
+
+def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) -> None:
+    run = command(*SUBMIT).stdout.strip()
+    watched = command("watch", run).stdout
+    assert watched.splitlines()[-1] == "completed after 3 rounds"
+    saved = command("model", run, "--save", str(tmp_path / "model.json")).stdout
+    assert "epsilon 1, delta 1e-05 against whoever sees the transcript" in saved
+    document = json.loads((tmp_path / "model.json").read_text())
+    assert document == command.json("model", run)
+    assert run in command("list").stdout
+
+
+def test_speaks_json(command: Commands) -> None:
+    lines = [json.loads(line) for line in command(*SUBMIT, "--watch", "--format", "json").stdout.splitlines()]
+    run = lines[0]["id"]
+    assert [line["kind"] for line in lines[1:]] == ["state"] * 3 + ["round"] * 3 + ["state"]
+    events = [json.loads(line) for line in command("watch", run, "--format", "json").stdout.splitlines()]
+    assert events == lines[1:]
+    assert command.json("list", "--limit", "1")[0]["id"] == run
+
+
+def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "study.json"
+    path.write_text(Cluster(tmp_path / "cluster", n_parties=1).study.model_dump_json())
+    terms = ("--algorithm", "psgd", "--party", "party-2", "--budget", "party-2=2,1e-6", "--minimum-contributors", "1")
+    first, again = (
+        command.json("submit", str(path), "--epsilon", "1", "--delta", "1e-5", *terms, "--idempotency-key", "key")
+        for _ in range(2)
+    )
+    assert first["id"] == again["id"]
+    assert (first["algorithm"], first["parties"], first["epsilon"]) == ("psgd", ["party-2"], {"party-2": 2.0})
+    command("watch", first["id"])
+
+
+def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
+    result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=1)
+    assert "party-1 refused: one run may cost at most epsilon 100" in result.stdout.replace("\n", " ")
+    (run,) = [found["id"] for found in command.json("list") if found["state"] == "failed"]
+    assert "is failed" in command("cancel", run, status=1).stderr
+
+
+def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(USER + "\n")
+    command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN=None)
+    command("list", PARLEY_TOKEN=None, PARLEY_TOKEN_FILE=str(tmp_path / "token"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "word"),
+    [
+        (("list",), {"PARLEY_TOKEN": None}, "a token is needed"),
+        (("list", "--token-file", "/missing"), {"PARLEY_TOKEN": None}, "/missing cannot be read"),
+        (("list",), {"PARLEY_TOKEN": "wrong"}, "not known here"),
+        (("list",), {"PARLEY_URL": "http://127.0.0.1:1"}, "no learner answers at http://127.0.0.1:1"),
+        (("model", "nobody"), {}, "there is no run 'nobody'"),
+        (("watch", "nobody"), {}, "there is no run 'nobody'"),
+        ((*SUBMIT, "-p", "step"), {}, "'step' must be NAME=VALUE"),
+        ((*SUBMIT, "-p", "step=far"), {}, "step: Input should be a valid number"),
+        ((*SUBMIT, "--budget", "party-1=1"), {}, "must be EPSILON,DELTA"),
+        ((*SUBMIT, "--colluders", "2"), {}, "colluders"),
+        (("submit", "missing.json", "--epsilon", "1", "--delta", "1e-5"), {}, "missing.json"),
+        (("submit", "unknown", "--epsilon", "1", "--delta", "1e-5"), {}, "unknown study 'unknown'; there are made-up"),
+        (("simulate", "--epsilon", "-1"), {}, "epsilon must be positive"),
+        (("simulate", "--algorithm", "sgd"), {}, "unknown algorithm 'sgd'"),
+        (("serve", "--config", "/missing.toml"), {}, "/missing.toml"),
+    ],
+)
+def test_says_what_is_wrong_in_a_line(
+    command: Commands, arguments: tuple[str, ...], env: dict[str, str | None], word: str
+) -> None:
+    result = command(*arguments, status=1, **env)
+    assert word in result.stderr
+    assert result.stderr.startswith("parley-learner: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_simulates(command: Commands) -> None:
+    arguments = ("simulate", "--data", "wdbc", "--repeat", "2", "--seed", "7", "--reveal", "each")
+    found = command.json(*arguments)
+    assert len(found["accuracy"]["values"]) == 2
+    assert found["guarantees"][0]["view"] == "transcript"
+    assert f"accuracy {found['accuracy']['mean']:.4f}" in command(*arguments).stdout
+
+
+def test_makes_tokens(command: Commands) -> None:
+    made = command.json("token")
+    assert made["token_hash"] == hash_token(made["token"])
+
+
+def test_help_teaches() -> None:
+    group = typer.main.get_command(app)
+    names = group.commands  # type: ignore[attr-defined]
+    assert {"serve", "submit", "watch", "list", "cancel", "model", "simulate"} <= set(names)
+    for name in names:
+        shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout
+        assert "Example" in shown, name
+        assert f"parley-learner {name}" in shown, name

@@ -1,0 +1,94 @@
+"""Five hospitals and a learner as a user starts them: seven commands, six settings files, sockets."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from common.service.tokens import hash_token
+from tests.support.cluster import LEARNER, USER, Cluster
+from tests.support.processes import free_port, wait_until_ready
+
+BIN = Path(sysconfig.get_path("scripts"))
+
+
+def toml(value: object) -> str:
+    """A value as TOML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(str(value) if isinstance(value, Path) else value)
+
+
+def write(path: Path, settings: Mapping[str, object]) -> Path:
+    path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in settings.items()))
+    return path
+
+
+@contextmanager
+def serving(services: list[tuple[str, Path, str]]) -> Iterator[None]:
+    """Services (command, settings, URL), which are told to stop at the end and must do so in good order."""
+    processes = []
+    try:
+        for command, config, _ in services:
+            with config.with_suffix(".log").open("wb") as log:
+                processes.append(subprocess.Popen([BIN / command, "serve", "--config", config], stdout=log, stderr=log))
+        for _, _, url in services:
+            wait_until_ready(url)
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        stopped = [process.wait(20) for process in processes]
+    assert stopped == [0] * len(services)
+
+
+def written(cluster: Cluster) -> list[tuple[str, Path, str]]:
+    """The settings files of all services; the learner's is the last."""
+    urls = {name: f"http://127.0.0.1:{free_port()}" for name in (*cluster.names, "learner")}
+    common = {
+        name: {"name": name, "port": httpx.URL(url).port, "state": cluster.root / name} for name, url in urls.items()
+    }
+    party = {
+        "study": cluster.study_path,
+        "policy": {"epsilon": 2.0, "delta": 1e-3, "max_epsilon_per_run": 1.0, "max_delta_per_run": 1e-4},
+        "learners": [{"name": "learner", "token_hash": hash_token(LEARNER)}],
+    }
+    learner = {
+        "studies": cluster.study_path.parent,
+        "parties": [{"name": name, "url": urls[name], "token": LEARNER} for name in cluster.names],
+        "users": [{"name": "alice", "token_hash": hash_token(USER)}],
+    }
+    services = []
+    for name, url in urls.items():
+        own = learner if name == "learner" else party | {"data": {"path": cluster.root / f"{name}.csv"}}
+        command = "parley-learner" if name == "learner" else "parley-party"
+        services.append((command, write(cluster.root / f"{name}.toml", common[name] | own), url))
+    return services
+
+
+def command(url: str, *arguments: str) -> str:
+    """What a command of the learner prints."""
+    full = [str(BIN / "parley-learner"), *arguments, "--url", url, "--token", USER, "--format", "json"]
+    return subprocess.check_output(full, text=True, timeout=60)
+
+
+def test_five_parties_and_a_learner(tmp_path: Path) -> None:
+    services = written(Cluster(tmp_path))
+    url = services[-1][2]
+    with serving(services):
+        submitted = command(url, "submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "--watch")
+        queued, *events = map(json.loads, submitted.splitlines())
+        model = json.loads(command(url, "model", queued["id"]))
+    assert [event["round"] for event in events if event["kind"] == "round"] == list(range(1, 11))
+    assert events[-1]["state"] == "completed"
+    assert model["contributors"] == [f"party-{index}" for index in range(1, 6)]
+    assert model["guarantees"][0]["epsilon"] <= 1.0

@@ -1,0 +1,260 @@
+"""What cannot be right is refused with a clear problem, before any party is asked for anything."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from common.schemas import PartyFacts, pack_array
+from tests.support.cluster import Cluster, submit, watch
+from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
+
+Parties = dict[str, Intercepted]
+GOOD: dict[str, Any] = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5}
+NPY = {"content-type": "application/x-npy"}
+FACTS = PartyFacts(
+    name="party-2",
+    version="0",
+    study_digest="0" * 64,
+    n_examples=41,
+    algorithms=("dp_gd",),
+    views=("transcript",),
+    minimum_contributors=1,
+    require_secure_sum=False,
+    max_epsilon_per_run=1.0,
+    max_delta_per_run=0.1,
+)
+
+
+def problem(response: httpx.Response) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert document["status"] == response.status_code
+    return document
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"study": "unknown"}, "unknown study 'unknown'; there are made-up"),
+        ({"algorithm": "sgd"}, "unknown algorithm 'sgd'"),
+        ({"parameters": {"n_steps": 3}}, "n_steps"),
+        ({"parameters": {"n_rounds": 0}}, "n_rounds"),
+        ({"epsilon": 0}, "epsilon must be positive"),
+        ({"epsilon": -1}, "epsilon must be positive"),
+        ({"delta": 0}, "delta"),
+        ({"delta": 1}, "delta"),
+        ({"parties": ["party-1", "party-9"]}, "unknown parties: party-9"),
+        ({"parties": ["party-1", "party-1"]}, "none twice"),
+        ({"parties": []}, "at least one party"),
+        ({"budgets": {"party-9": {"epsilon": 1, "delta": 1e-5}}}, "unknown parties: party-9"),
+        ({"parties": ["party-1"], "budgets": {"party-2": {"epsilon": 1, "delta": 1e-5}}}, "unknown parties: party-2"),
+        ({"minimum_contributors": 4}, "minimum_contributors"),
+        ({"colluders": 3}, "colluders"),
+        ({"algorithm": "gop"}, "trusted curator"),
+    ],
+)
+async def test_refuses_a_run_that_cannot_be(
+    client: httpx.AsyncClient, parties: Parties, changes: dict[str, Any], word: str
+) -> None:
+    response = await client.post("/v1/runs", json=GOOD | changes)
+    assert response.status_code == 422
+    assert word in problem(response)["detail"]
+    assert (await client.get("/v1/runs")).json() == []
+    assert [party.seen for party in parties.values()] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"epsilon": None}, ["body", "epsilon"]),
+        ({"epsilon": "much"}, ["body", "epsilon"]),
+        ({"colluders": -1}, ["body", "colluders"]),
+        ({"minimum_contributors": 0}, ["body", "minimum_contributors"]),
+        ({"budgets": {"party-1": {"epsilon": 0, "delta": 1e-5}}}, ["body", "budgets", "party-1"]),
+        ({"surprise": 1}, ["body", "surprise"]),
+    ],
+)
+async def test_says_where_a_request_is_not_of_the_documented_form(
+    client: httpx.AsyncClient, changes: dict[str, Any], place: list[str]
+) -> None:
+    response = await client.post("/v1/runs", json=GOOD | changes)
+    assert response.status_code == 422
+    assert [fault["loc"] for fault in problem(response)["errors"]] == [place]
+    assert "much" not in response.text
+
+
+@pytest.mark.parametrize("body", ['{"epsilon": NaN}', '{"epsilon": 1e999}', "{", "[" * 1000, ""])
+async def test_refuses_what_is_not_strict_json(client: httpx.AsyncClient, body: str) -> None:
+    response = await client.post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 422
+    problem(response)
+
+
+async def test_refuses_large_and_compressed_bodies(cluster: Cluster, parties: Parties) -> None:
+    async with learner_of(cluster, parties, limits={"body_bytes": 2000}) as client:
+        large = await client.post("/v1/runs", content=b" " * 3000, headers={"Content-Type": "application/json"})
+        assert (large.status_code, problem(large)["type"]) == (413, "urn:parley:problem:too-large")
+        squeezed = await client.post("/v1/runs", content=b"x", headers={"Content-Encoding": "gzip"})
+        assert (squeezed.status_code, problem(squeezed)["type"]) == (415, "urn:parley:problem:unsupported-media-type")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "", None),
+        ("GET", "/events", None),
+        ("GET", "/model", None),
+        ("POST", "/cancel", None),
+        ("POST", "/predictions", {"records": [{"x0": 1.0}]}),
+    ],
+)
+async def test_does_not_know_an_unknown_run(
+    client: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    response = await client.request(method, f"/v1/runs/nobody{path}", json=body)
+    assert response.status_code == 404
+    assert "'nobody'" in problem(response)["detail"]
+
+
+@pytest.mark.parametrize("token", [None, "", "Bearer wrong", "Basic YWxpY2U6", "Bearer the-learners-token"])
+async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str | None) -> None:
+    document = (await client.get("/openapi.json")).json()
+    client.headers.pop("authorization")
+    headers = {} if token is None else {"Authorization": token}
+    for path, operations in document["paths"].items():
+        for method in operations:
+            response = await client.request(method, path.replace("{run}", "nobody"), headers=headers)
+            if path in ("/healthz", "/readyz", "/metrics"):
+                assert response.status_code == 200
+            else:
+                assert response.status_code == 401
+                assert problem(response)["type"] == "urn:parley:problem:unauthorized"
+                assert response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    ("intercept", "kind", "word"),
+    [
+        (unreachable(), "unavailable", "party-2 cannot be reached"),
+        (
+            always(503, b'{"detail": "the ledger is locked"}'),
+            "unavailable",
+            "party-2 cannot answer: the ledger is locked",
+        ),
+        (always(302, location="http://127.0.0.1:1/"), "party-refused", "redirects are not followed"),
+        (
+            always(401, b'{"detail": "unknown token", "type": "urn:parley:problem:unauthorized"}'),
+            "party-refused",
+            "unknown token",
+        ),
+        (always(404, b"<html>"), "party-refused", "HTTP status 404"),
+        (
+            always(200, b'{"name": "party-2"}', "/v1/party"),
+            "party-refused",
+            "party-2 refused: its answer is not PartyFacts",
+        ),
+        (
+            always(200, FACTS.model_copy(update={"name": "party-1"}).model_dump_json().encode(), "/v1/party"),
+            "party-refused",
+            "party-2 cannot take part: it calls itself party-1",
+        ),
+        (
+            always(200, FACTS.model_dump_json().encode(), "/v1/party"),
+            "party-refused",
+            "party-2 cannot take part: it holds another study",
+        ),
+        (always(200, b"{}", "/v1/runs"), "party-refused", "its answer is not Approval"),
+        (
+            always(200, b'{"run": "r", "spec_digest": "d", "rounds": 1, "epsilon": 1, "delta": 0}', "/v1/runs"),
+            "party-refused",
+            "party-2 cannot take part: it approved another run",
+        ),
+        (always(200, b"noise", "/rounds/", **NPY), "party-refused", "party-2 refused: its answer cannot be used"),
+        (always(200, pack_array(np.zeros(4)), "/rounds/", **NPY), "party-refused", "its answer cannot be used"),
+        (
+            always(200, pack_array(np.zeros((1, 4), np.int64)), "/rounds/", **NPY),
+            "party-refused",
+            "its answer is not a vector",
+        ),
+        (
+            always(200, pack_array(np.zeros(3, np.int64)), "/rounds/", **NPY),
+            "party-refused",
+            "party-2 refused: it answered 3 values",
+        ),
+        (
+            always(200, pack_array(np.full(4, 2**53)), "/rounds/", **NPY),
+            "party-refused",
+            "party-2 refused: its answer cannot be used",
+        ),
+        (always(200, b" " * (2**26 + 1), "/rounds/", **NPY), "party-refused", "its response has more than"),
+        (
+            always(403, b'{"detail": "0.1 is left", "type": "urn:parley:problem:budget-exhausted"}', "/rounds/"),
+            "party-refused",
+            "party-2 refused: 0.1 is left",
+        ),
+        (always(500, b"", "/rounds/"), "quorum-lost", "party-2 cannot answer: HTTP status 500"),
+    ],
+)
+async def test_a_run_fails_naming_the_party_and_why(
+    cluster: Cluster, parties: Parties, intercept: Intercept, kind: str, word: str
+) -> None:
+    parties["party-2"].intercept = intercept
+    async with learner_of(cluster, parties, deadline_seconds=0.5) as client:
+        run = await submit(client)
+        events = await watch(client, run)
+        assert events[-1][1]["state"] == "failed"
+        found = events[-1][1]["problem"]
+        assert found["type"] == f"urn:parley:problem:{kind}"
+        assert "party-2" in found["detail"]
+        assert word in found["detail"]
+        assert (await client.get(f"/v1/runs/{run}")).json()["problem"] == found
+
+
+async def test_a_run_fails_with_the_owners_own_reason(cluster: Cluster, parties: Parties) -> None:
+    async with learner_of(cluster, parties) as client:
+        for terms, word in (
+            ({"algorithm": "wu_subgradient"}, "party-1 refused: the owner does not allow wu_subgradient"),
+            ({"epsilon": 1000.0}, "party-1 refused: one run may cost at most epsilon 100"),
+        ):
+            events = await watch(client, await submit(client, **terms))
+            assert word in events[-1][1]["problem"]["detail"]
+            assert events[-1][1]["problem"]["party"] == "party-1"
+    assert all(party.rounds() == [] for party in parties.values())
+
+
+async def test_a_run_fails_when_the_roster_has_lost_a_party(cluster: Cluster, parties: Parties) -> None:
+    for party in parties.values():
+        party.intercept = unreachable()
+    async with learner_of(cluster, parties, deadline_seconds=3600) as client:
+        run = await submit(client)
+    entries = [{"name": name, "url": f"http://{name}", "token": "t"} for name in ("party-1", "party-2")]
+    cluster.learner = {"parties": entries}
+    async with learner_of(cluster, parties) as client:
+        events = await watch(client, run)
+    assert events[-1][1]["problem"]["detail"] == "the roster does not have party-3"
+
+
+async def test_no_problem_shows_what_a_party_said_at_length(cluster: Cluster, parties: Parties) -> None:
+    parties["party-1"].intercept = always(400, json.dumps({"detail": "x" * 10_000}).encode())
+    async with learner_of(cluster, parties) as client:
+        events = await watch(client, await submit(client))
+    assert len(events[-1][1]["problem"]["detail"]) < 600
+
+
+async def test_what_nobody_foresaw_fails_the_run_without_its_words(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError("a private value")
+
+    monkeypatch.setattr("learner.engine.model_document", break_down)
+    run = await submit(client)
+    events = await watch(client, run)
+    assert events[-1][1]["state"] == "failed"
+    assert events[-1][1]["problem"]["type"] == "urn:parley:problem:internal"
+    assert "private" not in json.dumps(events)

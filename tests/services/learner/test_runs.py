@@ -1,0 +1,208 @@
+"""A run as its user sees it: queued, watched, cancelled, resumed, predicted with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from common.budget import guarantees, schedule
+from common.service.tokens import hash_token
+from tests.support.cluster import Cluster, submit, train, watch
+from tests.support.intercepted import Intercepted, always, learner_of
+from tests.support.rounds import run_spec
+
+Parties = dict[str, Intercepted]
+
+
+class Gate:
+    """Holds back every question of one round until it is opened."""
+
+    def __init__(self, round: int) -> None:
+        self.round = round
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith(f"/rounds/{self.round}"):
+            self.reached.set()
+            await self.opened.wait()
+        return None
+
+
+async def view(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get(f"/v1/runs/{run}")).raise_for_status().json()
+    return found
+
+
+async def test_a_run_goes_from_the_queue_to_a_model(client: httpx.AsyncClient, cluster: Cluster) -> None:
+    request = {"study": "made-up", "epsilon": 1, "delta": 1e-5, "parameters": {"n_rounds": 10}}
+    response = await client.post("/v1/runs", json=request)
+    assert response.status_code == 202
+    queued = response.json()
+    assert response.headers["location"] == f"/v1/runs/{queued['id']}"
+    assert (queued["state"], queued["rounds"]) == ("queued", {"done": 0, "of": 10})
+
+    events = await watch(client, queued["id"])
+    states = [data["state"] for kind, data in events if kind == "state"]
+    assert states == ["queued", "recruiting", "running", "completed"]
+    rounds = [data for kind, data in events if kind == "round"]
+    assert [data["round"] for data in rounds] == list(range(1, 11))
+
+    spec = run_spec(cluster)
+    algorithm, facts = spec.build(), spec.facts()
+    spent = np.cumsum([cost.epsilon for cost in schedule(algorithm, facts.of(0))]) / 1e6
+    assert [data["epsilon"]["party-1"] for data in rounds] == pytest.approx(spent.tolist())
+
+    ended = await view(client, queued["id"])
+    assert (ended["state"], ended["rounds"]["done"], ended["problem"]) == ("completed", 10, None)
+    model = (await client.get(f"/v1/runs/{queued['id']}/model")).json()
+    assert model["spec_digest"] == ended["spec_digest"] == spec.digest
+    assert model["contributors"] == list(cluster.names)
+    assert model["guarantees"] == [
+        guarantee.to_json() | {"assumptions": []} for guarantee in guarantees(algorithm, facts)
+    ]
+    assert len(model["weights"]) == len(model["feature_names"]) + model["intercept"] == 4
+    assert 'parley_runs{state="completed"} 1.0' in (await client.get("/metrics")).text
+
+
+async def test_the_parties_hear_that_a_run_has_ended(client: httpx.AsyncClient, parties: Parties) -> None:
+    run = await submit(client)
+    await watch(client, run)
+    for party in parties.values():
+        await party.wait_until_seen(f"DELETE /v1/runs/{run}")
+
+
+async def test_watching_resumes_after_the_last_event_that_was_seen(client: httpx.AsyncClient) -> None:
+    run = await submit(client)
+    response = await client.get(f"/v1/runs/{run}/events")
+    numbers = [int(line.removeprefix("id: ")) for line in response.text.splitlines() if line.startswith("id: ")]
+    everything = await watch(client, run)
+    assert len(everything) == len(numbers)
+    for seen in (1, 5, len(numbers)):
+        assert await watch(client, run, after=numbers[seen - 1]) == everything[seen:]
+
+
+async def test_an_idempotency_key_queues_one_run(client: httpx.AsyncClient) -> None:
+    request = {"study": "made-up", "epsilon": 1, "delta": 1e-5}
+    first, again = [await client.post("/v1/runs", json=request, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert first.status_code == again.status_code == 202
+    assert first.json()["id"] == again.json()["id"]
+    other = await client.post("/v1/runs", json=request | {"epsilon": 2}, headers={"Idempotency-Key": "k"})
+    assert other.status_code == 409
+    assert other.json()["type"] == "urn:parley:problem:conflict"
+    assert len((await client.get("/v1/runs")).json()) == 1
+    await watch(client, first.json()["id"])
+
+
+async def test_users_do_not_share_their_idempotency_keys(cluster: Cluster, parties: Parties) -> None:
+    users = [{"name": name, "token_hash": hash_token(name)} for name in ("alice", "bob")]
+    request = {"study": "made-up", "epsilon": 1, "delta": 1e-5}
+    runs = set()
+    async with learner_of(cluster, parties, users=users) as client:
+        for user in ("alice", "bob"):
+            headers = {"Authorization": f"Bearer {user}", "Idempotency-Key": "k"}
+            found = (await client.post("/v1/runs", json=request, headers=headers)).json()
+            assert found["user"] == user
+            runs.add(found["id"])
+    assert len(runs) == 2
+
+
+async def test_cancelling_ends_a_run_at_once(client: httpx.AsyncClient, parties: Parties) -> None:
+    gate = parties["party-2"].intercept = Gate(round=3)
+    run = await submit(client)
+    watching = asyncio.create_task(watch(client, run))
+    await gate.reached.wait()
+    for _ in range(2):  # twice is once
+        response = await client.post(f"/v1/runs/{run}/cancel")
+        assert (response.status_code, response.json()["state"]) == (200, "cancelled")
+    assert (await watching)[-1] == ("state", {"state": "cancelled"})
+    gate.opened.set()
+    model = await client.get(f"/v1/runs/{run}/model")
+    assert model.status_code == 409
+    assert max(parties["party-1"].rounds()) == 3
+    for party in parties.values():
+        await party.wait_until_seen(f"DELETE /v1/runs/{run}")
+
+
+async def test_what_has_ended_cannot_be_cancelled(client: httpx.AsyncClient) -> None:
+    run = await submit(client)
+    await watch(client, run)
+    response = await client.post(f"/v1/runs/{run}/cancel")
+    assert response.status_code == 409
+    assert response.json()["state"] == "completed"
+
+
+async def test_runs_beyond_the_limit_wait_in_the_queue(cluster: Cluster, parties: Parties) -> None:
+    gate = parties["party-1"].intercept = Gate(round=1)
+    async with learner_of(cluster, parties, concurrent_runs=1) as client:
+        first = await submit(client)
+        await gate.reached.wait()
+        second = await submit(client)
+        assert (await view(client, second))["state"] == "queued"
+        gate.opened.set()
+        assert (await watch(client, second))[-1][1]["state"] == "completed"
+        assert [found["id"] for found in (await client.get("/v1/runs")).json()] == [second, first]
+        assert len((await client.get("/v1/runs?limit=1")).json()) == 1
+
+
+async def test_a_stopped_learner_takes_up_its_runs(cluster: Cluster, parties: Parties) -> None:
+    gate = parties["party-3"].intercept = Gate(round=4)
+    async with learner_of(cluster, parties) as client:
+        run = await submit(client)
+        await gate.reached.wait()
+    gate.opened.set()
+    async with learner_of(cluster, parties) as client:
+        events = await watch(client, run)
+    assert events[-1][1]["state"] == "completed"
+    assert [data["round"] for kind, data in events if kind == "round"] == list(range(1, 11))
+    assert [parties["party-3"].rounds().count(round) for round in range(1, 11)] == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
+
+
+async def test_predicts_with_the_model(client: httpx.AsyncClient, cluster: Cluster) -> None:
+    model = await train(client, epsilon=50.0)
+    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()]
+    records = [{"x0": 0.9, "x1": 0.8, "x2": 0.7}, {"x0": -0.9, "x1": -0.8, "x2": -0.7, "ignored": 1.0}]
+    response = await client.post(f"/v1/runs/{run}/predictions", json={"records": records})
+    predictions = response.raise_for_status().json()
+    scores = cluster.study.rows(records) @ np.array(model["weights"])
+    assert [found["score"] for found in predictions] == scores.tolist()
+    assert [found["label"] for found in predictions] == ["yes", "no"]
+    assert [found["probability"] for found in predictions] == pytest.approx((1 / (1 + np.exp(-scores))).tolist())
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[], [{"x0": 1.0, "x1": 1.0}], [{"x0": "red", "x1": 1.0, "x2": 1.0}], [{"x0": None, "x1": 1.0, "x2": 1.0}]],
+)
+async def test_refuses_records_it_cannot_predict_for(client: httpx.AsyncClient, records: list[object]) -> None:
+    await train(client)
+    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()]
+    response = await client.post(f"/v1/runs/{run}/predictions", json={"records": records})
+    assert response.status_code == 422
+    assert response.json()["type"] == "urn:parley:problem:invalid-input"
+    assert "red" not in response.text
+
+
+async def test_measures_rounds_on_public_data(cluster: Cluster, parties: Parties) -> None:
+    public = {"made-up": cluster.root / "party-1.csv"}
+    async with learner_of(cluster, parties, public_data=public) as client:
+        events = await watch(client, await submit(client, epsilon=50.0))
+    rounds = [data for kind, data in events if kind == "round"]
+    assert rounds[0]["objective"] == pytest.approx(np.log(2))
+    assert events[-1][1]["objective"] < rounds[0]["objective"]
+    assert events[-1][1]["accuracy"] > 0.8
+
+
+async def test_lists_parties_and_algorithms(client: httpx.AsyncClient, parties: Parties) -> None:
+    parties["party-2"].intercept = always(307, location="http://elsewhere/")
+    first, second, _ = (await client.get("/v1/parties")).json()
+    assert (first["name"], first["facts"]["n_examples"], first["problem"]) == ("party-1", 40, None)
+    assert second["facts"] is None
+    assert "redirects are not followed" in second["problem"]["detail"]
+    algorithms = (await client.get("/v1/algorithms")).json()
+    assert algorithms["gop"]["curator"]
+    assert algorithms["dp_gd"]["parameters"]["properties"]["n_rounds"]["minimum"] == 1
+    assert algorithms["dp_gd"]["summary"].startswith("Full-batch gradient descent")

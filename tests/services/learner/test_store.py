@@ -1,0 +1,111 @@
+"""The learner's store and the table of states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from common.errors import ConflictError, NotFoundError
+from common.protocol import Query, Reply
+from common.service.asking.receipts import Receipt
+from learner.run import ENDS, TRANSITIONS, Notice, State
+from learner.store import Store
+from tests.support.cluster import Cluster
+from tests.support.rounds import run_spec
+
+STATES: tuple[State, ...] = get_args(State)
+PATHS: dict[State, tuple[State, ...]] = {
+    "queued": (),
+    "recruiting": ("recruiting",),
+    "running": ("recruiting", "running"),
+    "completed": ("recruiting", "running", "completed"),
+    "failed": ("failed",),
+    "cancelled": ("cancelled",),
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "learner.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def run(store: Store, tmp_path: Path) -> str:
+    return store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice").id
+
+
+def test_the_table_knows_every_state() -> None:
+    assert set(TRANSITIONS) == set(PATHS) == set(STATES)
+    assert {"completed", "failed", "cancelled"} == ENDS
+
+
+@pytest.mark.parametrize(("state", "follower"), list(product(STATES, STATES)))
+def test_runs_change_state_by_the_table_alone(store: Store, run: str, state: State, follower: State) -> None:
+    for step in PATHS[state]:
+        store.enter(run, step)
+    told = len(store.events(run))
+    if follower in TRANSITIONS[state]:
+        store.enter(run, follower)
+        assert store.state(run) == follower
+        assert len(store.events(run)) == told + 1
+    else:
+        with pytest.raises(ConflictError, match=f"is {state} and cannot become {follower}"):
+            store.enter(run, follower)
+        assert store.state(run) == state
+        assert len(store.events(run)) == told
+    assert (run in store.unfinished()) == (store.state(run) not in ENDS)
+    assert store.count() == {store.state(run): 1}
+
+
+def test_a_second_learner_is_kept_out(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(ConflictError, match="another learner uses the state directory"):
+        Store(tmp_path / "learner.sqlite")
+    store.close()
+    Store(tmp_path / "learner.sqlite").close()
+
+
+def test_a_round_is_logged_as_it_was(store: Store, run: str) -> None:
+    query, reply = Query(1, "gradient", np.array([0.1, 1e-300])), Reply(np.array([[1 / 3, -0.0]]), (1,))
+    news = [Notice("dropped", {"party": "party-1"}), Notice("round", {"round": 1})]
+    store.append(run, query, reply, news, [])
+    assert store.reply(run, 2) is None
+    found = store.reply(run, 1)
+    assert found is not None
+    assert found[0] == query.digest
+    assert found[1].contributors == (1,)
+    assert found[1].value.shape == (1, 2)
+    assert found[1].value.tobytes() == reply.value.tobytes()
+    assert store.recent(store.run(run)) == [(1,)]
+    assert [event.kind for event in store.events(run)] == ["state", "dropped", "round"]
+
+
+def test_the_newest_receipt_is_kept(store: Store) -> None:
+    for count in (3, 5, 4):
+        store.keep([Receipt("party-1", count, f"receipt {count}"), Receipt("party-2", count, "other")])
+    assert store.receipts()["party-1"] == Receipt("party-1", 5, "receipt 5")
+    assert set(store.receipts()) == {"party-1", "party-2"}
+
+
+def test_listens_to_its_own_news(tmp_path: Path) -> None:
+    heard: list[str] = []
+    store = Store(tmp_path / "learner.sqlite", heard.append)
+    run = store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice").id
+    store.enter(run, "recruiting")
+    store.append(run, Query(1, "gradient", np.zeros(1)), Reply(np.zeros(1), (0,)), [Notice("round", {})], [])
+    store.close()
+    assert heard == [run, run]
+
+
+def test_does_not_know_an_unknown_run(store: Store) -> None:
+    for look in (store.run, store.state, store.plan, store.model):
+        with pytest.raises(NotFoundError, match="there is no run 'nobody'"):
+            look("nobody")
+    with pytest.raises(NotFoundError):
+        store.enter("nobody", "failed")

@@ -1,0 +1,158 @@
+"""The learner's own transport: warm connections, whole responses, clear errors."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import HttpUrl, SecretStr
+
+from common.service.asking.entries import PeerEntry
+from common.service.asking.peers import connect
+from common.service.asking.transport import Transport
+from common.service.serve import tls_context
+from common.service.settings import Tls
+from tests.support.certificates import make_certificates
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def client_of(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server that handles each connection by ``serve``."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, httpx.AsyncClient(base_url=url, transport=Transport(ssl.create_default_context())) as client:
+        yield client
+
+
+async def request_of(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """A request's head and body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]) if b"ontent-" in head else 0
+    return head, await reader.readexactly(length)
+
+
+class Echo:
+    """Answers each request with its body, on as many connections as are opened."""
+
+    def __init__(self, per_connection: int = 1000) -> None:
+        self.connections, self.per_connection = 0, per_connection
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        for _ in range(self.per_connection):
+            try:
+                _, body = await request_of(reader)
+            except asyncio.IncompleteReadError:
+                break
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        writer.close()
+
+
+async def test_keeps_its_connection() -> None:
+    async with client_of(echo := Echo()) as client:
+        for body in (b"one", b"", b"x" * 300_000):
+            assert (await client.put("/", content=body)).content == body
+        assert echo.connections == 1
+        await asyncio.gather(*(client.put("/", content=b"at once") for _ in range(3)))
+        assert echo.connections == 3
+
+
+async def test_opens_another_where_the_server_has_closed() -> None:
+    async with client_of(echo := Echo(per_connection=1)) as client:
+        for count in (1, 2, 3):
+            assert (await client.put("/", content=b"hello")).content == b"hello"
+            assert echo.connections == count
+            await asyncio.sleep(0.05)  # for the closing to arrive; if it does not, the next request says so
+
+
+@pytest.mark.parametrize(
+    ("response", "content"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"abcde"),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok"),
+        (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", b"until the end"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    ],
+)
+async def test_reads_every_kind_of_response(response: bytes, content: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(response)
+        writer.close()
+
+    async with client_of(serve) as client:
+        assert (await client.get("/")).content == content
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
+        b"not HTTP at all\r\n\r\n",
+    ],
+)
+async def test_half_a_response_is_an_error_and_not_an_answer(response: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(response)
+        writer.close()
+
+    async with client_of(serve) as client:
+        with pytest.raises(httpx.TransportError):
+            await client.get("/")
+
+
+async def test_speaks_tls_to_whom_the_authority_vouches_for(tmp_path: Path) -> None:
+    files, strangers = make_certificates(tmp_path / "ours"), make_certificates(tmp_path / "theirs")
+    tls = tls_context(Tls(certificate=files.certificate, key=files.key))
+    server = await asyncio.start_server(Echo(), "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+
+    def client_trusting(authority: Path) -> httpx.AsyncClient:
+        return connect(
+            PeerEntry(name="p", url=HttpUrl(f"https://127.0.0.1:{port}"), token=SecretStr("t"), ca=authority)
+        )
+
+    async with server:
+        async with client_trusting(files.authority) as client:
+            for body in (b"one", b"two"):
+                assert (await client.put("/", content=body)).content == body
+        async with client_trusting(strangers.authority) as client:
+            with pytest.raises(httpx.NetworkError, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.put("/", content=b"secret")
+
+
+async def test_nobody_there_is_an_error() -> None:
+    async with httpx.AsyncClient(transport=Transport(ssl.create_default_context())) as client:
+        with pytest.raises(httpx.NetworkError):
+            await client.get("http://127.0.0.1:1/")
+
+
+async def test_a_cancelled_request_leaves_no_connection_behind() -> None:
+    heard, closed = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        heard.set()
+        assert await reader.read() == b""
+        closed.set()
+        writer.close()
+
+    async with client_of(serve) as client:
+        task = asyncio.create_task(client.get("/"))
+        await heard.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(10):
+            await closed.wait()

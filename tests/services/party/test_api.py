@@ -1,0 +1,228 @@
+"""The party's HTTP contract."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from common.noise import NoNoise
+from common.protocol import Query
+from common.schemas import Budget
+from common.service.signed import MEDIA_TYPE
+from common.service.tokens import hash_token
+from party.app import RECEIPT, create_app
+from tests.support.cluster import Cluster
+from tests.support.noises import OnlyOnce
+from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
+
+
+def charged(client: httpx.Client) -> float:
+    """The epsilon that the party has spent."""
+    spent: float = client.get("/v1/budget").json()["epsilon_spent"]
+    return spent
+
+
+def kind(response: httpx.Response) -> str:
+    """The kind of a problem document."""
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert document["status"] == response.status_code
+    assert document["title"]
+    assert document["detail"]
+    name: str = document["type"].removeprefix("urn:parley:problem:")
+    return name
+
+
+def test_says_of_itself_what_a_learner_may_know(client: httpx.Client, cluster: Cluster) -> None:
+    facts = client.get("/v1/party").json()
+    assert facts["name"] == "party-1"
+    assert facts["n_examples"] == cluster.n_examples
+    assert facts["study_digest"] == cluster.study.digest
+    assert set(facts) == {
+        "name",
+        "version",
+        "study_digest",
+        "n_examples",
+        "algorithms",
+        "views",
+        "minimum_contributors",
+        "require_secure_sum",
+        "max_epsilon_per_run",
+        "max_delta_per_run",
+    }
+
+
+def test_names_its_price_once_and_charges_round_by_round(client: httpx.Client, cluster: Cluster) -> None:
+    spec = run_spec(cluster, n_rounds=4)
+    first = propose(client, spec)
+    assert first.json() == {
+        "run": "run",
+        "spec_digest": spec.digest,
+        "rounds": 4,
+        "epsilon": pytest.approx(1.0, abs=1e-5),
+        "delta": 1e-5,
+    }
+    assert charged(client) == 0
+    spent = [charged(client) for round in range(1, 5) if ask(client, round, weights(cluster, round)).is_success]
+    assert spent == sorted(set(spent))
+    assert spent[-1] == first.json()["epsilon"]
+    assert propose(client, spec).content == first.content
+
+
+def test_a_run_cannot_be_proposed_twice_with_different_terms(client: httpx.Client, cluster: Cluster) -> None:
+    propose(client, run_spec(cluster))
+    assert kind(propose(client, run_spec(cluster, n_rounds=11))) == "conflict"
+
+
+def test_the_same_question_gets_the_same_bytes_for_nothing(client: httpx.Client, cluster: Cluster) -> None:
+    propose(client, run_spec(cluster))
+    first = ask(client, 1, weights(cluster, 1))
+    spent = charged(client)
+    again = ask(client, 1, weights(cluster, 1))
+    assert again.content == first.content
+    assert again.headers[RECEIPT] == first.headers[RECEIPT]
+    assert charged(client) == spent
+
+
+def test_another_question_in_the_same_round_is_refused(client: httpx.Client, cluster: Cluster) -> None:
+    propose(client, run_spec(cluster))
+    ask(client, 1, weights(cluster, 1))
+    spent = charged(client)
+    assert kind(ask(client, 1, weights(cluster, 2))) == "conflict"
+    assert charged(client) == spent
+
+
+def test_a_round_skipped_is_paid_and_cannot_be_asked_later(client: httpx.Client, cluster: Cluster) -> None:
+    approval = propose(client, run_spec(cluster, n_rounds=4)).json()
+    ask(client, 4, weights(cluster, 4)).raise_for_status()
+    assert charged(client) == approval["epsilon"]
+    assert kind(ask(client, 3, weights(cluster, 3))) == "conflict"
+
+
+def test_an_exhausted_budget_is_a_refusal_that_says_what_is_left(cluster: Cluster) -> None:
+    policy: dict[str, Any] = {"epsilon": 1.5, "delta": 0.1, "max_epsilon_per_run": 1.1, "max_delta_per_run": 0.1}
+    with TestClient(create_app(cluster.party_settings("party-1", policy=policy)), headers=ASKING) as client:
+        for run in ("a", "b"):  # both are approved: approval costs nothing
+            propose(client, run_spec(cluster, n_rounds=2), run).raise_for_status()
+        for round in (1, 2):
+            ask(client, round, weights(cluster, round), "a").raise_for_status()
+        left = client.get("/v1/budget").json()["epsilon_left"]
+        refused = ask(client, 1, weights(cluster, 1), "b")
+        assert kind(refused) == "budget-exhausted"
+        assert refused.status_code == 403
+        assert refused.json()["epsilon_left"] == left
+        assert client.get("/v1/budget").json()["epsilon_left"] == left
+        assert kind(propose(client, run_spec(cluster, n_rounds=2), "c")) == "budget-exhausted"
+
+
+def test_json_and_binary_are_one_contract(client: httpx.Client, cluster: Cluster) -> None:
+    propose(client, run_spec(cluster))
+    binary = answer_of(ask(client, 1, weights(cluster, 1)))
+    body = {"step": "gradient", "reveal": "sum", "message": weights(cluster, 1).tolist()}
+    answer = client.put("/v1/runs/run/rounds/1", json=body, headers={"Accept": "application/json"})
+    assert answer.json() == {"answer": binary.tolist()}
+
+
+def test_the_answer_is_the_algorithms_own(cluster: Cluster) -> None:
+    class Quiet(NoNoise):
+        def __init__(self, kept: object = None) -> None:
+            super().__init__()
+
+    spec = run_spec(cluster)
+    with TestClient(create_app(cluster.party_settings("party-1"), Quiet), headers=ASKING) as client:
+        propose(client, spec)
+        answer = answer_of(ask(client, 1, weights(cluster, 1)))
+    query = Query(1, "gradient", weights(cluster, 1))
+    expected = spec.build().local(query, cluster.shard(0), spec.facts().of(0), NoNoise())
+    assert answer.tolist() == expected.tolist()
+
+
+def test_an_ended_run_answers_nothing_new_and_keeps_its_ledger(client: httpx.Client, cluster: Cluster) -> None:
+    propose(client, run_spec(cluster))
+    first, spent = ask(client, 1, weights(cluster, 1)), charged(client)
+    assert client.delete("/v1/runs/run").status_code == 204
+    assert kind(ask(client, 2, weights(cluster, 2))) == "conflict"
+    assert ask(client, 1, weights(cluster, 1)).content == first.content
+    assert charged(client) == spent
+    assert kind(client.delete("/v1/runs/other")) == "not-found"
+
+
+def test_runs_of_different_learners_are_apart(cluster: Cluster) -> None:
+    learners = [{"name": name, "token_hash": hash_token(name)} for name in ("ann", "bob")]
+    with TestClient(create_app(cluster.party_settings("party-1", learners=learners))) as client:
+        ann, bob = ({"Authorization": f"Bearer {name}"} for name in ("ann", "bob"))
+        client.headers = httpx.Headers(ann)
+        propose(client, run_spec(cluster)).raise_for_status()
+        ask(client, 1, weights(cluster, 1)).raise_for_status()
+        client.headers = httpx.Headers(bob)
+        assert kind(ask(client, 1, weights(cluster, 1))) == "not-found"
+        assert kind(client.delete("/v1/runs/run")) == "not-found"
+
+
+def test_a_receipt_of_this_ledger_is_taken_and_any_other_refused(client: httpx.Client, cluster: Cluster) -> None:
+    propose(client, run_spec(cluster))
+    receipt = ask(client, 1, weights(cluster, 1)).headers[RECEIPT]
+    fields = json.loads(base64.b64decode(receipt))
+    assert (fields["party"], fields["count"]) == ("party-1", 1)
+    assert propose(client, run_spec(cluster), "next", **{RECEIPT: receipt}).is_success
+    forged = base64.b64encode(json.dumps(fields | {"count": 2}).encode()).decode()
+    for other in (
+        forged,
+        "not base64",
+        base64.b64encode(b"[1]").decode(),
+        base64.b64encode(b'{"count": "x"}').decode(),
+    ):
+        assert kind(propose(client, run_spec(cluster), "third", **{RECEIPT: other})) == "ledger-refused"
+
+
+def test_strangers_learn_nothing_but_that_it_lives(cluster: Cluster) -> None:
+    with TestClient(create_app(cluster.party_settings("party-1"))) as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/readyz").json() == {"status": "ready"}
+        assert "parley_requests_total" in client.get("/metrics").text
+        for path in ("/v1/party", "/v1/budget", "/v1/nothing", "/nothing"):
+            refused = client.get(path)
+            assert kind(refused) == "unauthorized"
+            assert refused.headers["www-authenticate"] == "Bearer"
+
+
+def test_one_time_noise_is_drawn_once_a_run_and_outlives_the_process(cluster: Cluster) -> None:
+    """With everything but eta silent, two rounds at the same weights and a restart in between answer the same."""
+    spec = run_spec(cluster, algorithm="psgd", parameters={"n_rounds": 4})
+    answers = []
+    for round in (1, 2, 3):
+        with TestClient(create_app(cluster.party_settings("party-1"), OnlyOnce), headers=ASKING) as client:
+            propose(client, spec).raise_for_status()
+            answers.append(answer_of(ask(client, round, weights(cluster, 1))).tolist())
+    assert answers[0] == answers[1] == answers[2]
+    with TestClient(create_app(cluster.party_settings("party-1"), OnlyOnce), headers=ASKING) as client:
+        propose(client, spec, "another").raise_for_status()
+        assert answer_of(ask(client, 1, weights(cluster, 1), "another")).tolist() != answers[0]
+
+
+def test_every_route_and_parameter_is_documented(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation.get("summary"), (method, path)
+            assert operation.get("description"), (method, path)
+            for parameter in operation.get("parameters", []):
+                assert parameter.get("description") or parameter["name"] == "run", (method, path, parameter["name"])
+    rounds = document["paths"]["/v1/runs/{run}/rounds/{round}"]["put"]
+    assert set(rounds["requestBody"]["content"]) == {"application/x-npy", "application/json", MEDIA_TYPE}
+    assert set(rounds["responses"]["200"]["content"]) >= {"application/x-npy", "application/json"}
+    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    assert rounds["security"] == [{"bearer": []}]
+    assert document["paths"]["/healthz"]["get"]["security"] == []
+
+
+def test_the_budget_of_another_party_may_differ(client: httpx.Client, cluster: Cluster) -> None:
+    spec = run_spec(cluster)
+    other = spec.parties[1].model_copy(update={"budget": Budget(epsilon=0.2, delta=1e-6)})
+    approval = propose(client, spec.model_copy(update={"parties": (spec.parties[0], other)})).json()
+    assert approval["epsilon"] == pytest.approx(1.0, abs=1e-5)

@@ -1,0 +1,177 @@
+"""An owner trains a model of its own: its examples as they are, the others' with noise."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
+from common.fixed_point import to_reals
+from common.losses import gradient_sum
+from common.noise import NoNoise
+from common.protocol import Query, Reply
+from common.service.asking.entries import PeerEntry
+from common.service.asking.peers import connect
+from common.service.tokens import hash_token
+from common.shard import Shard
+from common.simulation import simulate
+from party.data import load
+from party.learning import Order, OwnShard, joined, learn
+from party.settings import PartySettings
+from tests.support.cluster import Cluster, party_apps
+from tests.support.intercepted import Intercepted, silent
+from tests.support.rounds import run_spec
+
+WU: dict[str, Any] = {"algorithm": "wu_strongly_convex", "parameters": {"n_rounds": 6, "calibration": "tight"}}
+BUDGET = (1.0, 1e-5)
+
+
+class Owners(Cluster):
+    """Three parties that know each other as learners."""
+
+    def party_settings(self, name: str, **changes: object) -> PartySettings:
+        """A party's settings; the token for each other is its name."""
+        others = [other for other in self.names if other != name]
+        peers = [{"name": other, "url": f"http://{other}", "token": name} for other in others]
+        learners = [{"name": other, "token_hash": hash_token(other)} for other in others]
+        return super().party_settings(name, **{"learners": learners, "peers": peers} | changes)
+
+
+@pytest.fixture
+def owners(tmp_path: Path) -> Owners:
+    return Owners(tmp_path, n_parties=3, algorithms=("dp_gd", "wu_strongly_convex", "wu_subgradient"))
+
+
+class Neighbours:
+    """The parties of the cluster, open to interception."""
+
+    def __init__(self, owners: Owners, apps: dict[str, FastAPI]) -> None:
+        self.owners, self.apps = owners, apps
+        self.wires = {name: Intercepted(httpx.ASGITransport(app)) for name, app in apps.items()}
+
+    async def learn(self, name: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 -- fields of an order
+        """One owner's model."""
+        settings = self.owners.party_settings(name)
+        order = Order(**{
+            "run": f"run-of-{name}",
+            "budgets": {peer.name: BUDGET for peer in settings.peers},
+            **WU,
+        } | changes)  # fmt: skip
+        return await learn(order, name, load(settings), settings.peers, self.connect)
+
+    def connect(self, entry: PeerEntry) -> httpx.AsyncClient:
+        return connect(entry, self.wires[entry.name])
+
+    async def spent(self, name: str) -> float:
+        """What an owner's ledger says is spent."""
+        entry = next(peer for other in self.owners.names if other != name
+                     for peer in self.owners.party_settings(other).peers if peer.name == name)  # fmt: skip
+        async with connect(entry, httpx.ASGITransport(self.apps[name])) as client:
+            return float((await client.get("/v1/budget")).json()["epsilon_spent"])
+
+
+@pytest.fixture
+async def neighbours(owners: Owners) -> AsyncIterator[Neighbours]:
+    async with party_apps(owners) as apps:
+        yield Neighbours(owners, apps)
+
+
+async def test_every_owner_has_a_model_of_its_own(neighbours: Neighbours) -> None:
+    models = {name: await neighbours.learn(name) for name in neighbours.owners.names}
+    assert len({tuple(model["weights"]) for model in models.values()}) == 3
+    for name, model in models.items():
+        others = [other for other in neighbours.owners.names if other != name]
+        assert model["contributors"] == [*others, name]
+        assert model["guarantees_cover"] == others
+        assert model["own"]["party"] == name
+        assert model["own"]["epsilon"] is None
+        assert "without noise" in model["own"]["protection"]
+        assert [guarantee["epsilon"] for guarantee in model["guarantees"]] == pytest.approx([1.0], rel=1e-6)
+    spent = [await neighbours.spent(name) for name in neighbours.owners.names]
+    assert spent == pytest.approx([2.0] * 3, abs=1e-4)  # each answered two runs, and nothing for its own
+    print(f"three owners, three models: each ledger charged {spent[0]:.4f} for two others' runs, 0 for its own")
+
+
+async def test_the_own_party_is_never_asked(neighbours: Neighbours) -> None:
+    await neighbours.learn("party-2")
+    assert neighbours.wires["party-2"].seen == []
+    assert neighbours.wires["party-1"].rounds() == list(range(1, 7))
+    assert neighbours.wires["party-1"].seen[-1] == "DELETE /v1/runs/run-of-party-2"
+
+
+async def test_without_noise_it_is_the_model_of_all_shards_pooled(owners: Owners) -> None:
+    """The others' noise silenced, the run is a simulation of three parties, bit for bit."""
+    async with party_apps(owners, {name: lambda _: NoNoise() for name in owners.names}) as apps:
+        model = await Neighbours(owners, apps).learn("party-3")
+    spec = run_spec(owners, algorithm="wu_strongly_convex", parameters=WU["parameters"])
+    stack = Shard.stack([owners.shard(index) for index in range(3)])
+    expected = simulate(spec.build(), stack, spec.facts(), NoNoise())
+    assert model["weights"] == expected.weights.tolist()
+
+
+class Zeros:
+    """Others whose answers are zeros."""
+
+    async def answer(self, run: str, query: Query) -> Reply:
+        value = np.zeros((2, 4)) if query.reveal == "each" else np.zeros(4)
+        return Reply(value, (0, 1))
+
+
+@pytest.mark.parametrize("calibration", ["paper", "tight"])
+async def test_the_own_answers_are_exact(owners: Owners, calibration: str) -> None:
+    spec = run_spec(owners, algorithm="wu_subgradient", parameters={"calibration": calibration})
+    others = spec.model_copy(update={"parties": spec.parties[:2], "minimum_contributors": 2})
+    facts = joined(others.facts(), "party-3", owners.shard(2).X.shape[0])
+    federation = OwnShard(Zeros(), spec.build(), owners.shard(2), facts.of(2))
+    query = Query(1, "gradient", np.full(4, 0.25))
+    exact = to_reals(gradient_sum(facts.loss, owners.shard(2), query.message, 1.0, 1.0))
+    summed, each = [await federation.answer("run", replace(query, reveal=reveal)) for reveal in ("sum", "each")]
+    assert summed.value.tolist() == exact.tolist()
+    assert each.value.tolist() == [[0.0] * 4, [0.0] * 4, exact.tolist()]
+    assert summed.contributors == (0, 1, 2)
+    assert facts.examples(summed.contributors) == sum(owners.n_examples + index for index in range(3))
+
+
+async def test_a_run_that_failed_is_taken_up_at_no_cost(neighbours: Neighbours) -> None:
+    neighbours.wires["party-2"].intercept = silent("/rounds/4")
+    with pytest.raises(QuorumLostError, match="party-2"):
+        await neighbours.learn("party-1", deadline=0.5)
+    neighbours.wires["party-2"].intercept = silent("never")
+    model = await neighbours.learn("party-1")
+    assert model["rounds"] == 6
+    assert [await neighbours.spent(name) for name in ("party-2", "party-3")] == pytest.approx([1.0, 1.0], abs=1e-4)
+
+
+async def test_it_goes_on_without_a_silent_owner_where_the_others_are_enough(neighbours: Neighbours) -> None:
+    neighbours.wires["party-2"].intercept = silent("/rounds/")
+    model = await neighbours.learn("party-1", minimum_contributors=1, deadline=0.5)
+    assert model["contributors"] == ["party-3", "party-1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "word"),
+    [
+        ({"budgets": {"party-9": BUDGET}}, InvalidInputError, "unknown parties: party-9"),
+        ({"budgets": {}}, InvalidInputError, "at least 1 item"),
+        ({"budgets": {"party-2": (0.0, 1e-5)}}, InvalidInputError, "epsilon must be positive"),
+        ({"algorithm": "psgd", "parameters": {}}, InvalidInputError, "promises what holds for its parties alone"),
+        ({"algorithm": "gop", "parameters": {}}, InvalidInputError, "promises what holds for its parties alone"),
+        ({"parameters": {"overlap": 0}}, InvalidInputError, "overlap"),
+        ({"parameters": {"rho": 0.0}}, InvalidInputError, "rho"),
+        ({"minimum_contributors": 3}, InvalidInputError, "minimum_contributors"),
+        ({"budgets": {"party-2": (1000.0, 1e-5)}}, PartyRefusedError, "party-2 refused: one run may cost at most"),
+    ],
+)
+async def test_refuses_what_cannot_be(
+    neighbours: Neighbours, changes: dict[str, Any], error: type[ParleyError], word: str
+) -> None:
+    with pytest.raises(error, match=word):
+        await neighbours.learn("party-1", **changes)
+    assert all(not wire.rounds() for wire in neighbours.wires.values())

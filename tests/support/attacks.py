@@ -1,0 +1,34 @@
+"""What a malicious learner or party makes of honest messages, properly signed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from common.secure_sum.envelope import Signed, digest
+from common.secure_sum.local import LocalSession
+from common.secure_sum.messages import Contribution, Open
+
+
+def request(session: LocalSession, contributions: Sequence[Signed], /, **claims: object) -> Signed:
+    """What a malicious learner asks the first key holder to open: anything it likes, properly signed."""
+    first = Contribution.parse(contributions[0].body)
+    asked = Open(
+        first.session, first.roster, first.round, first.query, tuple(digest(each.body) for each in contributions)
+    )
+    parts = [part for each in contributions for part in (each.head.to_bytes(), each.attachments[1])]
+    return replace(asked, **claims).sign(session.identities["learner"].signing_key, parts)  # type: ignore[arg-type]
+
+
+def resign(session: LocalSession, contribution: Signed, signer: str | None = None, /, **claims: object) -> Signed:
+    """A contribution as a malicious party signs it, with other claims."""
+    claimed = replace(Contribution.parse(contribution.body), **claims)  # type: ignore[arg-type]
+    return claimed.sign(session.identities[signer or claimed.party].signing_key, contribution.attachments)
+
+
+def with_blob(session: LocalSession, contribution: Signed, blob: bytes) -> Signed:
+    """A contribution whose blob a malicious party has replaced and signed for."""
+    seed, _, *others = contribution.attachments
+    hashes = Contribution.parse(contribution.body).blobs
+    claims = resign(session, contribution, blobs=(digest(blob), *hashes[1:]))
+    return replace(claims, attachments=(seed, blob, *others))

@@ -1,0 +1,192 @@
+"""A learner and its parties for tests, on data made up here: in this process over ASGI, or as real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+import numpy as np
+from fastapi import FastAPI
+
+from common.noise import SeededNoise, SystemNoise
+from common.service.asking.entries import PeerEntry
+from common.service.asking.peers import connect
+from common.service.tables import read_columns
+from common.service.tokens import hash_token
+from common.shard import Shard
+from common.study import Feature, Label, LogisticLoss, Study
+from learner.app import create_app as create_learner
+from learner.client import parse_events
+from learner.settings import LearnerSettings
+from party.answer import KeepingNoise, NoiseFactory
+from party.app import create_app as create_party
+from party.settings import PartySettings
+from party.store import Kept
+
+USER, LEARNER = "a-users-token", "the-learners-token"
+AUTHORIZED = {"Authorization": f"Bearer {USER}"}
+
+
+class Stream:
+    """A noise factory whose draws are one seeded stream, round after round, which a simulation can repeat."""
+
+    def __init__(self, *seed: int) -> None:
+        self.noise = SeededNoise(seed)
+
+    def __call__(self, kept: Kept | None) -> KeepingNoise:
+        return self.noise
+
+
+@dataclass
+class Cluster:
+    """K parties' data and the settings of all services, under ``root``.
+
+    ``policy`` and ``learner`` change the parties' policies and the learner's settings.
+    """
+
+    root: Path
+    n_parties: int = 5
+    n_examples: int = 40
+    n_features: int = 3
+    epsilon: float = 100.0
+    algorithms: tuple[str, ...] = ("dp_gd", "psgd", "local_average")
+    policy: dict[str, Any] = field(default_factory=dict)
+    learner: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.names = tuple(f"party-{index + 1}" for index in range(self.n_parties))
+        self.study = Study(
+            name="made-up",
+            features=tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(self.n_features)),
+            label=Label(name="y", values=("no", "yes")),
+            loss=LogisticLoss(),
+        )
+        self.study_path = self.root / "studies" / "made-up.json"
+        self.study_path.parent.mkdir(parents=True)
+        self.study_path.write_text(self.study.model_dump_json())
+        for index, name in enumerate(self.names):
+            self._write_data(index, self.root / f"{name}.csv")
+
+    def _write_data(self, index: int, path: Path) -> None:
+        """One party's examples: separable by the sum of the features, sizes that differ."""
+        rng = np.random.default_rng([11, index])
+        X = rng.uniform(-1, 1, (self.n_examples + index, self.n_features)).round(3)
+        y = np.where(X.sum(axis=1) > 0, "yes", "no")
+        header = ",".join([*self.study.feature_names, "y"])
+        rows = [",".join([*map(str, x), label]) for x, label in zip(X.tolist(), y.tolist(), strict=True)]
+        path.write_text("\n".join([header, *rows]) + "\n")
+
+    def shard(self, index: int) -> Shard:
+        """The shard of one party, as it loads it."""
+        return self.study.shard(read_columns(self.root / f"{self.names[index]}.csv"))
+
+    def party_settings(self, name: str, **changes: object) -> PartySettings:
+        """A party's settings."""
+        policy = {
+            "epsilon": self.epsilon,
+            "delta": 0.1,
+            "max_epsilon_per_run": self.epsilon,
+            "max_delta_per_run": 0.1,
+            "algorithms": self.algorithms,
+            "minimum_contributors": 1,
+        }
+        fields: dict[str, Any] = {
+            "name": name,
+            "state": self.root / name,
+            "study": self.study_path,
+            "data": {"path": self.root / f"{name}.csv"},
+            "policy": policy | self.policy,
+            "learners": [{"name": "learner", "token_hash": hash_token(LEARNER)}],
+        }
+        return PartySettings(**(fields | changes))
+
+    def learner_settings(self, urls: Mapping[str, str] | None = None, **changes: object) -> LearnerSettings:
+        """The learner's settings; ``urls`` by party, made up where they are not given."""
+        fields: dict[str, Any] = {
+            "name": "learner",
+            "state": self.root / "learner",
+            "studies": self.study_path.parent,
+            "parties": [
+                {"name": name, "url": (urls or {}).get(name, f"http://{name}"), "token": LEARNER} for name in self.names
+            ],
+            "users": [{"name": "alice", "token_hash": hash_token(USER)}],
+        }
+        return LearnerSettings(**(fields | self.learner | changes))
+
+
+@asynccontextmanager
+async def running(app: FastAPI) -> AsyncIterator[FastAPI]:
+    """An application between its start and its stop."""
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@asynccontextmanager
+async def party_apps(
+    cluster: Cluster, noises: Mapping[str, NoiseFactory] = MappingProxyType({})
+) -> AsyncIterator[dict[str, FastAPI]]:
+    """The parties' applications by name; real noise unless said otherwise."""
+    async with AsyncExitStack() as stack:
+        yield {
+            name: await stack.enter_async_context(
+                running(create_party(cluster.party_settings(name), noises.get(name, SystemNoise)))
+            )
+            for name in cluster.names
+        }
+
+
+@asynccontextmanager
+async def asgi_learner(
+    settings: LearnerSettings, transports: Callable[[str], httpx.AsyncBaseTransport]
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A user's client of a learner in this process, which reaches each party by its transport."""
+
+    def connect_party(entry: PeerEntry) -> httpx.AsyncClient:
+        return connect(entry, transports(entry.name))
+
+    async with running(create_learner(settings, connect_party)) as app:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://learner", headers=AUTHORIZED) as client:
+            yield client
+
+
+@asynccontextmanager
+async def asgi_cluster(
+    cluster: Cluster, noises: Mapping[str, NoiseFactory] = MappingProxyType({})
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A user's client of a learner whose parties are in this process too."""
+    async with (
+        party_apps(cluster, noises) as apps,
+        asgi_learner(cluster.learner_settings(), lambda name: httpx.ASGITransport(apps[name])) as client,
+    ):
+        yield client
+
+
+async def submit(client: httpx.AsyncClient, **terms: object) -> str:
+    """The identifier of a new run of dp_gd on the cluster's study; ``terms`` are further fields of the request."""
+    request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5} | terms
+    response = await client.post("/v1/runs", json=request)
+    assert response.status_code == 202, response.text
+    run: str = response.json()["id"]
+    return run
+
+
+async def watch(client: httpx.AsyncClient, run: str, after: int = 0) -> list[tuple[str, dict[str, Any]]]:
+    """All of a run's events to its end, as (kind, data)."""
+    response = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)}, timeout=60)
+    return [(event.kind, json.loads(event.data)) for event in parse_events(response.text.splitlines())]
+
+
+async def train(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
+    """A new run's model document."""
+    run = await submit(client, **terms)
+    events = await watch(client, run)
+    assert events[-1][1]["state"] == "completed", events[-1]
+    model: dict[str, Any] = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
+    return model

@@ -1,0 +1,97 @@
+"""A party between whom and the learner a test can step in, request by request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+
+from tests.support.cluster import Cluster, asgi_learner, party_apps
+
+Intercept = Callable[[httpx.Request], Awaitable[httpx.Response | None]]
+
+
+async def pass_on(_: httpx.Request) -> httpx.Response | None:
+    """Leave the request to the party."""
+    return None
+
+
+def always(status: int, body: bytes = b"", path: str = "", **headers: str) -> Intercept:
+    """Answer every request whose path contains ``path`` in the party's place."""
+
+    async def respond(request: httpx.Request) -> httpx.Response | None:
+        if path not in request.url.path:
+            return None
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+
+    return respond
+
+
+def silent(path: str = "", after: int = 0) -> Intercept:
+    """Never answer a request whose path contains ``path``, once there have been ``after`` such."""
+    count = 0
+
+    async def hang(request: httpx.Request) -> httpx.Response | None:
+        nonlocal count
+        count += path in request.url.path
+        if path in request.url.path and count > after:
+            await asyncio.Event().wait()
+        return None
+
+    return hang
+
+
+def unreachable(path: str = "") -> Intercept:
+    """Refuse the connection for every request whose path contains ``path``."""
+
+    async def refuse(request: httpx.Request) -> httpx.Response | None:
+        if path in request.url.path:
+            raise httpx.ConnectError("refused", request=request)
+        return None
+
+    return refuse
+
+
+@dataclass
+class Intercepted(httpx.AsyncBaseTransport):
+    """Each request is first offered to ``intercept``; what it leaves goes to the party; ``seen`` lists them all."""
+
+    inner: httpx.AsyncBaseTransport
+    intercept: Intercept = pass_on
+    seen: list[str] = field(default_factory=list)
+    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        async with self.news:
+            self.seen.append(f"{request.method} {request.url.path}")
+            self.news.notify_all()
+        taken = await self.intercept(request)
+        return taken if taken is not None else await self.inner.handle_async_request(request)
+
+    async def wait_until_seen(self, request: str) -> None:
+        """Wait for a request, as `seen` lists it."""
+        async with asyncio.timeout(10), self.news:
+            await self.news.wait_for(lambda: request in self.seen)
+
+    def rounds(self) -> list[int]:
+        """The rounds that were asked, in order."""
+        return [int(path.rsplit("/", 1)[1]) for path in self.seen if "/rounds/" in path]
+
+
+@asynccontextmanager
+async def intercepted_parties(cluster: Cluster) -> AsyncIterator[dict[str, Intercepted]]:
+    """The parties of a cluster in this process, by name."""
+    async with party_apps(cluster) as apps:
+        yield {name: Intercepted(httpx.ASGITransport(app)) for name, app in apps.items()}
+
+
+@asynccontextmanager
+async def learner_of(
+    cluster: Cluster, parties: dict[str, Intercepted], **settings: object
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A user's client of a learner among these parties; may be opened again after it was closed."""
+    async with asgi_learner(cluster.learner_settings(None, **settings), lambda name: parties[name]) as client:
+        yield client

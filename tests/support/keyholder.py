@@ -1,0 +1,111 @@
+"""A key holder's service, and a learner with its parties in this process who ask it over HTTP."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from phe import PaillierPrivateKey
+
+from common.secure_sum.envelope import KEY_BYTES, Signed
+from common.secure_sum.learner import Learner
+from common.secure_sum.local import LocalSession
+from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
+from common.secure_sum.paillier import FreshObfuscators, generate_key
+from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.role import Identity
+from common.service.signed import MEDIA_TYPE
+from common.service.tokens import hash_token
+from party.keyholder.settings import KeyHolderSettings
+
+TOKEN, STRANGER = "the-learners-token", "another-learners-token"
+KEY_BITS = 2048
+LEARNER = Identity("learner", Ed25519PrivateKey.from_private_bytes(b"L" * KEY_BYTES))
+
+
+class FreshKeys:
+    """Keys made where they are asked for: small ones take no time."""
+
+    def take(self) -> PaillierPrivateKey:
+        return generate_key(KEY_BITS)
+
+    def close(self) -> None:
+        pass
+
+
+def keyholder_settings(root: Path, **changes: object) -> KeyHolderSettings:
+    """A key holder that knows two learners."""
+    learners = [
+        {"name": "learner", "token_hash": hash_token(TOKEN), "public_key": LEARNER.key},
+        {"name": "stranger", "token_hash": hash_token(STRANGER), "public_key": "ab" * 32},
+    ]
+    given = {"name": "key-holder", "state": root, "secret": "sixteen bytes or more", "key_bits": KEY_BITS}
+    return KeyHolderSettings.model_validate(given | {"learners": learners} | changes)
+
+
+def send(client: httpx.Client, path: str, signed: Signed, token: str = TOKEN) -> httpx.Response:
+    """PUT a signed message."""
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": MEDIA_TYPE}
+    return client.put(path, content=signed.to_bytes(), headers=headers)
+
+
+def call(client: httpx.Client, method: str, path: str, json: object = None, token: str = TOKEN) -> httpx.Response:
+    """A request of the learner."""
+    return client.request(method, path, json=json, headers={"Authorization": f"Bearer {token}"})
+
+
+def new_roster(client: httpx.Client, seed: int, parties: int, d: int, m_min: int) -> tuple[Roster, dict[str, Identity]]:
+    """The roster of a session that the key holder has begun, and who everyone is; a seed makes a session."""
+    randbytes = random.Random(seed).randbytes
+    names = [f"party-{i + 1}" for i in range(parties)]
+    who = {name: Identity(name, Ed25519PrivateKey.from_private_bytes(randbytes(KEY_BYTES))) for name in names}
+    session = randbytes(SESSION_BYTES).hex()
+    begun = call(client, "POST", "/v1/sessions", {"session": session, "key_bits": KEY_BITS}).raise_for_status().json()
+    facts = call(client, "GET", "/v1/keyholder").json()
+    roster = Roster(
+        session=session,
+        d=d,
+        key_bits=KEY_BITS,
+        minimum_contributors=m_min,
+        colluders=0,
+        learner=LEARNER.key,
+        parties=tuple(RosterParty(name, who[name].key, noise="1") for name in names),
+        key_holders=(RosterKeyHolder(facts["name"], facts["public_key"], begun["modulus"]),),
+    )
+    return roster, {"learner": LEARNER, **who}
+
+
+def begin(client: httpx.Client, seed: int = 0, parties: int = 3, d: int = 5, m_min: int = 2) -> LocalSession:
+    """A session whose roster all have signed, the key holder over HTTP."""
+    roster, who = new_roster(client, seed, parties, d, m_min)
+    (holder,) = roster.key_holders
+    policy = PartyPolicy(LEARNER.key, {holder.name: holder.key}, m_min, KEY_BITS)
+    randbytes = random.SystemRandom().randbytes
+    session = LocalSession(
+        roster=roster,
+        identities=who,
+        learner=Learner(roster, LEARNER.signing_key),
+        parties={party.name: Party(who[party.name], policy) for party in roster.parties},
+        key_holders=(),
+        random_bytes=randbytes,
+        obfuscators=FreshObfuscators(randbytes),
+    )
+    path = f"/v1/sessions/{roster.session}/roster"
+    signature = send(client, path, session.learner.propose()).raise_for_status().json()["signature"]
+    invitation = session.learner.invite({holder.name: bytes.fromhex(signature)})
+    session.learner.begin({name: party.join(invitation) for name, party in session.parties.items()})
+    return session
+
+
+def open_round(client: httpx.Client, session: LocalSession, round: int, asked: Signed) -> httpx.Response:
+    """Ask the key holder to open a round."""
+    return send(client, f"/v1/sessions/{session.roster.session}/rounds/{round}", asked)
+
+
+def ask_to_open(session: LocalSession, contributors: Collection[str]) -> Signed:
+    """The learner's honest request to the only key holder."""
+    (asked,) = session.learner.open(contributors)
+    return asked

@@ -1,0 +1,134 @@
+"""Services as real processes on loopback, forked from one that has imported everything: a start takes milliseconds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import MappingProxyType
+
+import httpx
+
+from common.noise import SystemNoise
+from common.service.serve import serve
+from learner.app import create_app as create_learner
+from learner.settings import LearnerSettings
+from learner.store import Store
+from party.answer import NoiseFactory
+from party.app import create_app as create_party
+from party.settings import PartySettings
+from tests.support.cluster import Cluster
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload([__name__, "pyarrow.csv", "dp_accounting.pld.privacy_loss_distribution"])
+_START_SECONDS = 20.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_party(settings: PartySettings, noise: NoiseFactory = SystemNoise) -> BaseProcess:
+    """A party's process."""
+    return _start(_serve_party, settings, noise)
+
+
+def start_learner(settings: LearnerSettings, die_after_round: int | None = None) -> BaseProcess:
+    """The learner's process; it kills itself as soon as round ``die_after_round`` is logged (0: as rounds begin)."""
+    return _start(_serve_learner, settings, die_after_round)
+
+
+@contextmanager
+def stopped_at_exit(*processes: BaseProcess) -> Iterator[None]:
+    """End processes when the block ends."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(10)
+            process.kill()
+
+
+@contextmanager
+def party_processes(
+    cluster: Cluster, noises: Mapping[str, NoiseFactory] = MappingProxyType({})
+) -> Iterator[dict[str, str]]:
+    """The parties of a cluster as processes: their URLs by name."""
+    urls = {name: f"http://127.0.0.1:{free_port()}" for name in cluster.names}
+    parties = [
+        start_party(cluster.party_settings(name, port=httpx.URL(url).port), noises.get(name, SystemNoise))
+        for name, url in urls.items()
+    ]
+    with stopped_at_exit(*parties):
+        for url in urls.values():
+            wait_until_ready(url)
+        yield urls
+
+
+def wait_until_ready(url: str) -> None:
+    """Wait until a service answers."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            httpx.get(f"{url}/readyz", trust_env=False).raise_for_status()
+        except httpx.HTTPError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _start(target: Callable[..., None], settings: PartySettings | LearnerSettings, *args: object) -> BaseProcess:
+    process = _CONTEXT.Process(target=target, args=(settings, *args), daemon=True)
+    process.start()
+    return process
+
+
+def _serve_party(settings: PartySettings, noise: NoiseFactory) -> None:
+    _log_to(settings.state.with_suffix(".log"))
+    serve(create_party(settings, noise), settings)
+
+
+def _serve_learner(settings: LearnerSettings, die_after_round: int | None) -> None:
+    _log_to(settings.state.with_suffix(".log"))
+    if die_after_round is not None:
+        _die_after(die_after_round)
+    serve(create_learner(settings), settings)
+
+
+def _die_after(round: int) -> None:
+    """Make the store kill this process right after it has committed a round, or the start of the rounds."""
+    append, enter = Store.append, Store.enter
+
+    def deadly_append(self: Store, run: str, query: object, *args: object, **more: object) -> None:
+        append(self, run, query, *args, **more)  # type: ignore[arg-type]
+        if query.round == round:  # type: ignore[attr-defined]
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def deadly_enter(self: Store, run: str, state: str, **more: object) -> None:
+        enter(self, run, state, **more)  # type: ignore[arg-type]
+        if round == 0 and state == "running":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Store.append, Store.enter = deadly_append, deadly_enter  # type: ignore[method-assign]
+
+
+def _log_to(path: Path) -> None:
+    """Append this process's output to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    for stream in (1, 2):
+        os.dup2(file, stream)

@@ -1,0 +1,59 @@
+"""What a learner sends a party, for tests that play the learner: proposals and rounds, by hand."""
+
+from __future__ import annotations
+
+import httpx
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.schemas import NPY, Budget, Member, RunProposal, RunSpec, pack_array, unpack_array
+from tests.support.cluster import LEARNER, Cluster
+
+ASKING = {"Authorization": f"Bearer {LEARNER}", "Accept-Encoding": "identity"}
+"""The headers of a learner that the parties know."""
+
+
+def run_spec(
+    cluster: Cluster, n_rounds: int = 10, epsilon: float = 1.0, delta: float = 1e-5, **changes: object
+) -> RunSpec:
+    """The specification of a run among all parties of a cluster; ``changes`` are fields of it."""
+    members = tuple(
+        Member(name=name, n_examples=cluster.n_examples + index, budget=Budget(epsilon=epsilon, delta=delta))
+        for index, name in enumerate(cluster.names)
+    )
+    fields = {
+        "study": cluster.study,
+        "algorithm": "dp_gd",
+        "parameters": {"n_rounds": n_rounds},
+        "parties": members,
+        "minimum_contributors": len(members),
+    }
+    return RunSpec.model_validate(fields | changes)
+
+
+def propose(client: httpx.Client, spec: RunSpec, run: str = "run", **headers: str) -> httpx.Response:
+    """Propose a run."""
+    body = RunProposal(run=run, spec=spec).model_dump_json()
+    return client.post("/v1/runs", content=body, headers={"Content-Type": "application/json"} | headers)
+
+
+def weights(cluster: Cluster, round: int) -> FloatArray:
+    """A message for each round, (d,), different from round to round."""
+    return np.full(cluster.study.n_features, round / 64)
+
+
+def ask(
+    client: httpx.Client, round: int, message: FloatArray, run: str = "run", step: str = "gradient"
+) -> httpx.Response:
+    """Ask a round, in binary."""
+    return client.put(
+        f"/v1/runs/{run}/rounds/{round}",
+        params={"step": step, "reveal": "sum"},
+        content=pack_array(message),
+        headers={"Content-Type": NPY, "Accept": NPY},
+    )
+
+
+def answer_of(response: httpx.Response) -> IntArray:
+    """The answer in a response that says success, (d,)."""
+    return unpack_array(response.raise_for_status().content, "<i8")

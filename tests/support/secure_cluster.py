@@ -1,0 +1,199 @@
+"""A learner, parties and key holders who can sum securely; keys are small, and the same in every test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi import FastAPI
+from phe import PaillierPrivateKey
+
+from common.budget import schedule
+from common.fixed_point import to_reals
+from common.noise import Noise
+from common.protocol import MemoryLog, Query, Reply, drive
+from common.schemas import RunSpec
+from common.secure_sum.envelope import KEY_BYTES, digest, public_hex
+from common.secure_sum.paillier import generate_key, private_key
+from common.service.keys import write_key
+from common.service.tokens import hash_token
+from learner.settings import LearnerSettings
+from party.answer import NoiseFactory
+from party.keyholder.app import create_app as create_keyholder
+from party.keyholder.settings import KeyHolderSettings
+from party.settings import PartySettings
+from tests.support.cluster import LEARNER, Cluster, party_apps, running
+from tests.support.intercepted import Intercepted
+
+KEY_BITS = 2048
+VECTORS = Path(__file__).parents[1] / "vectors" / "secure_sum"
+SUMS = {"secure_sum": "paillier"}
+"""What asks for a secure sum."""
+
+
+def signing_key(name: str) -> Ed25519PrivateKey:
+    """Somebody's key in every test."""
+    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(digest(name.encode()))[:KEY_BYTES])
+
+
+@cache
+def paillier_key(number: int) -> PaillierPrivateKey:
+    """The test vectors' keys, and as many others as are asked for."""
+    known = list(json.loads((VECTORS / "keys.json").read_text()).values())
+    if number < len(known):
+        return private_key(*(int(known[number][prime], 16) for prime in ("p", "q")))
+    return generate_key(KEY_BITS)
+
+
+class KnownKeys:
+    """Keys in order, from number ``start`` in steps of ``step``: those of several key holders differ."""
+
+    def __init__(self, start: int, step: int) -> None:
+        self._next, self._step = start, step
+
+    def take(self) -> PaillierPrivateKey:
+        number, self._next = self._next, self._next + self._step
+        return paillier_key(number)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class SecureCluster(Cluster):
+    """A cluster with key holders; everybody has an identity and pins the others'."""
+
+    n_key_holders: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.key_holders = tuple(f"key-holder-{index + 1}" for index in range(self.n_key_holders))
+
+    def pins(self, names: tuple[str, ...]) -> list[dict[str, str]]:
+        """Names with their public keys."""
+        return [{"name": name, "public_key": public_hex(signing_key(name))} for name in names]
+
+    def party_settings(self, name: str, **changes: object) -> PartySettings:
+        """A party's settings."""
+        (learner,) = self.pins(("learner",))
+        secure: dict[str, object] = {
+            "identity_key": _pem(name),
+            "learners": [learner | {"token_hash": hash_token(LEARNER)}],
+            "secure_sum": {"key_holders": self.pins(self.key_holders), "minimum_key_bits": KEY_BITS},
+        }
+        return super().party_settings(name, **(secure | changes))
+
+    def learner_settings(self, urls: Mapping[str, str] | None = None, **changes: object) -> LearnerSettings:
+        """The learner's settings; ``urls`` by party and key holder, made up where they are not given."""
+        known = urls or {}
+        entries = {
+            kind: [
+                pin | {"url": known.get(pin["name"], f"http://{pin['name']}"), "token": LEARNER}
+                for pin in self.pins(names)
+            ]
+            for kind, names in (("parties", self.names), ("key_holders", self.key_holders))
+        }
+        return super().learner_settings(urls, **({"identity_key": _pem("learner")} | entries | self.learner | changes))
+
+    def keyholder_settings(self, name: str, **changes: object) -> KeyHolderSettings:
+        """A key holder's settings."""
+        (learner,) = self.pins(("learner",))
+        fields: dict[str, Any] = {
+            "name": name,
+            "state": self.root / name,
+            "secret": "sixteen bytes or more",
+            "key_bits": KEY_BITS,
+            "identity_key": _pem(name),
+            "learners": [learner | {"token_hash": hash_token(LEARNER)}],
+        }
+        return KeyHolderSettings(**(fields | changes))
+
+    def keyholder_app(self, name: str) -> FastAPI:
+        """A key holder, as after a start of its service."""
+        index = self.key_holders.index(name)
+        return create_keyholder(self.keyholder_settings(name), KnownKeys(index, self.n_key_holders))
+
+
+@asynccontextmanager
+async def secure_services(
+    cluster: SecureCluster, noises: Mapping[str, NoiseFactory] = MappingProxyType({})
+) -> AsyncIterator[dict[str, Intercepted]]:
+    """The parties and key holders of a cluster in this process, by name, open to interception."""
+    async with AsyncExitStack() as stack:
+        apps = await stack.enter_async_context(party_apps(cluster, noises))
+        for name in cluster.key_holders:
+            apps[name] = await stack.enter_async_context(running(cluster.keyholder_app(name)))
+        yield {name: Intercepted(httpx.ASGITransport(app)) for name, app in apps.items()}
+
+
+@dataclass
+class Hang:
+    """Never answers a request whose path contains ``path``; ``reached`` is set when there is one."""
+
+    path: str
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response | None:
+        if self.path in request.url.path:
+            self.reached.set()
+            await asyncio.Event().wait()
+        return None
+
+
+def charges(cluster: Cluster, run: str) -> dict[str, list[int]]:
+    """What each party's ledger says that a run was charged, round by round, in micro-units of epsilon."""
+    charged = {}
+    for name in cluster.names:
+        with closing(sqlite3.connect(cluster.root / name / "ledger.db")) as ledger:
+            rows = ledger.execute("SELECT epsilon FROM entries WHERE run = ? ORDER BY round", (run,))
+            charged[name] = [epsilon for (epsilon,) in rows]
+    return charged
+
+
+def due(spec: RunSpec, rounds: int | None = None) -> dict[str, list[int]]:
+    """What the rounds of a run cost each party, as `charges` counts it; all rounds unless said otherwise."""
+    algorithm, facts = spec.build(), spec.facts()
+    return {
+        name: [cost.epsilon for cost in schedule(algorithm, facts.of(index))][:rounds]
+        for index, name in enumerate(spec.names)
+    }
+
+
+@dataclass
+class Rehearsal:
+    """The run as it should have been: in this process, with the parties' own streams of noise.
+
+    ``absent`` gives, by party's index, the first round that it does not answer.
+    """
+
+    cluster: Cluster
+    spec: RunSpec
+    noises: Sequence[Noise]
+    absent: Mapping[int, int] = field(default_factory=dict)
+
+    async def answer(self, run: str, query: Query) -> Reply:
+        """The sum of the present parties' answers."""
+        present = [i for i in range(len(self.noises)) if query.round < self.absent.get(i, query.round + 1)]
+        algorithm, facts = self.spec.build(), self.spec.facts()
+        answers = [algorithm.local(query, self.cluster.shard(i), facts.of(i), self.noises[i]) for i in present]
+        return Reply(to_reals(np.sum(answers, axis=0)), tuple(present))
+
+    async def weights(self) -> bytes:
+        """The final weights."""
+        program = self.spec.build().program(self.spec.facts())
+        return (await drive(program, self, "rehearsal", MemoryLog())).weights.tobytes()
+
+
+def _pem(name: str) -> str:
+    return write_key(signing_key(name)).decode()

@@ -1,0 +1,486 @@
+"""What a malicious learner, party, outsider or key holder may try, each refused with its reason."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from phe import PaillierPrivateKey
+
+from common.errors import SecureSumError
+from common.secure_sum.envelope import Signed, digest
+from common.secure_sum.errors import Reason
+from common.secure_sum.keyholder import KeyHolder
+from common.secure_sum.learner import Learner
+from common.secure_sum.local import LocalSession
+from common.secure_sum.messages import Open, Opened, Query, Roster
+from common.secure_sum.paillier import blocks_to_blob, encrypt_blocks, make_obfuscators, public_key
+from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.role import Identity
+from tests.support.attacks import request, resign, with_blob
+
+Refused = Callable[[Reason], AbstractContextManager[object]]
+Start = Callable[..., LocalSession]
+VALUES = np.arange(5)
+
+
+def collect(session: LocalSession, number: int, *names: str) -> list[Signed]:
+    """Honest contributions to a round, known to the learner."""
+    asked = session.ask(number)
+    contributions = [session.contribute(name, asked, VALUES) for name in names]
+    for contribution in contributions:
+        session.learner.receive(contribution)
+    return contributions
+
+
+# ── a malicious learner and the set it wants opened ──────────────────────────
+
+
+def test_a_single_ciphertext(start: Start, refused: Refused) -> None:
+    session = start()
+    first, _ = collect(session, 1, "party-1", "party-2")
+    with refused(Reason.TOO_FEW):
+        session.key_holders[0].open(request(session, [first]))
+
+
+def test_fewer_than_m_min(start: Start, refused: Refused) -> None:
+    session = start(parties=4, minimum_contributors=3)
+    contributions = collect(session, 1, "party-1", "party-2")
+    with refused(Reason.TOO_FEW):
+        session.key_holders[0].open(request(session, contributions))
+    with refused(Reason.TOO_FEW):
+        session.learner.open(["party-1", "party-2"])
+
+
+def test_one_contribution_twice(start: Start, refused: Refused) -> None:
+    session = start()
+    first, _ = collect(session, 1, "party-1", "party-2")
+    with refused(Reason.DUPLICATE_PARTY):
+        session.key_holders[0].open(request(session, [first, first]))
+
+
+def test_one_party_twice_with_different_contributions(start: Start, refused: Refused) -> None:
+    session = start()
+    first, _ = collect(session, 1, "party-1", "party-2")
+    again = resign(session, first, seed=digest(b"another"))
+    with refused(Reason.DUPLICATE_PARTY):
+        session.key_holders[0].open(request(session, [first, again]))
+    with refused(Reason.WRONG_HASH):
+        session.learner.receive(again)
+    other_seed = replace(again, attachments=(bytes(32), *again.attachments[1:]))
+    with refused(Reason.DUPLICATE_PARTY):
+        session.learner.receive(resign(session, other_seed, seed=digest(bytes(32))))
+
+
+def test_a_copy_under_another_name(start: Start, refused: Refused) -> None:
+    """A colluding party signs for the victim's ciphertexts."""
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    copy = with_blob(session, second, first.attachments[1])
+    with refused(Reason.DUPLICATE_BLOB):
+        session.key_holders[0].open(request(session, [first, copy]))
+
+
+def test_padded_copies(start: Start, refused: Refused) -> None:
+    """The victim's ciphertexts spelt otherwise: with a leading zero byte, or n^2 greater."""
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    blob = first.attachments[1]
+    padded = with_blob(session, second, b"\0" + blob)
+    with refused(Reason.WRONG_LENGTH):
+        session.key_holders[0].open(request(session, [first, padded]))
+    key = public_key(session.roster.key_holders[0].n)
+    shifted = with_blob(session, second, (int.from_bytes(blob) % 2**4094 + key.nsquare).to_bytes(len(blob)))
+    with refused(Reason.OUT_OF_RANGE):
+        session.key_holders[0].open(request(session, [first, shifted]))
+
+
+def test_an_unknown_party(start: Start, refused: Refused) -> None:
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    with refused(Reason.UNKNOWN_PARTY):
+        session.key_holders[0].open(request(session, [first, resign(session, second, "party-2", party="party-9")]))
+    with refused(Reason.BAD_SIGNATURE):  # an outsider, or the learner itself, under a party's name
+        session.key_holders[0].open(request(session, [first, resign(session, second, "learner")]))
+    with refused(Reason.UNKNOWN_PARTY):
+        session.learner.open(["party-1", "party-9"])
+
+
+def test_a_tampered_blob(start: Start, refused: Refused) -> None:
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    seed, blob = second.attachments
+    tampered = replace(second, attachments=(seed, blob[:-1] + bytes([blob[-1] ^ 1])))
+    with refused(Reason.WRONG_HASH):
+        session.key_holders[0].open(request(session, [first, tampered]))
+    with refused(Reason.WRONG_HASH):
+        session.learner.receive(tampered)
+
+
+def test_substituting_encryptions_of_zero(start: Start, refused: Refused) -> None:
+    """All but the victim's ciphertexts replaced by E(0) would open the victim's share alone."""
+    session = start(parties=4, minimum_contributors=3)
+    victim, *others = collect(session, 1, "party-1", "party-2", "party-3")
+    key = public_key(session.roster.key_holders[0].n)
+    (zero,) = encrypt_blocks(key, [0], make_obfuscators(key, 1, random.Random(1).randbytes))
+    blob = blocks_to_blob([zero], session.roster.layout.ciphertext_bytes)
+    zeros = [replace(other, attachments=(other.attachments[0], blob)) for other in others]
+    with refused(Reason.WRONG_HASH):
+        session.key_holders[0].open(request(session, [victim, *zeros]))
+
+
+def test_another_session_roster_round_or_query(start: Start, refused: Refused) -> None:
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    wrong: list[tuple[dict[str, object], Reason]] = [
+        ({"session": "00" * 16}, Reason.WRONG_SESSION),
+        ({"roster": "00" * 32}, Reason.WRONG_ROSTER),
+        ({"round": 2}, Reason.WRONG_ROUND),
+        ({"query": "00" * 32}, Reason.WRONG_QUERY),
+    ]
+    for claims, reason in wrong:
+        with refused(reason):  # what the learner asks for
+            session.key_holders[0].open(request(session, [first, second], **claims))
+        with refused(reason):  # what a party signed
+            session.key_holders[0].open(request(session, [first, resign(session, second, **claims)]))
+        with refused(reason):
+            session.learner.receive(resign(session, second, **claims))
+
+
+def test_contributions_of_another_shape(start: Start, refused: Refused) -> None:
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    shapes: list[dict[str, object]] = [{"d": 4}, {"blobs": ("00" * 32, "01" * 32)}]
+    for claims in shapes:
+        with refused(Reason.WRONG_SHAPE):
+            session.key_holders[0].open(request(session, [first, resign(session, second, **claims)]))
+
+
+def test_another_model_told_to_different_parties(start: Start, refused: Refused) -> None:
+    session = start()
+    asked = session.ask(1, b"weights")
+    spy = Query.parse(asked.body)
+    other = replace(spy, message=digest(b"other weights"))
+    told = other.sign(session.identities["learner"].signing_key, [b"other weights"])
+    first = session.contribute("party-1", asked, VALUES)
+    second = session.contribute("party-2", told, VALUES)
+    with refused(Reason.WRONG_QUERY):
+        session.key_holders[0].open(request(session, [first, second]))
+    with refused(Reason.ROUND_ANSWERED):  # and none answers both
+        session.contribute("party-1", told, VALUES)
+    with refused(Reason.WRONG_HASH):  # nor is another message slipped under the query that was signed
+        session.parties["party-3"].receive(replace(asked, attachments=(b"other weights",)))
+
+
+# ── replays and second openings ──────────────────────────────────────────────
+
+
+def test_a_second_set_for_a_round(start: Start, refused: Refused, keys: list[PaillierPrivateKey]) -> None:
+    """The difference of two sums would be one party's answer; a restart does not help."""
+    session = start()
+    contributions = collect(session, 1, "party-1", "party-2", "party-3")
+    journal = session.key_holders[0].open(request(session, contributions))
+    with refused(Reason.ROUND_OPENED):
+        session.key_holders[0].open(request(session, contributions[:2]))
+    restarted = KeyHolder(session.identities["key-holder-1"], keys[0], session.roster.learner, minimum_key_bits=2048)
+    restarted.accept(session.learner.propose())
+    restarted.restore(journal)
+    with refused(Reason.ROUND_OPENED):
+        restarted.open(request(session, contributions[:2]))
+    session.learner.open(["party-1", "party-2"])
+    with refused(Reason.ROUND_OPENED):
+        session.learner.open(["party-1", "party-3"])
+
+
+def test_replaying_an_older_round(start: Start, refused: Refused) -> None:
+    session = start()
+    old = collect(session, 1, "party-1", "party-2")
+    old_request = request(session, old)
+    session.key_holders[0].open(old_request)
+    new = collect(session, 2, "party-1", "party-2")
+    with refused(Reason.WRONG_ROUND):
+        session.key_holders[0].open(request(session, [new[0], old[1]]))
+    session.key_holders[0].open(request(session, new))
+    with refused(Reason.ROUND_OLD):
+        session.key_holders[0].open(old_request)
+    with refused(Reason.WRONG_ROUND):
+        session.learner.receive(old[0])
+
+
+def test_asking_an_older_round(start: Start, refused: Refused) -> None:
+    session = start()
+    first = session.ask(1)
+    session.contribute("party-1", session.ask(2), VALUES)
+    with refused(Reason.ROUND_OLD):
+        session.contribute("party-1", first, VALUES)
+    with refused(Reason.ROUND_OLD):
+        session.ask(2)
+
+
+def test_a_journal_that_contradicts_itself(start: Start, refused: Refused) -> None:
+    session = start()
+    contributions = collect(session, 1, "party-1", "party-2", "party-3")
+    journal = session.key_holders[0].open(request(session, contributions))
+    key = session.identities["key-holder-1"].signing_key
+    with refused(Reason.ROUND_OPENED):
+        session.key_holders[0].restore(replace(Opened.parse(journal.body), contributors="00" * 32).sign(key))
+    with refused(Reason.BAD_SIGNATURE):
+        session.key_holders[0].restore(replace(journal, signature=bytes(64)))
+
+
+# ── ciphertexts that would give away the key ─────────────────────────────────
+
+
+@pytest.mark.parametrize("multiple", [0, 1, 12345])
+def test_zero_and_multiples_of_n(multiple: int, start: Start, refused: Refused, keys: list[PaillierPrivateKey]) -> None:
+    """Signed for by a colluding party. Neither the refusal nor the key holder's state holds anything of the key."""
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    n = session.roster.key_holders[0].n
+    evil = with_blob(session, second, blocks_to_blob([multiple * n], session.roster.layout.ciphertext_bytes))
+    with refused(Reason.NOT_A_UNIT) as caught:
+        session.key_holders[0].open(request(session, [first, evil]))
+    told = repr(vars(caught.value))  # type: ignore[attr-defined]
+    leak = keys[0].raw_decrypt(multiple * n)
+    assert not any(str(secret) in told or f"{secret:x}" in told for secret in (keys[0].p, keys[0].q, leak))
+    with refused(Reason.NOT_A_UNIT):
+        session.learner.receive(evil)
+    session.key_holders[0].open(request(session, [first, second]))  # the round is not burnt
+
+
+# ── who may speak ────────────────────────────────────────────────────────────
+
+
+def test_requests_that_the_learner_did_not_sign(start: Start, refused: Refused) -> None:
+    session = start()
+    contributions = collect(session, 1, "party-1", "party-2")
+    honest = request(session, contributions)
+    stranger = session.identities["party-3"].signing_key
+    with refused(Reason.BAD_SIGNATURE):
+        session.key_holders[0].open(Open.parse(honest.body).sign(stranger, honest.attachments))
+    with refused(Reason.BAD_SIGNATURE):
+        session.key_holders[0].open(replace(honest, body=honest.body.replace(b'"round":1', b'"round":2')))
+    asked = session.ask(2)
+    with refused(Reason.BAD_SIGNATURE):
+        session.parties["party-1"].receive(Query.parse(asked.body).sign(stranger, asked.attachments))
+
+
+def test_heads_and_blobs_that_are_not_those_asked_for(start: Start, refused: Refused) -> None:
+    session = start()
+    first, second, third = collect(session, 1, "party-1", "party-2", "party-3")
+    honest = request(session, [first, second])
+    with refused(Reason.WRONG_FRAME):
+        session.key_holders[0].open(replace(honest, attachments=honest.attachments[:-1]))
+    swapped = (*honest.attachments[:2], third.head.to_bytes(), third.attachments[1])
+    with refused(Reason.WRONG_HASH):
+        session.key_holders[0].open(replace(honest, attachments=swapped))
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"session": "00" * 16}, Reason.WRONG_SESSION),
+        ({"roster": "00" * 32}, Reason.WRONG_ROSTER),
+    ],
+)
+def test_queries_of_another_session(claims: dict[str, str], reason: Reason, start: Start, refused: Refused) -> None:
+    session = start()
+    asked = session.ask(1)
+    query = replace(Query.parse(asked.body), **claims)  # type: ignore[arg-type]
+    with refused(reason):
+        session.parties["party-1"].receive(query.sign(session.identities["learner"].signing_key, asked.attachments))
+    with refused(reason):
+        session.parties["party-1"].answer(query, VALUES, session.random_bytes, session.obfuscators)
+
+
+# ── rosters ──────────────────────────────────────────────────────────────────
+
+
+def invitation(session: LocalSession, roster: Roster) -> Signed:
+    """A roster signed by the learner and by whoever holds the key holders' keys."""
+    names = [holder.name for holder in roster.key_holders]
+    signatures = [roster.sign(session.identities[name].signing_key).signature for name in names]
+    return roster.sign(session.identities["learner"].signing_key, signatures)
+
+
+def newcomer(session: LocalSession, /, **terms: object) -> Party:
+    """A party that has joined nothing yet."""
+    policy = PartyPolicy(
+        session.roster.learner,
+        {holder.name: holder.key for holder in session.roster.key_holders},
+        minimum_contributors=2,
+        minimum_key_bits=2048,
+    )
+    return Party(session.identities["party-1"], replace(policy, **terms))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("terms", "reason"),
+    [
+        ({"learner": "00" * 32}, Reason.BAD_SIGNATURE),
+        ({"key_holders": {"key-holder-1": "00" * 32}}, Reason.WRONG_PIN),
+        ({"key_holders": {}}, Reason.WRONG_PIN),
+        ({"minimum_contributors": 3}, Reason.TOO_FEW_REQUIRED),
+        ({"minimum_key_bits": 3072}, Reason.WRONG_KEY_SIZE),
+    ],
+)
+def test_rosters_against_the_partys_policy(
+    terms: dict[str, object], reason: Reason, start: Start, refused: Refused
+) -> None:
+    session = start()
+    with refused(reason):
+        newcomer(session, **terms).join(invitation(session, session.roster))
+
+
+def test_a_roster_whose_learner_is_not_who_signed_it(start: Start, refused: Refused) -> None:
+    session = start()
+    roster = replace(session.roster, learner="00" * 32)
+    with refused(Reason.WRONG_PIN):
+        newcomer(session).join(invitation(session, roster))
+
+
+def test_a_modulus_of_the_learners_own(start: Start, refused: Refused, keys: list[PaillierPrivateKey]) -> None:
+    """Beside the pinned key holder's name: the key holder has not signed that roster, and does not."""
+    session = start()
+    (holder,) = session.roster.key_holders
+    roster = replace(session.roster, key_holders=(replace(holder, modulus=f"{keys[1].public_key.n:x}"),))
+    learner_key = session.identities["learner"].signing_key
+    old_signature = session.roster.sign(session.identities["key-holder-1"].signing_key).signature
+    for signatures in ([old_signature], [bytes(64)]):
+        with refused(Reason.BAD_SIGNATURE):
+            newcomer(session).join(roster.sign(learner_key, signatures))
+    with refused(Reason.WRONG_FRAME):
+        newcomer(session).join(roster.sign(learner_key))
+    with refused(Reason.WRONG_KEY):
+        session.key_holders[0].accept(roster.sign(learner_key))
+
+
+def test_a_roster_changed_between_rounds(start: Start, refused: Refused) -> None:
+    session = start()
+    changed = replace(session.roster, minimum_contributors=3)
+    with refused(Reason.ROSTER_CHANGED):
+        session.parties["party-1"].join(invitation(session, changed))
+    with refused(Reason.ROSTER_CHANGED):
+        session.key_holders[0].accept(changed.sign(session.identities["learner"].signing_key))
+
+
+def test_rosters_without_oneself(start: Start, refused: Refused) -> None:
+    session = start(parties=4)
+    without = replace(session.roster, parties=session.roster.parties[1:])
+    with refused(Reason.NOT_ON_ROSTER):
+        newcomer(session).join(invitation(session, without))
+    (holder,) = session.roster.key_holders
+    renamed = replace(session.roster, key_holders=(replace(holder, name="other"),))
+    with refused(Reason.NOT_ON_ROSTER):
+        session.key_holders[0].accept(renamed.sign(session.identities["learner"].signing_key))
+
+
+def test_rosters_that_not_all_have_signed(start: Start, refused: Refused) -> None:
+    session = start()
+    learner = Learner(session.roster, session.identities["learner"].signing_key)
+    with refused(Reason.BAD_SIGNATURE):
+        learner.invite({})
+    learner.invite({"key-holder-1": session.key_holders[0].accept(learner.propose())})
+    with refused(Reason.BAD_SIGNATURE):
+        learner.begin({party.name: bytes(64) for party in session.roster.parties})
+
+
+def test_key_holders_of_the_wrong_size(keys: list[PaillierPrivateKey], start: Start, refused: Refused) -> None:
+    session = start()
+    with refused(Reason.WRONG_KEY_SIZE):
+        KeyHolder(session.identities["key-holder-1"], keys[0], session.roster.learner)
+
+
+# ── what comes back to the learner ───────────────────────────────────────────
+
+
+def opened(session: LocalSession) -> tuple[Signed, Identity]:
+    """An honest answer to an honest request, and who gave it."""
+    collect(session, 1, "party-1", "party-2")
+    (asked,) = session.learner.open(["party-1", "party-2"])
+    return session.key_holders[0].open(asked), session.identities["key-holder-1"]
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"session": "00" * 16}, Reason.WRONG_SESSION),
+        ({"roster": "00" * 32}, Reason.WRONG_ROSTER),
+        ({"round": 2}, Reason.WRONG_ROUND),
+        ({"contributors": "00" * 32}, Reason.WRONG_SET),
+        ({"sums": "00" * 32}, Reason.WRONG_HASH),
+    ],
+)
+def test_answers_to_something_else(claims: dict[str, object], reason: Reason, start: Start, refused: Refused) -> None:
+    session = start()
+    honest, holder = opened(session)
+    other = replace(Opened.parse(honest.body), **claims)  # type: ignore[arg-type]
+    with refused(reason):
+        session.learner.close([other.sign(holder.signing_key, honest.attachments)])
+    assert session.learner.close([honest]).values.tolist() == (2 * VALUES).tolist()
+
+
+def test_answers_that_are_no_sum_or_not_the_key_holders(start: Start, refused: Refused) -> None:
+    session = start()
+    honest, holder = opened(session)
+    noise = random.Random(1).randbytes(session.roster.layout.block_bytes)
+    lie = replace(Opened.parse(honest.body), sums=digest(noise)).sign(holder.signing_key, [noise])
+    with refused(Reason.COUNT_MISMATCH):
+        session.learner.close([lie])
+    with refused(Reason.BAD_SIGNATURE):
+        session.learner.close([replace(honest, signature=bytes(64))])
+    for answers in ([], [honest, honest], [replace(honest, attachments=())]):
+        with refused(Reason.WRONG_FRAME):
+            session.learner.close(answers)
+    short = replace(Opened.parse(honest.body), sums=digest(noise[1:])).sign(holder.signing_key, [noise[1:]])
+    with refused(Reason.WRONG_LENGTH):
+        session.learner.close([short])
+
+
+def test_contributions_with_another_seed(start: Start, refused: Refused) -> None:
+    session = start()
+    contribution = session.contribute("party-1", session.ask(1), VALUES)
+    seed, blob = contribution.attachments
+    with refused(Reason.WRONG_HASH):
+        session.learner.receive(replace(contribution, attachments=(bytes(32), blob)))
+    with refused(Reason.WRONG_LENGTH):
+        session.learner.receive(replace(contribution, attachments=(seed[1:], blob)))
+    with refused(Reason.WRONG_FRAME):
+        session.learner.receive(replace(contribution, attachments=(seed,)))
+
+
+def test_receipts_that_do_not_fit(start: Start, refused: Refused) -> None:
+    session = start(key_holders=2)
+    receipts = session.sum(1, {"party-1": VALUES, "party-2": VALUES}).receipts
+    asked = session.ask(2)
+    key = session.identities["key-holder-2"].signing_key
+    second = Opened.parse(receipts[1].body)
+
+    def tell(*given: Signed) -> None:
+        told = replace(asked, attachments=(asked.attachments[0], *(receipt.to_bytes() for receipt in given)))
+        session.parties["party-1"].receive(told)
+
+    with refused(Reason.BAD_SIGNATURE):
+        tell(receipts[1], receipts[0])
+    with refused(Reason.WRONG_FRAME):
+        tell(receipts[0])
+    with refused(Reason.WRONG_SET):
+        tell(receipts[0], replace(second, contributors="00" * 32).sign(key))
+    with refused(Reason.WRONG_ROUND):
+        tell(receipts[0], replace(second, round=0).sign(key))
+    with refused(Reason.WRONG_ROSTER):
+        tell(receipts[0], replace(second, roster="00" * 32).sign(key))
+    tell(*receipts)
+
+
+def test_refusals_repeat_no_value(start: Start) -> None:
+    """Whatever is refused about an answer, its numbers stay out of the message."""
+    session = start()
+    secret = 2**53 + 123456789
+    with pytest.raises(SecureSumError) as caught:
+        session.contribute("party-1", session.ask(1), np.full(5, secret))
+    assert str(secret) not in repr(vars(caught.value))

@@ -1,0 +1,175 @@
+"""What a run costs a party, round by round, and what an account bears."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.accounting import View, epsilon_after, epsilons_after_each
+from common.algorithms import build_algorithm
+from common.budget import DELTA_UNITS, MICRO, Account, Cost, events, guarantees, limit, schedule, transcript
+from common.errors import BudgetExhaustedError, InvalidInputError
+from common.losses import Logistic
+from common.mechanisms.objective import EXACT_MINIMISER
+from common.protocol import FederationFacts
+
+
+def facts(epsilon: float = 1.0, delta: float = 1e-5, **terms: object) -> FederationFacts:
+    return FederationFacts.uniform(
+        np.array([2000, 3000]), epsilon=epsilon, delta=delta, n_features=10, loss=Logistic(), **terms
+    )
+
+
+def spent(costs: tuple[Cost, ...]) -> int:
+    return sum(cost.epsilon for cost in costs)
+
+
+# ── a run's schedule ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 3.0, 17.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])
+@pytest.mark.parametrize("rounds", [1, 10, 77])
+def test_the_rounds_add_up_to_the_epsilon_of_the_run(epsilon: float, delta: float, rounds: int) -> None:
+    costs = schedule(build_algorithm("dp_gd", {"n_rounds": rounds}), facts(epsilon, delta).of(0))
+    assert len(costs) == rounds
+    assert spent(costs) == round(epsilon * MICRO)
+    assert [cost.delta for cost in costs] == [round(delta * DELTA_UNITS), *[0] * (rounds - 1)]
+    assert min(cost.epsilon for cost in costs) >= 1
+
+
+@pytest.mark.parametrize("name", ["dp_gd", "psgd", "local_average"])
+def test_at_every_round_what_was_charged_covers_what_was_seen(name: str) -> None:
+    algorithm, own = build_algorithm(name), facts(0.3).of(1)
+    charged = np.cumsum([cost.epsilon for cost in schedule(algorithm, own)])
+    truly = epsilons_after_each(events(algorithm, own), 1e-5) * MICRO
+    assert (charged >= truly - 1e-3).all()
+    assert charged[-1] <= truly[-1] + len(charged)
+    assert charged[-1] == pytest.approx(epsilon_after(events(algorithm, own), 1e-5) * MICRO, abs=len(charged))
+
+
+def test_each_of_more_rounds_than_micro_units_costs_one() -> None:
+    costs = schedule(build_algorithm("dp_gd", {"n_rounds": 500}), facts(1e-4, 0.05).of(0))
+    assert min(cost.epsilon for cost in costs) == 1
+    assert spent(costs) >= 500
+
+
+def test_who_fears_the_model_alone_pays_the_claim_with_the_first_round() -> None:
+    algorithm, own = build_algorithm("psgd", {"n_rounds": 50}), facts(0.1).of(0)
+    model, whole = (schedule(algorithm, own, view) for view in ("model", "transcript"))
+    assert spent(model) == 100_000
+    assert [cost.epsilon for cost in model] == [100_000 - 49, *[1] * 49]
+    assert sum(cost.delta for cost in model) == 10**13
+    assert spent(whole) == pytest.approx(transcript(algorithm, own).epsilon * MICRO, abs=50)
+    assert spent(whole) > 2 * spent(model)  # what Theorem 4.2 does not cover
+
+
+def test_without_a_claim_a_view_costs_what_the_transcript_costs() -> None:
+    algorithm, own = build_algorithm("dp_gd"), facts().of(0)
+    assert schedule(algorithm, own, "model") == schedule(algorithm, own, "transcript")
+
+
+@pytest.mark.parametrize("name", ["pooled", "local"])
+@pytest.mark.parametrize("view", ["model", "transcript"])
+def test_no_budget_bears_a_run_without_noise(name: str, view: View) -> None:
+    with pytest.raises(BudgetExhaustedError, match="without noise"):
+        schedule(build_algorithm(name), facts().of(0), view)
+
+
+# ── promises ─────────────────────────────────────────────────────────────────
+
+
+def test_a_run_promises_what_holds_for_the_worst_off_party() -> None:
+    mixed = FederationFacts(
+        parties=("a", "b", "c"),
+        n_examples=np.array([10, 10, 10]),
+        epsilon=np.array([0.5, 2.0, 1.0]),
+        delta=np.array([1e-5, 1e-5, 1e-6]),
+        n_features=3,
+        loss=Logistic(),
+        minimum_contributors=3,
+    )
+    (each,) = guarantees(build_algorithm("dp_gd"), mixed)
+    assert (round(each.epsilon, 6), each.delta) == (2.0, 1e-5)
+    assert each.assumptions == ()
+
+
+def test_noise_in_shares_honours_the_strictest_party_and_says_what_it_leans_on() -> None:
+    (promise,) = guarantees(build_algorithm("dp_gd"), facts(0.5, secure_sum=True, colluders=1))
+    assert promise.epsilon == pytest.approx(0.5, rel=1e-6)
+    assert promise.trust == 1
+    assert promise.assumptions == (
+        "at least 2 parties contribute to each sum",
+        "at most 1 of them collude",
+        "not both the learner and all key holders are corrupt",
+    )
+
+
+def test_the_papers_claim_stands_beside_the_honest_transcript() -> None:
+    claim, honest = guarantees(build_algorithm("psgd"), facts(0.1))
+    assert (claim.view, claim.calibration, claim.epsilon) == ("model", "paper", 0.1)
+    assert EXACT_MINIMISER in claim.assumptions
+    assert honest.view == "transcript"
+    assert honest.epsilon > 3 * claim.epsilon
+
+
+def test_a_promise_about_the_exact_minimiser_says_so_in_every_view() -> None:
+    for promise in guarantees(build_algorithm("gop"), facts(0.1, 0.05).curated()):
+        assert promise.epsilon == 0.1
+        assert EXACT_MINIMISER in promise.assumptions
+
+
+# ── accounts ─────────────────────────────────────────────────────────────────
+
+COSTS = st.builds(Cost, st.integers(1, 1000), st.integers(0, 1000))
+
+
+@given(limits=st.tuples(st.integers(0, 5000), st.integers(0, 5000)), costs=st.lists(COSTS, max_size=20))
+def test_an_account_charges_what_fits_and_nothing_else(limits: tuple[int, int], costs: list[Cost]) -> None:
+    account = Account(*limits)
+    for cost in costs:
+        fits = (
+            account.epsilon_spent + cost.epsilon <= account.epsilon_limit
+            and account.delta_spent + cost.delta <= account.delta_limit
+        )
+        if fits:
+            before, account = account, account.charge(cost)
+            assert account.epsilon_spent == before.epsilon_spent + cost.epsilon
+            assert account.delta_spent == before.delta_spent + cost.delta
+        else:
+            with pytest.raises(BudgetExhaustedError):
+                account.charge(cost)
+    assert 0 <= account.epsilon_spent <= account.epsilon_limit
+    assert 0 <= account.delta_spent <= account.delta_limit
+
+
+def test_a_refusal_says_what_is_left() -> None:
+    account = limit(1.0, 1e-4).charge(Cost(900_000, 9 * 10**13))
+    with pytest.raises(
+        BudgetExhaustedError, match=r"epsilon 0\.2, delta 0 are asked for; epsilon 0\.1, delta 1e-05 are left"
+    ) as e:
+        account.charge(Cost(200_000, 0))
+    assert e.value.facts == {"epsilon_left": pytest.approx(0.1), "delta_left": pytest.approx(1e-5)}
+    assert e.value.status == 403
+
+
+def test_a_budget_of_decimals_is_whole_units() -> None:
+    for decimals in (0.1, 0.3, 0.7, 1.1, 2.3, 1e-6, 0.29, 0.57):
+        assert limit(decimals, 1e-5).epsilon_limit == round(decimals * MICRO)
+    assert limit(1.0, 1e-5).delta_limit == 10**13
+    assert limit(1.0000009, 1e-5).epsilon_limit == MICRO  # rounded down
+    assert limit(1e-7, 1e-19) == Account(0, 0)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0, 0), (-1, 5), (5, -1)])
+def test_a_cost_is_positive(epsilon: int, delta: int) -> None:
+    with pytest.raises(InvalidInputError, match="a cost must be positive"):
+        Cost(epsilon, delta)
+
+
+def test_costs_fit_a_database_of_64_bits() -> None:
+    assert math.ceil(1.0 * DELTA_UNITS) < 2**63

@@ -1,0 +1,140 @@
+"""Noise scales against the published tables, their defining equations and an independent implementation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+from scipy import stats
+
+from common.calibration import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    gaussian_sigma,
+    gaussian_sigmas,
+    sigma_star,
+    slack,
+)
+from common.errors import InvalidInputError
+
+BUDGETS = [(float(e), float(d)) for e, d in itertools.product(np.geomspace(1e-3, 50, 12), [1e-12, 1e-5, 0.05, 0.4])]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "published", "tight"),
+    [
+        (0.1, 0.05, {10: 85.8, 50: 164, 1000: 656}, 8.97),
+        (0.1, 1e-5, {10: 129, 50: 205, 1000: 694}, 61.5),
+        (0.2, 0.05, {10: 43.0, 50: 82.3, 1000: 328}, 6.65),
+        (0.2, 1e-5, {10: 64.4, 50: 102, 1000: 347}, 32.6),
+        (1.0, 0.05, {10: 8.79, 50: 16.6, 1000: 65.6}, 2.67),
+        (1.0, 1e-5, {10: 13.0, 50: 20.6, 1000: 69.4}, 7.46),
+    ],
+)
+def test_the_table_of_deviations(epsilon: float, delta: float, published: dict[int, float], tight: float) -> None:
+    assert {d: sigma_star(d, epsilon, delta) for d in published} == pytest.approx(published, rel=4e-3)
+    assert gaussian_sigma(epsilon, delta, 2) == pytest.approx(tight, rel=2e-3)
+
+
+@pytest.mark.parametrize("lipschitz", [0.3, 1.0])
+@pytest.mark.parametrize("d", [1, 10, 1000])
+def test_sigma_star_is_the_large_root_of_procedure_3(d: int, lipschitz: float) -> None:
+    for epsilon, delta in BUDGETS:
+        sigma = sigma_star(d, epsilon, delta, lipschitz)
+        q = stats.chi2(d).isf(delta)
+        assert ((sigma**2 * epsilon - 2 * lipschitz**2) / (2 * lipschitz * sigma)) ** 2 == pytest.approx(q, rel=1e-9)
+        assert sigma**2 > 2 * lipschitz**2 / epsilon  # the small root lies below the product of both
+
+
+def test_slack_as_published() -> None:
+    c, n = 0.25, 1000
+    assert slack(0.1, 0.1, n, c) == pytest.approx((0.0, 0.1 - 2 * math.log(1 + c / (n * 0.1))))
+    delta, left = slack(0.1, 0.001, n, c)  # 2 log(1 + 1/4) > 0.1: nothing would be left
+    assert left == 0.05
+    assert n * (0.001 + delta) == pytest.approx(c / (math.exp(0.1 / 4) - 1))
+
+
+@pytest.mark.parametrize("regularization", [1e-9, 1e-6, 1e-4, 2.5e-3, 0.01, 1.0, 1e6])
+@pytest.mark.parametrize("n", [1, 1000, 10**6])
+def test_slack_pays_for_the_determinant(regularization: float, n: int) -> None:
+    for (epsilon, _), c in itertools.product(BUDGETS, [0.25, 5.0]):
+        for calibration, factor in (("paper", 2), ("tight", 1)):
+            delta, left = slack(epsilon, regularization, n, c, calibration)  # type: ignore[arg-type]
+            cost = factor * math.log1p(c / (n * (regularization + delta)))
+            assert delta >= 0
+            assert left > 0
+            assert left + cost <= epsilon * (1 + 1e-9)
+            assert calibration == "paper" or left >= epsilon / 2
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.05, 0.3, 1.0, 4.0])
+def test_the_gaussian_profile_is_that_of_dp_accounting(mu: float) -> None:
+    oracle = GaussianPrivacyLoss(1 / mu)
+    for epsilon in (0.0, 0.01, 0.1, 1.0, 5.0):
+        theirs = oracle.get_delta_for_epsilon(epsilon)
+        assert gaussian_delta(epsilon, mu) == pytest.approx(theirs, rel=1e-6, abs=1e-14)
+
+
+def test_mu_and_epsilon_are_the_best_there_is_and_rounded_to_the_safe_side() -> None:
+    for epsilon, delta in BUDGETS:
+        mu = gaussian_mu(epsilon, delta)
+        assert gaussian_delta(epsilon, mu) <= delta
+        assert gaussian_delta(epsilon, mu * (1 + 1e-6)) > delta
+        again = gaussian_epsilon(mu, delta)
+        assert gaussian_delta(again, mu) <= delta
+        assert gaussian_delta(again * (1 - 1e-6), mu) > delta
+        assert again <= epsilon
+
+
+def test_a_gaussian_at_the_ends_of_its_profile() -> None:
+    assert gaussian_delta(1.0, 0.0) == 0
+    assert gaussian_epsilon(0.0, 0.0) == 0
+    assert gaussian_epsilon(0.1, 0.9) == 0  # nothing is left to hide
+    assert gaussian_epsilon(0.1, 0.0) == math.inf  # no Gaussian is purely private
+    assert gaussian_delta(0.0, 1.0) == pytest.approx(2 * stats.norm.cdf(0.5) - 1)
+
+
+def test_each_stacked_party_gets_the_deviation_of_its_own_budget() -> None:
+    epsilon, delta = np.array([[1.0, 0.1], [0.1, 1.0]]), np.array([[1e-5, 0.05], [0.05, 1e-9]])
+    sigmas = gaussian_sigmas(epsilon, delta, 2.0)
+    assert sigmas.shape == (2, 2)
+    for place in np.ndindex(2, 2):
+        assert sigmas[place] == gaussian_sigma(float(epsilon[place]), float(delta[place]), 2.0)
+    assert gaussian_sigmas(np.array(0.1), np.array(0.05), 2.0).shape == ()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+def test_an_epsilon_that_is_no_budget_is_refused(epsilon: float) -> None:
+    refusal = f"epsilon must be positive and finite, not {epsilon}"
+    with pytest.raises(InvalidInputError, match=refusal):
+        sigma_star(10, epsilon, 0.05)
+    with pytest.raises(InvalidInputError, match=refusal):
+        gaussian_sigma(epsilon, 0.05, 2)
+    with pytest.raises(InvalidInputError, match=refusal):
+        slack(epsilon, 0.1, 100, 0.25)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan, math.inf])
+def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
+    refusal = f"delta must lie strictly between 0 and 1, not {delta}"
+    with pytest.raises(InvalidInputError, match=refusal):
+        sigma_star(10, 1.0, delta)
+    with pytest.raises(InvalidInputError, match=refusal):
+        gaussian_sigma(1.0, delta, 2)
+
+
+def test_scales_that_mean_nothing_are_refused() -> None:
+    for sensitivity in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(InvalidInputError, match="sensitivity"):
+            gaussian_sigma(1.0, 1e-5, sensitivity)
+    with pytest.raises(InvalidInputError, match="number of features"):
+        sigma_star(0, 1.0, 1e-5)
+    for regularization, n in ((0.0, 10), (-1.0, 10), (math.nan, 10), (0.1, 0)):
+        with pytest.raises(InvalidInputError, match="regularization and the number of examples"):
+            slack(1.0, regularization, n, 0.25)
+    with pytest.raises(InvalidInputError, match="bounded curvature"):
+        slack(1.0, 0.1, 10, math.inf)

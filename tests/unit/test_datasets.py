@@ -1,0 +1,201 @@
+"""Data for simulation: what is drawn, how it is split and dealt, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from common.erm import minimise
+from common.errors import InvalidDataError, InvalidInputError, ParleyError
+from common.metrics import accuracy
+from common.protocol import Model
+from common.service.tables import read_columns
+from common.shard import Shard
+from common.study import Columns, Feature, Label, RealLabel, SquaredLoss, Study
+from learner.datasets import WDBC, deal, examples, load, shard_sizes, simulated, wdbc_columns
+
+SMALL = Study(
+    name="small",
+    features=(Feature(name="age", lower=0, upper=100), Feature(name="dose", lower=0, upper=5)),
+    label=Label(name="outcome", values=("0", "1")),
+    clip_norm=0.5,
+)
+
+
+def small_columns(n: int = 40) -> Columns:
+    rng = np.random.default_rng(3)
+    return {
+        "age": rng.integers(0, 100, n),
+        "dose": rng.uniform(0, 6, n),  # some beyond the bounds
+        "outcome": rng.integers(0, 2, n),
+    }
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def small_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    columns = small_columns()
+    path = tmp_path / f"small.{request.param}"
+    if request.param == "csv":
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    else:
+        parquet.write_table(pa.table({name: pa.array(column) for name, column in columns.items()}), path)
+    return path
+
+
+def study_file(tmp_path: Path, study: Study = SMALL) -> Path:
+    path = tmp_path / "study.json"
+    path.write_text(study.model_dump_json())
+    return path
+
+
+def rng(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_the_breast_cancer_study_fits_its_data() -> None:
+    columns = wdbc_columns()
+    shard = WDBC.shard(columns, clip=True)
+    assert set(columns) == {*WDBC.feature_names, "diagnosis"}
+    assert shard.X.shape == (569, 31)
+    assert (shard.y > 0).sum() == 212, "malignant is positive"
+    with pytest.raises(InvalidDataError, match="mean_radius"):
+        WDBC.shard(columns)
+
+
+def test_the_bounds_of_the_breast_cancer_study_are_round_figures_near_one_spread() -> None:
+    columns = wdbc_columns()
+    for feature in WDBC.features:
+        values = np.asarray(columns[feature.name], dtype=np.float64)
+        centre, spread = (feature.lower + feature.upper) / 2, (feature.upper - feature.lower) / 2
+        assert abs(centre - values.mean()) < 0.15 * values.std(), feature.name
+        assert 0.85 < spread / values.std() < 1.2, feature.name
+        assert centre != values.mean()
+        assert len(f"{spread:.6g}".replace(".", "").strip("0")) <= 3, f"{feature.name}: not a round figure"
+
+
+def test_simulated_examples_lie_in_the_ball_on_two_sides_of_a_plane() -> None:
+    dataset = simulated()
+    train, test = dataset.draw(rng())
+    for shard in (train, test):
+        assert shard.X.shape == (1000, 10)
+        assert np.linalg.norm(shard.X, axis=-1).max() <= 1
+        assert 400 < (shard.y > 0).sum() < 600
+    weights = minimise(dataset.loss, train, 1e-6)
+    assert accuracy(Model(weights), train) == 1.0, "linearly separable"
+    assert accuracy(Model(weights), test) > 0.97
+
+
+def test_a_draw_is_its_generators_alone() -> None:
+    for dataset in (simulated(), load("wdbc")):
+        first, again, other = (dataset.draw(rng(seed))[0].X for seed in (1, 1, 2))
+        assert (first == again).all()
+        assert (first != other).any()
+
+
+def test_examples_are_held_out_once_and_all_used() -> None:
+    train, test = load("wdbc").draw(rng())
+    assert (train.X.shape[0], test.X.shape[0]) == (427, 142)
+    everything = WDBC.shard(wdbc_columns(), clip=True)
+    assert sorted(np.vstack([train.X, test.X]).tolist()) == sorted(everything.X.tolist())
+
+
+def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: Path) -> None:
+    dataset = load(str(small_file), study_file(tmp_path))
+    direct = examples(SMALL, small_columns())
+    assert dataset.clip_norm == 0.5
+    for mine, theirs in zip(dataset.draw(rng()), direct.draw(rng()), strict=True):
+        assert (mine.X == theirs.X).all()
+        assert (mine.y == theirs.y).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is missing"),
+        ("", "cannot be read"),
+        ("age,dose\n1,2\n", "outcome"),
+        ("age,dose,outcome,age\n1,2,0,1\n", "twice: age"),
+        ("age,dose,outcome\n1,2\n", "cannot be read"),
+        ("age,dose,outcome\n", "no row"),
+        ("age,dose,outcome\n1,2,0\n", "too few"),
+        ("age,dose,outcome\n1,x777,0\n1,2,0\n", "'dose' is not numeric"),
+        ("age,dose,outcome\n1,,0\n777,2,0\n", "'dose' has a missing"),
+        ("age,dose,outcome\n1,2,777\n1,2,0\n", "'outcome' holds a value"),
+    ],
+)
+def test_an_unfit_file_is_refused_without_a_value(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "data.csv"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        load(str(path), study_file(tmp_path))
+    assert "777" not in str(caught.value).replace(str(tmp_path), "")
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.parquet").write_text("age,dose\n1,2\n")
+    (tmp_path / "folder.csv").mkdir()
+    kinds = (("data.xlsx", "must end in"), ("data.parquet", "cannot be read"), ("folder.csv", "cannot be read"))
+    for name, message in kinds:
+        with pytest.raises(InvalidDataError, match=message):
+            read_columns(tmp_path / name)
+
+
+def test_what_cannot_be_simulated_is_refused(tmp_path: Path) -> None:
+    real = Study(
+        name="real",
+        features=SMALL.features,
+        label=RealLabel(name="outcome", lower=0, upper=1),
+        loss=SquaredLoss(),
+    )
+    with pytest.raises(InvalidInputError, match="needs a study"):
+        load("breast.csv")
+    with pytest.raises(InvalidInputError, match="real number"):
+        examples(real, small_columns())
+    with pytest.raises(ParleyError, match="cannot be read"):
+        load("data.csv", tmp_path / "no-study.json")
+
+
+@given(st.integers(1, 2000), st.integers(1, 40), st.floats(0, 3))
+def test_sizes_grow_with_the_rank_and_add_up(n_examples: int, parties: int, skew: float) -> None:
+    try:
+        sizes = shard_sizes(n_examples, parties, skew)
+    except InvalidInputError:
+        # The smallest share may be rounded to nothing, or there are more parties than examples.
+        assert n_examples / sum(k**skew for k in range(1, parties + 1)) < 1
+        return
+    assert len(sizes) == parties
+    assert sum(sizes) == n_examples
+    assert min(sizes) >= 1
+    shares = np.arange(1, parties + 1) ** skew
+    assert np.abs(np.array(sizes) - shares / shares.sum() * n_examples).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("n_examples", "parties", "skew"),
+    [(10, 0, 0.0), (10, -1, 0.0), (10, 11, 0.0), (100, 15, 3.0), (10, 2, -1.0), (10, 2, np.nan), (10, 2, np.inf)],
+)
+def test_impossible_deals_are_refused(n_examples: int, parties: int, skew: float) -> None:
+    with pytest.raises(InvalidInputError):
+        shard_sizes(n_examples, parties, skew)
+
+
+def test_dealing_keeps_every_row_and_its_label() -> None:
+    train, _ = simulated(101, 4).draw(rng())
+    stack = deal(train, (1, 40, 60))
+    assert stack.X.shape == (3, 60, 4)
+    assert stack.n_examples.tolist() == [1, 40, 60]
+    pooled = stack.pooled()
+    assert isinstance(pooled, Shard)
+    assert (pooled.X == train.X).all()
+    assert (pooled.y == train.y).all()

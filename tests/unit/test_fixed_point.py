@@ -1,0 +1,113 @@
+"""Exactness: what BLAS adds up in float64 is what Python's integers add up to, in any order and any stacking."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from common.arrays import FloatArray
+from common.errors import InvalidInputError
+from common.fixed_point import (
+    FEATURE_BITS,
+    MAX_INTEGER,
+    MAX_NORM,
+    SLOPE_BITS,
+    UNIT,
+    WEIGHT_BITS,
+    checked_integers,
+    to_integers,
+    to_reals,
+    truncate,
+    weights_on_grid,
+)
+from common.losses import Logistic, gradient_sum
+from common.shard import Shard
+
+
+def shard_and_weights(seed: int, n: int, d: int, norm: float) -> tuple[Shard, FloatArray]:
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(size=(n, d)), rng.normal(size=d)
+    y = rng.choice([-1.0, 1.0], n)
+    return Shard(X, y), weights_on_grid(w / np.linalg.norm(w) * norm)
+
+
+def test_scores_and_sums_are_those_of_pythons_integers() -> None:
+    for seed, norm in enumerate([0.0, 1.0, 300.0, 0.999 * MAX_NORM]):
+        shard, w = shard_and_weights(seed, 300, 17, norm)
+        rows = [[int(v) for v in row] for row in (shard.X * 2**FEATURE_BITS).tolist()]
+        weights = [int(v) for v in (w * 2**WEIGHT_BITS).tolist()]
+        scores = [sum(map(int.__mul__, row, weights)) for row in rows]
+        assert (shard.X @ w * 2.0 ** (FEATURE_BITS + WEIGHT_BITS)).tolist() == scores
+        slope = truncate(Logistic().slope(shard.X @ w, shard.y), SLOPE_BITS)
+        slopes = [int(v) for v in (slope * 2**SLOPE_BITS).tolist()]
+        expected = [sum(s * row[j] for s, row in zip(slopes, rows, strict=True)) for j in range(17)]
+        assert gradient_sum(Logistic(), shard, w).tolist() == expected
+
+
+def test_neither_order_nor_stacking_nor_padding_changes_a_bit() -> None:
+    shard, w = shard_and_weights(5, 4097, 33, 40.0)
+    whole = gradient_sum(Logistic(), shard, w)
+    rng = np.random.default_rng(6)
+    for _ in range(5):
+        order, cut = rng.permutation(4097), int(rng.integers(1, 4096))
+        parts = [Shard(shard.X[rows], shard.y[rows]) for rows in np.split(order, [cut])]
+        assert np.array_equal(sum(gradient_sum(Logistic(), part, w) for part in parts), whole)
+        assert np.array_equal(gradient_sum(Logistic(), Shard.stack(parts), w).sum(axis=0), whole)
+    fortran = Shard(np.asfortranarray(shard.X), shard.y)
+    assert np.array_equal(gradient_sum(Logistic(), fortran, w), whole)
+
+
+def test_the_largest_sum_of_all_is_exact() -> None:
+    """A million gradients of length 1: 2^20 * 2^32 is half of what a lane holds."""
+    n = 2**20
+    shard, w = Shard(np.ones((n, 1)), np.ones(n)), np.array([-60_000.0])
+    assert gradient_sum(Logistic(), shard, w).tolist() == [-n * UNIT]
+
+
+@given(arrays(np.float64, 3, elements=st.floats(-1e6, 1e6)), st.integers(0, 20))
+def test_truncation_lengthens_nothing(x: FloatArray, bits: int) -> None:
+    cut = truncate(x, bits)
+    assert (np.abs(cut) <= np.abs(x)).all()
+    assert (np.abs(x - cut) < 2.0**-bits).all()
+    assert all((Fraction(v) * 2**bits).denominator == 1 for v in cut.tolist())
+
+
+@given(arrays(np.int64, 4, elements=st.integers(1 - MAX_INTEGER, MAX_INTEGER - 1)))
+def test_integers_survive_the_way_to_reals_and_back(integers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    reals = to_reals(integers)
+    assert [Fraction(v) * UNIT for v in reals.tolist()] == integers.tolist()
+    assert np.array_equal(to_integers(reals), integers)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 2.0**21, -(2.0**21), 1e308])
+def test_what_does_not_fit_is_refused_without_being_told(bad: float) -> None:
+    with pytest.raises(InvalidInputError, match=r"does not fit the fixed-point range") as error:
+        to_integers(np.array([0.0, bad]))
+    assert str(bad) not in error.value.detail
+
+
+@pytest.mark.parametrize("bad", [MAX_INTEGER, -MAX_INTEGER, 2**63 - 1, -(2**63)])
+def test_integers_past_a_lane_are_refused(bad: int) -> None:
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        checked_integers(np.array([1, bad]))
+    assert checked_integers(np.array([MAX_INTEGER - 1, 1 - MAX_INTEGER])).dtype == np.int64
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 65_537.0, 1e308])
+def test_weights_that_defeat_exactness_are_refused(bad: float) -> None:
+    for weights in (np.array([0.0, bad]), np.array([[0.0, 1.0], [bad, bad]])):
+        with pytest.raises(InvalidInputError, match="weights must be finite and of norm at most 65536"):
+            weights_on_grid(weights)
+
+
+def test_weights_are_rounded_to_their_grid() -> None:
+    w = np.random.default_rng(1).normal(size=(50, 4)) * 100
+    rounded = weights_on_grid(w)
+    assert np.abs(rounded - w).max() <= 2.0 ** -(WEIGHT_BITS + 1)
+    assert np.array_equal(weights_on_grid(rounded), rounded)

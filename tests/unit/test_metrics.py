@@ -1,0 +1,72 @@
+"""Metrics against scikit-learn's, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, r2_score, recall_score, roc_auc_score, root_mean_squared_error
+
+from common.errors import InvalidInputError
+from common.losses import Logistic, Squared
+from common.metrics import accuracy, auc, fitness, r_squared, recall, relative_fitness, rmse
+from common.protocol import Model
+from common.shard import Shard
+
+
+def drawn(seed: int, n: int, positives: int) -> tuple[Model, Shard]:
+    """A model and examples of two columns, coarse so that scores tie, ``positives`` of them positive."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-3, 4, (n, 2)) / 8
+    return Model(rng.integers(-2, 3, 2).astype(np.float64)), Shard(X, np.where(np.arange(n) < positives, 1.0, -1.0))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.data())
+@settings(max_examples=100, deadline=None)
+def test_rates_of_unbalanced_classes(seed: int, n: int, data: st.DataObject) -> None:
+    model, shard = drawn(seed, n, data.draw(st.integers(1, n - 1)))
+    scores = shard.X @ model.weights
+    assert auc(model, shard) == pytest.approx(roc_auc_score(shard.y > 0, scores))
+    assert recall(model, shard) == pytest.approx(recall_score(shard.y > 0, scores > 0))
+    assert accuracy(model, shard) == pytest.approx(accuracy_score(shard.y > 0, scores > 0))
+
+
+def test_errors_of_a_regression() -> None:
+    rng = np.random.default_rng(1)
+    shard, model = Shard(rng.uniform(-0.5, 0.5, (40, 3)), rng.uniform(-1, 1, 40)), Model(rng.standard_normal(3))
+    scores = shard.X @ model.weights
+    assert rmse(model, shard) == pytest.approx(root_mean_squared_error(shard.y, scores))
+    assert r_squared(model, shard) == pytest.approx(r2_score(shard.y, scores))
+
+
+def test_padding_does_not_count() -> None:
+    (model, one), (_, other) = drawn(1, 30, 10), drawn(2, 7, 3)
+    alone, padded = one, Shard.stack([one, other])
+    longer = Shard(padded.X[1], padded.y[1], padded.mask[1])
+    for metric in (accuracy, auc, recall, rmse, r_squared):
+        assert metric(model, longer) == pytest.approx(metric(model, other))
+    assert fitness(Logistic(), model, longer, 0.1) == pytest.approx(fitness(Logistic(), model, other, 0.1))
+    assert alone.X.shape[0] == 30
+
+
+def test_relative_fitness_is_0_at_the_best_and_needs_one_above_0() -> None:
+    model, shard = drawn(3, 20, 10)
+    assert relative_fitness(Logistic(), model, model, shard, 0.1) == 0
+    worse = Model(model.weights + 10)
+    assert relative_fitness(Logistic(), worse, model, shard, 0.1) > 0
+    perfect, zeros = Model(np.zeros(2)), Shard(np.zeros((3, 2)), np.zeros(3))
+    with pytest.raises(InvalidInputError, match="best fitness"):
+        relative_fitness(Squared(), perfect, perfect, zeros, 0.1)
+
+
+def test_examples_of_one_class_are_refused_where_it_matters() -> None:
+    model, negative = drawn(4, 12, 0)
+    assert 0 <= accuracy(model, negative) <= 1
+    for metric in (auc, recall):
+        with pytest.raises(InvalidInputError, match="one class"):
+            metric(model, negative)
+    with pytest.raises(InvalidInputError, match="one class"):
+        auc(model, drawn(4, 12, 12)[1])
+    with pytest.raises(InvalidInputError, match="labels that differ"):
+        r_squared(model, negative)

@@ -1,0 +1,161 @@
+"""Simulation in one process: its random streams, its two ways to add noise, and the accuracies that the project claims.
+
+All runs are seeded, so nothing here can fail by chance.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+import learner.simulate as module
+from common.errors import InvalidInputError
+from common.noise import SeededNoise
+from common.study import Feature, Study
+from learner.datasets import WDBC, examples, simulated, wdbc_columns
+from learner.simulate import SimulationSettings, deal_repetition, run_simulation
+
+SIMULATED = SimulationSettings("simulated", epsilon=0.1, delta=0.05, repeat=30, seed=7)
+
+
+def test_dp_gd_on_simulated_data_at_a_tenth() -> None:
+    result = run_simulation(SIMULATED)
+    print(
+        f"simulated, N = 1000, d = 10, epsilon .1, delta .05, reveal sum: dp_gd {result.mean:.3f} (sd {result.sd:.3f})"
+    )
+    assert result.mean >= 0.90
+    (promise,) = result.guarantees
+    assert promise.view == "transcript"
+    assert promise.epsilon <= 0.1
+
+
+def test_breast_cancer_at_one_and_why_the_bounds_are_tight() -> None:
+    settings = SimulationSettings("wdbc", epsilon=1.0, delta=1e-5, repeat=40, seed=7)
+    tight = run_simulation(settings)
+    columns = wdbc_columns()
+    features = tuple(
+        Feature(name=name, lower=float(np.min(columns[name])), upper=float(np.max(columns[name])))
+        for name in WDBC.feature_names
+    )
+    wide = _mean_accuracy(settings, Study(name="wide", features=features, label=WDBC.label))
+    print(
+        f"wdbc, epsilon 1, delta 1e-5, reveal sum: dp_gd {tight.mean:.3f}; with bounds that hold every value {wide:.3f}"
+    )
+    assert tight.mean >= 0.90
+    assert wide < 0.80
+
+
+def _mean_accuracy(settings: SimulationSettings, study: Study) -> float:
+    """`run_simulation` with another study of the same data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "load", lambda *_: examples(study, wdbc_columns()))
+        return run_simulation(settings).mean
+
+
+def test_each_answers_noise_costs_accuracy_and_promises_the_same() -> None:
+    settings = replace(SIMULATED, epsilon=1.0, delta=1e-5)
+    total, each = (run_simulation(replace(settings, reveal=reveal)) for reveal in ("sum", "each"))
+    print(f"simulated, epsilon 1, delta 1e-5: reveal sum {total.mean:.3f}, reveal each {each.mean:.3f}")
+    assert total.mean > each.mean + 0.02
+    assert [g.epsilon for g in total.guarantees] == [g.epsilon for g in each.guarantees]
+    assert total.guarantees[0].assumptions
+    assert not each.guarantees[0].assumptions, "no secure sum to assume anything of"
+
+
+def test_the_paper_reports_two_guarantees() -> None:
+    result = run_simulation(SimulationSettings("wdbc", algorithm="psgd", repeat=2))
+    claimed, honest = result.guarantees
+    assert (claimed.view, claimed.epsilon) == ("model", 1.0)
+    assert honest.view == "transcript"
+    assert honest.epsilon > 5
+    print(f"wdbc, psgd: epsilon {claimed.epsilon:g} claimed of the model, {honest.epsilon:.2f} of the transcript")
+
+
+@pytest.mark.parametrize("name", ["gop", "pooled"])
+def test_a_curators_baseline_is_dealt_to_nobody(name: str) -> None:
+    settings = replace(SIMULATED, algorithm=name, repeat=3)
+    alone, dealt = (run_simulation(replace(settings, parties=k, skew=s)) for k, s in ((1, 0.0), (15, 1.0)))
+    assert alone.accuracies == dealt.accuracies
+    assert alone.guarantees == dealt.guarantees
+
+
+def test_a_seed_fixes_everything_and_a_repetition_stands_alone() -> None:
+    settings = replace(SIMULATED, repeat=3)
+    first = run_simulation(settings)
+    assert run_simulation(settings) == first
+    assert run_simulation(replace(settings, repeat=5)).accuracies[:3] == first.accuracies
+    assert run_simulation(replace(settings, seed=8)).accuracies != first.accuracies
+
+
+def test_data_and_noise_come_from_two_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    for_data, for_noise = Mock(wraps=np.random.default_rng), Mock(wraps=SeededNoise)
+    with monkeypatch.context() as patch:
+        patch.setattr(np.random, "default_rng", for_data)
+        patch.setattr(module, "SeededNoise", for_noise)
+        run_simulation(replace(SIMULATED, repeat=4))
+    seeds = [call.args[0] for call in (*for_data.call_args_list, *for_noise.call_args_list)]
+    assert len({tuple(seed) for seed in seeds}) == len(seeds) == 8
+    data, noise = (np.random.default_rng(seed).standard_normal(1000) for seed in (seeds[0], seeds[4]))
+    assert not np.isin(data, noise).any()
+
+
+def test_algorithms_see_the_same_data() -> None:
+    dataset = simulated(100, 3)
+    (mine, test, facts), (theirs, _, _) = (
+        deal_repetition(replace(SIMULATED, algorithm=name), dataset, 2) for name in ("dp_gd", "psgd")
+    )
+    assert (mine.X == theirs.X).all()
+    assert facts.n_examples.tolist() == [20] * 5
+    assert test.X.shape == (100, 3)
+
+
+def test_progress_counts_every_repetition() -> None:
+    seen: list[tuple[int, int]] = []
+    run_simulation(replace(SIMULATED, repeat=3), lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_result_is_json() -> None:
+    result = run_simulation(replace(SIMULATED, algorithm="pooled", repeat=2))
+    document = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert document["accuracy"]["values"] == list(result.accuracies)
+    assert document["accuracy"]["mean"] == pytest.approx(sum(result.accuracies) / 2)
+    assert document["guarantees"][0]["epsilon"] is None, "no guarantee is null, not Infinity"
+    assert (document["n_train"], document["n_test"]) == (1000, 1000)
+    assert run_simulation(replace(SIMULATED, repeat=1)).sd == 0.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": -1.0},
+        {"epsilon": math.nan},
+        {"epsilon": math.inf},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"delta": math.nan},
+        {"repeat": 0},
+        {"seed": -1},
+        {"parties": 0},
+        {"parties": 2000},
+        {"skew": -1.0},
+        {"reveal": "all"},
+        {"algorithm": "magic"},
+        {"parameters": {"n_rounds": 0}},
+        {"parameters": {"unknown": 1}},
+        {"data": "unknown"},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_right_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        run_simulation(replace(SIMULATED, **wrong))
+    named = next(iter(wrong.get("parameters", wrong)))
+    assert named.split("_")[-1] in str(caught.value) or named == "data"
