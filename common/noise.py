@@ -46,6 +46,7 @@ _MIN_LAPLACE_SCALE = 2.0**-64  # keeps 1/scale finite; such noise is zero but fo
 _LN2 = math.log(2)
 _BAND = 2.0**-48  # the filter's error, four times what the operations in `_propose` can add up to
 _WORD = 64
+_PROPOSALS = 512  # made at least at a time, so that the last few draws take few turns
 
 
 class Noise(Protocol):
@@ -116,9 +117,10 @@ class _SourcedNoise(Noise):
         return _checked("scale", scale, shape) * (exponential(shape) - exponential(shape))
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
-        beta = _checked("beta", beta, (*shape[:-1], 1))
+        radii = (*shape[:-1], 1)
+        beta = _checked("beta", beta, radii)
         half = (shape[-1] + 1) / (2 * float(_checked("parts", parts, (), 1.0)))
-        variance = 2 * self._source.standard_gamma(half, beta.shape)
+        variance = 2 * self._source.standard_gamma(half, radii)
         return np.sqrt(variance) / beta * self._source.standard_normal(shape)
 
     def once(self, name: str, draw: Callable[[], A]) -> A:
@@ -229,23 +231,25 @@ def _frozen(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _checked(name: str, value: Scale, shape: Shape, least: float = 0.0, most: float = math.inf) -> FloatArray:
-    """``value``, which is public, as an array of ``shape``, if all of it is positive, finite and in [least, most]."""
+    """``value``, which is public, as an array, if it broadcasts to ``shape`` and is positive and in [least, most]."""
     array = np.asarray(value, np.float64)
     valid = (array > 0) & (array >= least) & (array <= most) & np.isfinite(array)
     if not valid.all():
         raise ValueError(f"{name} must be positive and finite, from {least:g} to {most:g}, not {array[~valid][0]:g}")
-    return np.broadcast_to(array, shape)  # a scale of a larger shape would repeat the draws: refused here
+    np.broadcast_to(array, shape)  # a scale of a larger shape would repeat the draws: refused here
+    return array
 
 
 def _discrete(source: _Source, power: int, shape: Shape, *law: FloatArray) -> IntArray:
     """Exact integers with P(k) proportional to exp(-|k/scale|^power / power); ``law``: scale, strip width, bound M."""
-    parameters = np.array([parameter.ravel() for parameter in law])
+    parameters = np.array([np.broadcast_to(parameter, shape).ravel() for parameter in law])
     result = np.empty(math.prod(shape), np.int64)
-    pending = np.arange(result.size)
-    while pending.size:
-        drawn, accepted = _propose(source, power, parameters[:, pending])
-        result[pending[accepted]] = drawn[accepted]
-        pending = pending[~accepted]
+    done = np.zeros(result.size, np.bool_)
+    while (pending := np.flatnonzero(~done)).size:
+        tried = np.repeat(pending, max(_PROPOSALS // pending.size, 1))
+        drawn, accepted = _propose(source, power, parameters[:, tried])
+        hit = tried[accepted]
+        result[hit], done[hit] = drawn[accepted], True  # of several accepted ones the last, whatever its value
     return result.reshape(shape)
 
 
