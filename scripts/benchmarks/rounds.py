@@ -3,9 +3,10 @@
     python scripts/benchmarks/rounds.py [--rounds 200]
 
 One JSON line for each number of features d. ``ms_per_round`` is the mean time from one round's news to the next, as a
-user who watches the run sees it; ``floor_ms`` is what five bare FastAPI processes and one httpx client need for the
-same bodies, measured in the same run with the same pattern (all five are asked at once, the next round starts when all
-have answered). The goal is a ``ratio_to_floor`` of at most 2, and a first round within 3 s of the submission.
+user who watches the run sees it. The floors are what five bare FastAPI processes and one httpx client need for the same
+bodies, measured in the same run with the same pattern (all five are asked at once, the next round starts when all have
+answered): ``floor_ms`` where each computes the plain gradient on as many examples, ``echo_floor_ms`` where it computes
+nothing. The goal is a ``ratio_to_floor`` of at most 2, and a first round within 3 s of the submission.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.schemas import NPY, pack_array
+from common.schemas import NPY
 from common.service.tokens import hash_token, new_token
 from common.study import Feature, Label, Study
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
@@ -43,24 +44,28 @@ def main() -> None:
     rounds: int = parser.parse_args().rounds
     for d in FEATURES:
         with tempfile.TemporaryDirectory(prefix="parley-rounds-") as folder:
-            floor = bare_floor(Path(folder), d, rounds)
+            echo, floor = bare_floors(Path(folder), d, rounds)
             measured = real_rounds(Path(folder), d, rounds)
-        ratio = {"floor_ms": floor, "ratio_to_floor": round(measured["ms_per_round"] / floor, 2)}
-        print(
-            json.dumps({"benchmark": "rounds", "parties": PARTIES, "rows": ROWS, "d": d} | measured | ratio), flush=True
-        )
+        ms = measured["ms_per_round"]
+        floors = {"floor_ms": floor, "ratio_to_floor": round(ms / floor, 2)}
+        floors |= {"echo_floor_ms": echo, "ratio_to_echo_floor": round(ms / echo, 2)}
+        setting = {"benchmark": "rounds", "parties": PARTIES, "rows": ROWS, "d": d}
+        print(json.dumps(setting | measured | floors), flush=True)
 
 
-def bare_floor(folder: Path, d: int, rounds: int) -> float:
-    """Milliseconds that five bare services and one bare client need for a round of d numbers."""
-    ports = free_ports(PARTIES)
-    urls = {f"bare-{port}": f"http://127.0.0.1:{port}" for port in ports}
+def bare_floors(folder: Path, d: int, rounds: int) -> tuple[float, float]:
+    """Milliseconds that five bare services and one bare client need for a round: without, and with a gradient."""
+    urls = {f"bare-{port}": f"http://127.0.0.1:{port}" for port in free_ports(PARTIES)}
     commands: dict[str, Sequence[str | Path]] = {
-        name: (sys.executable, BARE, url.rsplit(":", 1)[1]) for name, url in urls.items()
+        name: (sys.executable, BARE, url.rsplit(":", 1)[1], str(ROWS), str(d)) for name, url in urls.items()
     }
     with processes(commands, folder):
         wait_until_ready(urls)
-        return asyncio.run(ask_bare(list(urls.values()), pack_array(np.zeros(d)), rounds))
+        echo, gradient = (
+            asyncio.run(ask_bare([f"{url}/{what}" for url in urls.values()], np.zeros(d).tobytes(), rounds))
+            for what in ("echo", "gradient")
+        )
+    return echo, gradient
 
 
 async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
@@ -69,7 +74,7 @@ async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
     async with httpx.AsyncClient(trust_env=False) as client:
 
         async def one_round() -> None:
-            answers = await asyncio.gather(*(client.put(f"{url}/round", content=body, headers=headers) for url in urls))
+            answers = await asyncio.gather(*(client.put(url, content=body, headers=headers) for url in urls))
             if any(answer.status_code != httpx.codes.OK for answer in answers):
                 raise RuntimeError("a bare service did not answer")
 
