@@ -127,8 +127,8 @@ class Store:
             if stored is None:
                 self._add(connection, ask, self._charge(connection, ask, price), compute)
         if stored is None:
-            with self._transaction() as connection:
-                stored = connection.execute(sql.FIND_ANSWER, key).fetchone()
+            with _understood():
+                stored = self._connection.execute(sql.FIND_ANSWER, key).fetchone()
             self._seen = Head(*stored[2:])
             self._file.write(self._seen)
         query, body, number, link = stored

@@ -165,19 +165,32 @@ async def _persist(peer: P, request: Callable[[P], Awaitable[T]], seconds: float
 
 
 def connect(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-    """A client that takes no proxy or password from the environment, follows no redirect and keeps its connection.
+    """A client that keeps its connection, takes no proxy or password from the environment, no redirect and no cookie.
 
     ``transport`` stands in for the network. Raises InvalidInputError when the peer's authority or its token cannot be
     read.
     """
-    return httpx.AsyncClient(
+    return _Client(
         base_url=str(entry.url),
         headers={"Authorization": f"Bearer {entry.token_text()}", "Accept-Encoding": "identity"},
         transport=transport or Transport(_tls_context(entry.ca)),
         trust_env=False,
         follow_redirects=False,
-        timeout=None,  # noqa: S113 -- `ask_all` bounds all attempts together
+        timeout=None,  # `ask_all` bounds all attempts together
     )
+
+
+class _NoCookies(httpx.Cookies):
+    """What a peer may not leave with the learner; httpx would look for some in every response."""
+
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Take none."""
+
+
+class _Client(httpx.AsyncClient):
+    """A client without cookies."""
+
+    cookies = _NoCookies()  # type: ignore[override]
 
 
 @cache
