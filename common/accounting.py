@@ -108,7 +108,11 @@ class Guarantee:
 
 def epsilon_after(events: Sequence[Event], delta: float) -> float:
     """The epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
-    return float(epsilons_after_each(events, delta)[-1]) if events else 0.0
+    if not events:
+        return 0.0
+    if (mus := _mus(events)) is not None:  # what `epsilons_after_each` ends in, at once
+        return gaussian_epsilon(math.sqrt(np.cumsum(np.square(mus))[-1]), _checked_delta(delta))
+    return float(epsilons_after_each(events, delta)[-1])
 
 
 def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
@@ -117,16 +121,27 @@ def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
     Where no closed form is known, counts past 40 are rounded up by at most a twentieth: an upper bound at each, and the
     best known at the last.
     """
-    if not 0 <= delta < 1:
-        raise InvalidInputError(f"delta must be at least 0 and below 1, not {delta}")
+    _checked_delta(delta)
     if any(isinstance(event, NonPrivateEvent) for event in events):
         first = next(i for i, event in enumerate(events) if isinstance(event, NonPrivateEvent))
         return np.concatenate([epsilons_after_each(events[:first], delta), np.full(len(events) - first, np.inf)])
-    mus = [event.mu for event in events if isinstance(event, GaussianEvent)]
-    if len(mus) == len(events):
+    if (mus := _mus(events)) is not None:
         return np.array([gaussian_epsilon(math.sqrt(total), delta) for total in np.cumsum(np.square(mus))])
     basic = _basic_composition(events, delta)
     return basic if delta == 0 else np.minimum(basic, _by_loss_distribution(tuple(events), delta))
+
+
+def _mus(events: Sequence[Event]) -> list[float] | None:
+    """The mus of Gaussian events; None where one is not Gaussian."""
+    mus = [event.mu for event in events if isinstance(event, GaussianEvent)]
+    return mus if len(mus) == len(events) else None
+
+
+def _checked_delta(delta: float) -> float:
+    """A delta, refused outside [0, 1)."""
+    if not 0 <= delta < 1:
+        raise InvalidInputError(f"delta must be at least 0 and below 1, not {delta}")
+    return delta
 
 
 def _basic_composition(events: Sequence[Event], delta: float) -> FloatArray:

@@ -13,7 +13,15 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from common.accounting import ApproximateEvent, Event, Guarantee, View, epsilon_after, epsilons_after_each
+from common.accounting import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    Guarantee,
+    View,
+    epsilon_after,
+    epsilons_after_each,
+)
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.protocol import Algorithm, FederationFacts
 
@@ -134,6 +142,21 @@ def schedule(algorithm: Algorithm, facts: FederationFacts, view: View = "transcr
     steps = np.diff([0, *spent]).tolist()
     whole_delta = math.ceil(delta * DELTA_UNITS - 1e-6)
     return tuple(Cost(step, whole_delta if round == 0 else 0) for round, step in enumerate(steps))
+
+
+def charge(algorithm: Algorithm, facts: FederationFacts, view: View = "transcript") -> float:
+    """The epsilon that the costs of `schedule` add up to; at once where all noise is Gaussian.
+
+    Then it may fall short by what makes each round cost something: a micro-unit a round, at most. Raises as `schedule`.
+    """
+    costs = events(algorithm, facts)
+    if any(claim.view == view for claim in algorithm.claims(facts)) or not _gaussian(costs):
+        return sum(cost.epsilon for cost in schedule(algorithm, facts, view)) / MICRO
+    return max(math.ceil(epsilon_after(costs, float(facts.own_delta)) * MICRO - 1e-3), len(costs)) / MICRO
+
+
+def _gaussian(costs: list[Event]) -> bool:
+    return all(isinstance(event, GaussianEvent) for event in costs)
 
 
 def _rising(totals: list[int]) -> list[int]:

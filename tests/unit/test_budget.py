@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.accounting import View, epsilon_after, epsilons_after_each
-from common.algorithms import build_algorithm
-from common.budget import DELTA_UNITS, MICRO, Account, Cost, events, guarantees, limit, schedule, transcript
+from common.algorithms import REGISTRY, build_algorithm
+from common.budget import DELTA_UNITS, MICRO, Account, Cost, charge, events, guarantees, limit, schedule, transcript
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.losses import Logistic
 from common.mechanisms.objective import EXACT_MINIMISER
@@ -29,6 +29,25 @@ def spent(costs: tuple[Cost, ...]) -> int:
 
 
 # ── a run's schedule ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("view", ["transcript", "model"])
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_charge_is_the_schedules_sum(name: str, view: View) -> None:
+    algorithm, of = build_algorithm(name), facts()
+    own = (of.curated() if algorithm.curator else of).of(0)
+    if name in {"pooled", "local"}:
+        with pytest.raises(BudgetExhaustedError, match="without noise"):
+            charge(algorithm, own, view)
+    else:
+        assert charge(algorithm, own, view) == spent(schedule(algorithm, own, view)) / MICRO
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-3, 1.0])
+def test_the_charge_of_many_rounds_falls_short_by_a_micro_unit_a_round_at_most(epsilon: float) -> None:
+    algorithm, own = build_algorithm("dp_gd", {"n_rounds": 500}), facts(epsilon).of(0)
+    short = spent(schedule(algorithm, own)) / MICRO - charge(algorithm, own)
+    assert -1e-12 <= short <= 500 / MICRO
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 3.0, 17.0])
