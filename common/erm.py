@@ -74,8 +74,7 @@ def minimise(
     strength = np.broadcast_to(np.asarray(regularization, dtype=np.float64), shard.X.shape[:-2])
     if not bool(np.all(strength > 0)):
         raise InvalidInputError("regularization must be positive")
-    if not math.isfinite(loss.smoothness):
-        raise InvalidInputError("Newton's method needs a loss of bounded curvature: 'huber', not 'hinge'")
+    check_smooth(loss)
     risk = Risk(loss, shard, strength, linear)
     weights: FloatArray = np.zeros((*strength.shape, shard.n_features))
     for _ in range(_MAX_STEPS):
@@ -87,6 +86,12 @@ def minimise(
         step: FloatArray = np.where(solved[..., None], 0.0, newton)
         weights = _descend(risk, weights, step, np.asarray((gradient * step).sum(axis=-1)))
     raise InvalidInputError(f"the minimisation did not reach a gradient of {tolerance:g} in {_MAX_STEPS} Newton steps")
+
+
+def check_smooth(loss: Loss) -> None:
+    """Raise InvalidInputError unless the curvature of the loss has a bound."""
+    if not math.isfinite(loss.smoothness):
+        raise InvalidInputError("Newton's method needs a loss of bounded curvature: 'huber', not 'hinge'")
 
 
 def _descend(risk: Risk, weights: FloatArray, step: FloatArray, descent: FloatArray) -> FloatArray:

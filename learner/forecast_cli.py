@@ -44,6 +44,9 @@ EXAMPLES = (
 )
 
 
+_ANSWERS = {True: "yes", False: "[yellow]no[/]", None: "-"}
+
+
 def forecast(
     study: StudyArgument,
     epsilon: EpsilonOption,
@@ -68,7 +71,8 @@ def forecast(
     """Say what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
 
     From sizes and budgets alone, no data. *Excess fitness* is by how much the mean loss exceeds that of the best model;
-    an owner's *value* is by how much it would be worse without the owner.
+    an owner's *value* is by how much it would be worse without the owner. *Alone* is the excess fitness of the owner's
+    own model, of its own examples without noise: joining is worth it where the best coalition does better.
     """
     body = read_terms(
         study,
@@ -123,13 +127,15 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
 def _table(answer: Mapping[str, Any]) -> Table:
     """The owners, one a line."""
-    table = Table("owner", "examples", "epsilon", "delta", "left now", "left after", "value", "take part")
+    headings = ("owner", "examples", "epsilon", "delta", "left now", "left after", "value", "alone", "worth joining")
+    table = Table(*headings, "take part")
     for each in answer["owners"]:
-        part = {True: "yes", False: "[yellow]no[/]", None: "-"}[each["recommended"]]
+        worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
         if each["epsilon_left"] is not None and each["epsilon_left"] < 0:
             part = "[red]would refuse[/]"
         figures = [_figure(each[name]) for name in ("epsilon", "delta", "epsilon_now", "epsilon_left", "value")]
-        table.add_row(each["name"], str(each["n_examples"]), *figures, part)
+        alone = each["alone"] and each["alone"]["estimate"]
+        table.add_row(escape(each["name"]), str(each["n_examples"]), *figures, _figure(alone), worth, part)
     return table
 
 

@@ -1,7 +1,7 @@
 """What a run would achieve, cost and take, told to whoever asks before it: public facts and figures, no data.
 
-The figures are those of `common.forecast`. The service adds what it alone can find out: the sizes of its parties'
-shards, what is left in their ledgers, and how long a round takes.
+The figures are those of `common.forecast`, and the charges those of `common.budget`. The service adds what it alone can
+find out: the sizes of its parties' shards, what they fear, what is left in their ledgers, and how long a round takes.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from statistics import median
 from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field
 
-from common.descent import Interval
-from common.errors import ParleyError
+from common.accounting import View
+from common.budget import charge
+from common.errors import BudgetExhaustedError, ParleyError
 from common.forecast import Bound, Forecast, NoForecast, forecast
-from common.schemas import BudgetReport, RunSpec
+from common.response import Interval
+from common.schemas import Budget, BudgetReport, RunSpec
 from common.service.asking.parties import Party
 from common.service.asking.peers import ask_all
 from common.service.asking.recruiting import gather_facts, with_sizes
 from learner.store import Store
 
+_PRICING_SECONDS = 10.0
 _TRIPS = 3
 _RUNS = 20  # how many of the newest runs are searched for one like it
 
@@ -51,8 +55,14 @@ class IntervalView(BaseModel):
 class BoundView(BaseModel):
     """What is proven, or what a paper prints."""
 
-    noise_energy: Annotated[Figure, Field(description="E|noise|^2 on the mean gradient of one round")]
-    excess: Annotated[Figure, Field(description="bound on the expected excess fitness; null where nothing is proven")]
+    noise_energy: Annotated[Figure, Field(description="E|noise|^2 on the mean answer of one round")]
+    excess: Annotated[
+        Figure,
+        Field(
+            description="bound on the expected excess fitness on the owners' own examples, whatever they are; of an "
+            "average of local models, in the mean over samples of one population; null where nothing is proven"
+        ),
+    ]
 
     @classmethod
     def of(cls, bound: Bound) -> Self:
@@ -61,12 +71,20 @@ class BoundView(BaseModel):
 
 
 class OwnerView(BaseModel):
-    """What the run means to one owner; the last two are null where there is no forecast."""
+    """What the run means to one owner; the last four are null where there is no forecast."""
 
     name: str
     n_examples: int
-    epsilon: Annotated[float, Field(description="what the run costs the owner at most")]
-    delta: Annotated[float, Field(description="what the run costs the owner at most")]
+    epsilon: Annotated[
+        Figure,
+        Field(
+            description="what all rounds would be charged to the owner's ledger, which may be less than the budget "
+            "agreed on, or more; as the party's policy views it, or the whole transcript where no party is asked. At "
+            "once for Gaussian noise; other noise may take seconds, for each budget that differs. Null without noise, "
+            f"and where the owners before took {_PRICING_SECONDS:g} seconds"
+        ),
+    ]
+    delta: Annotated[float, Field(description="what the run would be charged to the owner's ledger")]
     epsilon_now: Annotated[
         Figure, Field(description="epsilon left in the owner's ledger now; null where the party was not reached")
     ]
@@ -81,6 +99,14 @@ class OwnerView(BaseModel):
         ),
     ] = None
     recommended: Annotated[bool | None, Field(description="whether the owner is in the best coalition")] = None
+    alone: Annotated[
+        IntervalView | None,
+        Field(description="excess fitness of the owner's own model, trained without noise on its own examples"),
+    ] = None
+    worth_joining: Annotated[
+        bool | None,
+        Field(description="whether the best coalition, the owner included, is expected to do better than that"),
+    ] = None
 
 
 class OutcomeView(BaseModel):
@@ -135,7 +161,7 @@ class ForecastView(BaseModel):
 async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int]) -> ForecastView:
     """The forecast of a run among owners of these sizes, of whom nobody is asked; raises InvalidInputError."""
     unknown = RunTime(seconds=None, ms_per_round=None, basis="not known: the owners are not those of the roster")
-    return await _foresee(with_sizes(draft, sizes), {}, unknown)
+    return await _foresee(with_sizes(draft, sizes), {}, {}, unknown)
 
 
 async def foresee_parties(draft: RunSpec, parties: Sequence[Party], store: Store, seconds: float) -> ForecastView:
@@ -143,22 +169,25 @@ async def foresee_parties(draft: RunSpec, parties: Sequence[Party], store: Store
 
     Raises what `gather_facts` raises, and InvalidInputError. Who does not tell the budget is not waited for in vain.
     """
-    spec, _ = await gather_facts(parties, draft, seconds)
+    spec, views = await gather_facts(parties, draft, seconds)
     reports = dict(zip(spec.names, await ask_all(parties, Party.budget, seconds), strict=True))
     told = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
-    return await _foresee(spec, told, await _run_time(spec, parties, store, seconds))
+    return await _foresee(spec, views, told, await _run_time(spec, parties, store, seconds))
 
 
-async def _foresee(spec: RunSpec, budgets: Mapping[str, BudgetReport], run_time: RunTime) -> ForecastView:
+async def _foresee(
+    spec: RunSpec, views: Mapping[str, View], budgets: Mapping[str, BudgetReport], run_time: RunTime
+) -> ForecastView:
     """The forecast of a run; in a thread, for of a thousand owners it takes a second."""
     answer = await asyncio.to_thread(_forecast, spec)
+    charges = await asyncio.to_thread(_charges, spec, views)
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
         rounds=spec.build().rounds(spec.facts()),
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
-        owners=tuple(_owners(spec, answer, budgets)),
+        owners=tuple(_owners(spec, answer, charges, budgets)),
         run_time=run_time,
     )
 
@@ -169,25 +198,52 @@ def _forecast(spec: RunSpec) -> Forecast | NoForecast:
         return forecast(spec.build(), spec.facts())
 
 
-def _owners(spec: RunSpec, answer: Forecast | NoForecast, budgets: Mapping[str, BudgetReport]) -> list[OwnerView]:
-    """What the run means to each; what it costs is known to be the declared budget where there is a forecast."""
-    views = []
+def _charges(spec: RunSpec, views: Mapping[str, View]) -> dict[str, float]:
+    """The epsilon that the run would be charged to each owner, by name; without those whose it takes too long to say.
+
+    An owner without a view is taken to fear the transcript, as parties do by default. Empty for a run without noise.
+    """
+    algorithm, facts = spec.build(), spec.facts()
+    known: dict[tuple[int, Budget, View], float] = {}
+    charges = {}
+    until = time.perf_counter() + _PRICING_SECONDS
     for index, member in enumerate(spec.parties):
-        found = answer.owners[index] if isinstance(answer, Forecast) else None
+        kind = (member.n_examples, member.budget, view := views.get(member.name, "transcript"))
+        if kind not in known:
+            if time.perf_counter() > until:
+                continue
+            try:
+                known[kind] = charge(algorithm, facts.of(index), view)
+            except BudgetExhaustedError:
+                break
+        charges[member.name] = known[kind]
+    return charges
+
+
+def _owners(
+    spec: RunSpec,
+    answer: Forecast | NoForecast,
+    charges: Mapping[str, float],
+    budgets: Mapping[str, BudgetReport],
+) -> Iterator[OwnerView]:
+    """What the run means to each."""
+    deltas = spec.facts().own_delta.tolist()
+    forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
+    for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
+        epsilon = charges.get(member.name)
         now = budgets[member.name].epsilon_left if member.name in budgets else None
-        views.append(
-            OwnerView(
-                name=member.name,
-                n_examples=member.n_examples,
-                epsilon=member.budget.epsilon,
-                delta=member.budget.delta,
-                epsilon_now=now,
-                epsilon_left=None if now is None or found is None else now - member.budget.epsilon,
-                value=found and found.value,
-                recommended=found and found.recommended,
-            )
+        yield OwnerView(
+            name=member.name,
+            n_examples=member.n_examples,
+            epsilon=epsilon,
+            delta=delta,
+            epsilon_now=now,
+            epsilon_left=None if now is None or epsilon is None else now - epsilon,
+            value=found and found.value,
+            recommended=found and found.recommended,
+            alone=found and IntervalView.of(found.alone),
+            worth_joining=found and found.worth_joining,
         )
-    return views
 
 
 async def _run_time(spec: RunSpec, parties: Sequence[Party], store: Store, seconds: float) -> RunTime:

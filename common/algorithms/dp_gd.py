@@ -17,9 +17,9 @@ from common.accounting import Event, GaussianEvent, Guarantee
 from common.algorithms.parameters import Regularization, Rounds, Step, algorithm
 from common.arrays import FloatArray, IntArray
 from common.calibration import gaussian_sigmas
-from common.descent import Descent
 from common.losses import gradient_sum
 from common.mechanisms.additive import add_gaussian
+from common.methods import Answers, Descent
 from common.noise import Noise
 from common.protocol import FederationFacts, Model, Program, Query
 from common.shard import Shard
@@ -37,6 +37,7 @@ class DpGd:
     step: Step = 8.0
     regularization: Regularization = 0.01
     curator: ClassVar[bool] = False
+    coupled: ClassVar[bool] = False
 
     def rounds(self, facts: FederationFacts) -> int:
         """T."""
@@ -70,13 +71,14 @@ class DpGd:
         """A Gaussian release."""
         return GaussianEvent(2 * facts.clip_norm / float(self.sigma(facts)))
 
-    def noise_variance(self, facts: FederationFacts) -> FloatArray:
-        """The variance of the noise that a party adds to each coordinate of its sum, (...)."""
-        return self.sigma(facts) ** 2 * facts.share
+    def answers(self, facts: FederationFacts) -> Answers:
+        """The noise that each party adds to its sum."""
+        return Answers.drawn_each_round(self.sigma(facts) ** 2 * facts.share)
 
-    def descent(self, facts: FederationFacts) -> Descent:
+    def method(self, facts: FederationFacts) -> Descent:
         """The steps as the forecast sees them."""
-        return Descent(np.full(self.n_rounds, self.step), self.regularization, diameter=2 * self._radius(facts))
+        steps = (self.step,) * self.n_rounds
+        return Descent(steps, self.regularization, facts.clip_norm, diameter=2 * self._radius(facts))
 
     def _radius(self, facts: FederationFacts) -> float:
         """Of P's ball: the minimiser's fitness is no worse than that of 0."""

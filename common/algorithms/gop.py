@@ -9,9 +9,11 @@ import numpy as np
 from common.accounting import ApproximateEvent, Event, Guarantee
 from common.algorithms.parameters import Calibration, Regularization, algorithm
 from common.arrays import FloatArray, IntArray
+from common.calibration import slack
 from common.errors import InvalidInputError
 from common.fixed_point import to_integers
-from common.mechanisms.objective import EXACT_MINIMISER, objective_perturbation
+from common.mechanisms.objective import EXACT_MINIMISER, objective_perturbation, tilt_sigma
+from common.methods import Answers, Tilt
 from common.noise import Noise
 from common.protocol import FederationFacts, Model, Program, Query
 from common.shard import Shard
@@ -26,6 +28,7 @@ class Gop:
     regularization: Regularization = 0.01
     calibration: Calibration = "paper"
     curator: ClassVar[bool] = True
+    coupled: ClassVar[bool] = True
 
     def rounds(self, facts: FederationFacts) -> int:
         """1."""
@@ -54,6 +57,22 @@ class Gop:
     def event(self, round: int, facts: FederationFacts) -> Event:
         """The model is all that is seen, so the theorem's own claim is the transcript's."""
         return ApproximateEvent(float(facts.own_epsilon.min()), float(facts.own_delta.min()), _ASSUMPTIONS)
+
+    def method(self, facts: FederationFacts) -> Tilt:
+        """The minimiser of the risk with the slack's regularisation, as the forecast sees it."""
+        return Tilt(self.regularization, self._slack(facts)[0])
+
+    def answers(self, facts: FederationFacts) -> Answers:
+        """The tilt of the sum."""
+        sigma = tilt_sigma(
+            facts.n_features, self._slack(facts)[1], float(facts.own_delta.min()), facts.loss, self.calibration
+        )
+        return Answers.drawn_once(sigma**2)
+
+    def _slack(self, facts: FederationFacts) -> tuple[float, float]:
+        """``(Delta, epsilon~)`` of the mechanism."""
+        epsilon = float(facts.own_epsilon.min())
+        return slack(epsilon, self.regularization, facts.n_total, facts.loss.smoothness, self.calibration)
 
     def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
         """Objective perturbation of the pooled data."""

@@ -16,6 +16,7 @@ class Local(Pooled):
     """What each owner learns from its own shard: one model a party, (K, d). Not private: simulated only."""
 
     curator: ClassVar[bool] = False
+    no_forecast: ClassVar[str] = "every owner keeps a model of its own, so there is no common one to forecast"
 
     def program(self, facts: FederationFacts) -> Program:
         """Collect each party's own minimiser."""

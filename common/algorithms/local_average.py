@@ -18,14 +18,16 @@ import numpy as np
 from common.accounting import Event, Guarantee, L2LaplaceEvent
 from common.algorithms.parameters import Regularization, algorithm
 from common.arrays import FloatArray, IntArray
-from common.erm import minimise
+from common.erm import check_smooth, minimise
 from common.fixed_point import WEIGHT_BITS, to_integers, weights_on_grid
 from common.losses import bounded_slope
 from common.mechanisms.additive import add_l2_laplace
+from common.methods import Answers, Average
 from common.noise import Noise
 from common.protocol import FederationFacts, Model, Program, Query
 from common.shard import Shard
 
+_ASK = Query(1, "minimise", np.zeros(0))
 _TOLERANCE = 1e-9
 
 
@@ -35,6 +37,7 @@ class LocalAverage:
 
     regularization: Regularization = 0.01
     curator: ClassVar[bool] = False
+    coupled: ClassVar[bool] = False
 
     def rounds(self, facts: FederationFacts) -> int:
         """1."""
@@ -42,21 +45,33 @@ class LocalAverage:
 
     def program(self, facts: FederationFacts) -> Program:
         """Ask for the sum of local minimisers; return their average."""
-        reply = yield Query(1, "minimise", np.zeros(0))
+        reply = yield _ASK
         return Model(reply.value / len(reply.contributors))
 
     def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
         """The minimiser on the party's own shard, plus its share of the noise."""
         strength = self.regularization * facts.own_examples.astype(np.float64)
         weights = weights_on_grid(minimise(facts.loss, shard, strength, tolerance=_TOLERANCE))
-        beta = facts.own_epsilon / self.sensitivity(query, facts)
-        return add_l2_laplace(to_integers(weights), beta, 1 / facts.share, noise)
+        return add_l2_laplace(to_integers(weights), self._beta(facts), 1 / facts.share, noise)
 
     def sensitivity(self, query: Query, facts: FederationFacts) -> FloatArray:
         """2 L / (n lambda), the solver's tolerance, the rounding; under secure sum n is the smallest shard's."""
         rounding = math.sqrt(facts.n_features) * 2.0**-WEIGHT_BITS
         n = facts.n_examples.min() if facts.secure_sum else facts.own_examples
         return np.asarray((2 * bounded_slope(facts.loss) + 2 * _TOLERANCE) / (n * self.regularization) + rounding)
+
+    def method(self, facts: FederationFacts) -> Average:
+        """An average of local models, as the forecast sees it."""
+        check_smooth(facts.loss)
+        return Average(self.regularization)
+
+    def answers(self, facts: FederationFacts) -> Answers:
+        """The noise in each party's weights."""
+        return Answers.l2_laplace(self._beta(facts), facts.n_features, 1 / facts.share)
+
+    def _beta(self, facts: FederationFacts) -> FloatArray:
+        """The noise's parameter, (...)."""
+        return facts.own_epsilon / self.sensitivity(_ASK, facts)
 
     def event(self, round: int, facts: FederationFacts) -> Event:
         """Noise of density exp(-beta |b|)."""

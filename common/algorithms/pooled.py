@@ -9,8 +9,9 @@ import numpy as np
 from common.accounting import Event, Guarantee, NonPrivateEvent
 from common.algorithms.parameters import Regularization, algorithm
 from common.arrays import IntArray
-from common.erm import minimise
+from common.erm import check_smooth, minimise
 from common.fixed_point import to_integers, weights_on_grid
+from common.methods import Answers, Tilt
 from common.noise import Noise
 from common.protocol import FederationFacts, Model, Program, Query
 from common.shard import Shard
@@ -22,6 +23,7 @@ class Pooled:
 
     regularization: Regularization = 0.001
     curator: ClassVar[bool] = True
+    coupled: ClassVar[bool] = True
 
     def rounds(self, facts: FederationFacts) -> int:
         """1."""
@@ -44,6 +46,15 @@ class Pooled:
     def event(self, round: int, facts: FederationFacts) -> Event:
         """No privacy."""
         return NonPrivateEvent()
+
+    def method(self, facts: FederationFacts) -> Tilt:
+        """The minimiser, as the forecast sees it."""
+        check_smooth(facts.loss)
+        return Tilt(self.regularization)
+
+    def answers(self, facts: FederationFacts) -> Answers:
+        """No noise."""
+        return Answers.drawn_once(0.0)
 
     def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
         """None."""

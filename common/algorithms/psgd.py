@@ -15,6 +15,7 @@ transcript's, which composes the rho of T rounds.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from common.calibration import sigma_star, slack
 from common.losses import gradient_sum
 from common.mechanisms.additive import add_gaussian, add_l2_laplace
 from common.mechanisms.objective import EXACT_MINIMISER
+from common.methods import Answers, Descent
 from common.noise import Noise
 from common.protocol import FederationFacts, Model, Program, Query
 from common.shard import Shard
@@ -38,6 +40,7 @@ class Psgd:
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
     curator: ClassVar[bool] = False
+    coupled: ClassVar[bool] = True
 
     def rounds(self, facts: FederationFacts) -> int:
         """T."""
@@ -56,10 +59,9 @@ class Psgd:
     def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
         """Procedure 2: the sum of gradients + rho + eta."""
         total = gradient_sum(facts.loss, shard, query.message, facts.clip_norm)
-        _, epsilon_tilde = self._slack(facts)
-        sigma = sigma_star(facts.n_features, epsilon_tilde, self._delta(facts), facts.clip_norm)
+        sigma, beta = self._scales(facts)
         eta = noise.once("eta", lambda: add_gaussian(np.zeros_like(total), sigma, facts.share, noise))
-        return add_l2_laplace(total + eta, epsilon_tilde / self.sensitivity(query, facts), 1, noise)
+        return add_l2_laplace(total + eta, beta, 1, noise)
 
     def sensitivity(self, query: Query, facts: FederationFacts) -> float:
         """2 L, the gradients being clipped to L."""
@@ -68,6 +70,19 @@ class Psgd:
     def event(self, round: int, facts: FederationFacts) -> Event:
         """The release of rho: what the learner sees each round."""
         return L2LaplaceEvent(self._slack(facts)[1], facts.n_features)
+
+    def method(self, facts: FederationFacts) -> Descent:
+        """Descent on the tilted risk, as the forecast sees it."""
+        convexity, _ = self._slack(facts)
+        steps = tuple(1 / (convexity * round + facts.loss.smoothness) for round in range(1, self.n_rounds + 1))
+        return Descent(steps, self.regularization, facts.clip_norm, tilt=convexity - self.regularization)
+
+    def answers(self, facts: FederationFacts) -> Answers:
+        """Each party's rho, fresh and whole, and its share of eta, drawn once."""
+        sigma, beta = self._scales(facts)
+        k = len(facts.parties)
+        rho = Answers.l2_laplace(np.full(k, beta), facts.n_features)
+        return replace(rho, once=np.full(k, sigma**2 * facts.share))
 
     def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
         """Theorem 4.2: the final model alone."""
@@ -86,6 +101,12 @@ class Psgd:
             float(facts.epsilon.min()), self.regularization, facts.n_total, facts.loss.smoothness
         )
         return self.regularization + extra, epsilon_tilde
+
+    def _scales(self, facts: FederationFacts) -> tuple[float, float]:
+        """``(sigma*, beta)`` of eta and of rho."""
+        _, epsilon_tilde = self._slack(facts)
+        sigma = sigma_star(facts.n_features, epsilon_tilde, self._delta(facts), facts.clip_norm)
+        return sigma, epsilon_tilde / (2 * facts.clip_norm)
 
     def _delta(self, facts: FederationFacts) -> float:
         return float(facts.delta.min())

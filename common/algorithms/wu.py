@@ -22,6 +22,7 @@ from common.calibration import gaussian_sigmas
 from common.errors import InvalidInputError
 from common.losses import gradient_sum
 from common.mechanisms.additive import add_gaussian, add_laplace
+from common.methods import Answers
 from common.noise import Noise
 from common.protocol import FederationFacts, Query
 from common.shard import Shard
@@ -50,6 +51,7 @@ class NoisyGradients:
     overlap: Overlap = 1
     calibration: Calibration = "paper"
     curator: ClassVar[bool] = False
+    coupled: ClassVar[bool] = False
 
     def rounds(self, facts: FederationFacts) -> int:
         """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""
@@ -91,11 +93,10 @@ class NoisyGradients:
             "the other owners of a shared record protect it with budgets no larger than this owner's",
         )
 
-    def noise_variance(self, facts: FederationFacts) -> FloatArray:
-        """The variance of the noise that the owner adds to each coordinate of its sum, (...)."""
-        if self.calibration == "paper":
-            return 2 * self._scale(facts) ** 2
-        return self._sigma(facts) ** 2 * facts.share
+    def answers(self, facts: FederationFacts) -> Answers:
+        """The noise that each owner adds to its sum."""
+        paper = self.calibration == "paper"
+        return Answers.drawn_each_round(2 * self._scale(facts) ** 2 if paper else self._sigma(facts) ** 2 * facts.share)
 
     def _scale(self, facts: FederationFacts) -> FloatArray:
         """The Laplace scale: Theorem 1's b on a sum, (...)."""

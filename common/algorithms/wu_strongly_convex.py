@@ -17,8 +17,8 @@ from pydantic import Field
 from common.algorithms.parameters import algorithm
 from common.algorithms.wu import NoisyGradients
 from common.arrays import FloatArray
-from common.descent import Descent
 from common.errors import InvalidInputError
+from common.methods import Descent
 from common.protocol import FederationFacts, Model, Program, Query
 
 Rho = Annotated[
@@ -41,9 +41,10 @@ class WuStronglyConvex(NoisyGradients):
             weights = weights - step * gradient
         return Model(weights)
 
-    def descent(self, facts: FederationFacts) -> Descent:
-        """The steps as the forecast sees them."""
-        return Descent(self._steps(facts), self.regularization, calibration=self.calibration)
+    def method(self, facts: FederationFacts) -> Descent:
+        """The steps as the forecast sees them; Theorem 2 is a bound."""
+        steps = tuple(self._steps(facts).tolist())
+        return Descent(steps, self.regularization, facts.clip_norm, printed=self.calibration == "paper")
 
     def _steps(self, facts: FederationFacts) -> FloatArray:
         """The step lengths, (T,); raises InvalidInputError where the mended ones need a smooth loss and it is not."""

@@ -17,7 +17,7 @@ from pydantic import Field
 from common.algorithms.parameters import Step, algorithm
 from common.algorithms.wu import NoisyGradients
 from common.arrays import FloatArray
-from common.descent import Descent
+from common.methods import Descent
 from common.protocol import FederationFacts, Model, Program, Query
 
 WeightBound = Annotated[float, Field(gt=0, le=1000, description="theta_max: the largest absolute value of a weight")]
@@ -43,12 +43,19 @@ class WuSubgradient(NoisyGradients):
             average = (1 - part) * average + part * weights
         return Model(average)
 
-    def descent(self, facts: FederationFacts) -> Descent:
-        """The steps and the average as the forecast sees them."""
+    def method(self, facts: FederationFacts) -> Descent:
+        """The steps and the average as the forecast sees them; Theorem 3 is a bound."""
         parts = self._parts()
         kept = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
         diameter = 2 * self.weight_bound * math.sqrt(facts.n_features)
-        return Descent(self._steps(), self.regularization, parts * kept, diameter, self.calibration)
+        return Descent(
+            tuple(self._steps().tolist()),
+            self.regularization,
+            facts.clip_norm,
+            tuple((parts * kept).tolist()),
+            diameter,
+            printed=self.calibration == "paper",
+        )
 
     def _steps(self) -> FloatArray:
         """c_1 / sqrt(k), (T,)."""

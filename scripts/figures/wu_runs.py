@@ -13,9 +13,9 @@ import numpy as np
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
-from common.descent import respond
+from common.coalitions import Forecastable, Run
 from common.erm import minimise
-from common.forecast import Forecast, Forecastable, forecast
+from common.forecast import Forecast, forecast
 from common.losses import Hinge, Huber
 from common.metrics import relative_fitness
 from common.noise import SeededNoise
@@ -109,8 +109,8 @@ def has_room(setting: Setting, owners: Owners) -> bool:
     algorithm, facts = build_algorithm(setting.algorithm, setting.parameters), owners.facts(setting)
     if not isinstance(algorithm, Forecastable):
         return True
-    response = respond(algorithm.descent(facts), facts.n_features, facts.loss, facts.clip_norm)
-    return float(algorithm.noise_variance(facts).sum()) / facts.n_total**2 <= response.room
+    run = Run.of(algorithm, facts)
+    return run.load(len(owners.sizes), 1).fresh <= run.response.limits.room
 
 
 def path(setting: Setting, name: str, owners: Owners, repeat: int) -> Series:

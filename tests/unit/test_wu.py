@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from common.accounting import GaussianEvent, LaplaceEvent
 from common.algorithms import build_algorithm
 from common.budget import events, transcript
-from common.descent import Descent
 from common.erm import minimise
 from common.errors import InvalidInputError
 from common.fixed_point import UNIT
 from common.losses import Hinge, Huber, Logistic, Loss, Squared, gradient_sum
+from common.methods import Descent
 from common.metrics import relative_fitness
 from common.noise import NoNoise, SeededNoise
 from common.protocol import FederationFacts, Model, Query
@@ -115,7 +115,7 @@ class TestTheorem1:
             spent = [event for event in events(algorithm, facts.of(index)) if isinstance(event, LaplaceEvent)]
             assert math.fsum(event.epsilon for event in spent) == pytest.approx(epsilon)
         scale = 2 * 1.5 * 4 * 2 / np.array([1.0, 2.0, 0.5])
-        assert algorithm.noise_variance(facts) == pytest.approx(2 * scale**2)  # type: ignore[attr-defined]
+        assert algorithm.answers(facts).fresh == pytest.approx(2 * scale**2)  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize("overlap", [1, 3])
     def test_tight_noise_spends_the_budget_over_the_transcript(self, overlap: int) -> None:
@@ -133,7 +133,7 @@ class TestTheorem1:
             facts = facts_of(examples(Logistic(), 10), (5, 5, 5), 1.0, Logistic(), **terms)
             event = algorithm.event(1, facts.of(0))
             assert isinstance(event, GaussianEvent)
-            return event.mu * math.sqrt(float(algorithm.noise_variance(facts)[0] / facts.share))  # type: ignore[attr-defined]
+            return event.mu * math.sqrt(float(algorithm.answers(facts).fresh[0] / facts.share))  # type: ignore[attr-defined]
 
         assert mu(4) == pytest.approx(2 * mu(1))
         assert mu(4, secure_sum=True) == pytest.approx(4 * mu(1, secure_sum=True))
@@ -189,7 +189,7 @@ class TestPrograms:
     def test_averaging_is_shamir_and_zhangs_and_the_forecast_sees_it(self) -> None:
         algorithm = build_algorithm("wu_subgradient", {"n_rounds": 9})
         facts = facts_of(examples(Hinge(), 5), (5,), 1.0, Hinge())
-        descent = algorithm.descent(facts)  # type: ignore[attr-defined]
+        descent = algorithm.method(facts)  # type: ignore[attr-defined]
         assert isinstance(descent, Descent)
         eta, parts = 1 / 3, np.zeros(9)
         for k in range(1, 10):

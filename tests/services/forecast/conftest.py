@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -19,10 +19,18 @@ BUDGETS = {"party-1": 10.0, "party-2": 5.0, "party-3": 2.0, "party-4": 1.0, "par
 class Owners(Cluster):
     """Five parties, each with a budget of its own."""
 
+    fears: ClassVar[dict[str, str]] = {}
+
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings."""
-        self.policy = {"epsilon": BUDGETS[name], "max_epsilon_per_run": 10.0, "max_rounds": 50}
+        self.policy = {"epsilon": BUDGETS[name], "max_epsilon_per_run": 10.0, "max_rounds": 50} | self.fears
         return super().party_settings(name, **changes)
+
+
+class ModelViewers(Owners):
+    """Five parties that fear for the final model alone."""
+
+    fears: ClassVar[dict[str, str]] = {"view": "model"}
 
 
 @pytest.fixture

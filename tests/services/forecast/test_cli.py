@@ -54,6 +54,7 @@ def test_tells_people_who_should_be_left_out(command: Commands) -> None:
     assert ": bank-a, bank-b" in shown
     assert "leave out                 shop" in shown
     assert "it drops the dimension" in shown
+    assert "worth joining" in shown
     assert "not known: the owners are not those of the roster" in shown
     assert next(line for line in shown.splitlines() if "shop" in line and "200" in line).rstrip(" │").endswith("no")
 
@@ -62,12 +63,14 @@ def test_tells_programs_the_same(command: Commands) -> None:
     answer = command.json(*FRAUD)
     assert answer["outcome"]["left_out"] == ["shop"]
     assert [owner["n_examples"] for owner in answer["owners"]] == [2900, 2900, 200]
-    assert [owner["epsilon"] for owner in answer["owners"]] == [10, 10, 0.1]
+    assert all(0 < owner["epsilon"] < budget for owner, budget in zip(answer["owners"], (10, 10, 0.1), strict=True))
+    assert [owner["worth_joining"] for owner in answer["owners"]] == [True, True, False]
+    assert answer["owners"][2]["alone"]["estimate"] > answer["outcome"]["best"]["estimate"]
 
 
 def test_says_that_there_is_none(command: Commands) -> None:
-    terms = ("forecast", "made-up", "--algorithm", "psgd", "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10")
-    assert "no forecast: no bound on the excess fitness of Psgd is known" in command(*terms).stdout
+    terms = ("forecast", "made-up", "--algorithm", "local", "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10")
+    assert "no forecast: every owner keeps a model of its own" in command(*terms).stdout
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from common.budget import charge
 from common.forecast import Forecast, forecast
-from tests.services.forecast.conftest import BUDGETS
+from learner import forecasts
+from tests.services.forecast.conftest import BUDGETS, ModelViewers, Owners
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable
 from tests.support.rounds import run_spec
@@ -57,9 +59,10 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
     views = {owner["name"]: owner for owner in answer["owners"]}
     assert {name: view["epsilon_now"] for name, view in views.items()} == BUDGETS
     assert {name: view["epsilon_left"] for name, view in views.items()} == pytest.approx(
-        {name: epsilon - 0.5 for name, epsilon in BUDGETS.items()}
+        {name: view["epsilon_now"] - view["epsilon"] for name, view in views.items()}
     )
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.5)
+    assert views["party-1"]["epsilon"] == charge(spec.build(), spec.facts().of(0)) < 0.5
     expected = forecast(spec.build(), spec.facts())
     assert isinstance(expected, Forecast)
     assert answer["outcome"]["excess"]["estimate"] == pytest.approx(expected.excess.estimate)
@@ -84,11 +87,35 @@ async def test_the_run_time_is_that_of_an_earlier_run_like_it(client: httpx.Asyn
     assert all(now >= epsilon - 0.1 - 1e-6 for now, epsilon in zip(left, BUDGETS.values(), strict=True))
 
 
-async def test_says_plainly_that_there_is_no_forecast(client: httpx.AsyncClient) -> None:
-    answer = await ask(client, ROSTER | {"algorithm": "psgd"})
+@pytest.mark.parametrize(
+    ("terms", "owners"),
+    [
+        pytest.param({"algorithm": "wu_strongly_convex"}, Owners, id="Laplace noise"),
+        pytest.param({"algorithm": "dp_gd"}, Owners, id="Gaussian noise"),
+        pytest.param({"algorithm": "psgd"}, Owners, id="more than the budget"),
+        pytest.param({"algorithm": "psgd"}, ModelViewers, id="the final model's claim"),
+    ],
+    indirect=["owners"],
+)
+async def test_what_it_says_a_run_costs_is_what_the_ledgers_are_charged(
+    client: httpx.AsyncClient, terms: dict[str, Any]
+) -> None:
+    order = ROSTER | terms | {"epsilon": 0.1}
+    before = (await ask(client, order))["owners"]
+    assert (await watch(client, await submit(client, **order)))[-1][1]["state"] == "completed"
+    after = (await ask(client, order))["owners"]
+    assert [owner["epsilon_now"] for owner in after] == pytest.approx(
+        [owner["epsilon_left"] for owner in before], abs=1e-9
+    )
+    print(f"{order['algorithm']}, declared epsilon {order['epsilon']}: charged {before[0]['epsilon']}, as forecast")
+
+
+async def test_says_plainly_that_there_is_no_forecast_and_that_no_budget_bears_it(client: httpx.AsyncClient) -> None:
+    answer = await ask(client, ROSTER | {"algorithm": "local", "parameters": {}})
     assert answer["outcome"] is None
-    assert answer["no_forecast"] == "no bound on the excess fitness of Psgd is known"
-    assert [owner["value"] for owner in answer["owners"]] == [None] * 5
+    assert "every owner keeps a model of its own" in answer["no_forecast"]
+    for name in ("value", "alone", "worth_joining", "recommended", "epsilon", "epsilon_left"):
+        assert [owner[name] for owner in answer["owners"]] == [None] * 5
     assert [owner["epsilon_now"] for owner in answer["owners"]] == list(BUDGETS.values())
 
 
@@ -146,14 +173,27 @@ async def test_figures_beyond_all_numbers_are_null(client: httpx.AsyncClient, fr
     assert answer["outcome"]["mended"]["noise_energy"] is None
 
 
-async def test_ten_owners_take_little_time(client: httpx.AsyncClient, fraud: dict[str, Any]) -> None:
-    request = fraud | {"budgets": {}, "owners": {f"owner-{i}": 100 * i for i in range(1, 11)}}
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+async def test_ten_owners_take_little_time(client: httpx.AsyncClient, fraud: dict[str, Any], calibration: str) -> None:
+    """Each with a budget of its own. The goal is for noise whose cost has a closed form: Gaussian, not Laplace."""
+    parameters = fraud["parameters"] | {"n_rounds": 100, "calibration": calibration}
+    request = fraud | {"parameters": parameters, "owners": {f"owner-{i}": 100 * i for i in range(1, 11)}}
     times = []
     for epsilon in range(1, 6):  # budgets that differ, so that nothing is remembered
+        budgets = {name: {"epsilon": epsilon + i / 10, "delta": 1e-6} for i, name in enumerate(request["owners"])}
         started = perf_counter()
-        await ask(client, request | {"epsilon": epsilon})
+        await ask(client, request | {"budgets": budgets})
         times.append(1000 * (perf_counter() - started))
-    print(f"forecast over HTTP: {median(times):.1f} ms for 10 owners (goal 50)")
+    print(f"forecast over HTTP, {calibration}: {median(times):.1f} ms for 10 owners and 100 rounds (goal 50 if tight)")
+
+
+async def test_what_takes_too_long_to_price_is_left_out(
+    client: httpx.AsyncClient, fraud: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecasts, "_PRICING_SECONDS", -1.0)
+    answer = await ask(client, fraud)
+    assert [owner["epsilon"] for owner in answer["owners"]] == [None] * 3
+    assert answer["outcome"] is not None
 
 
 async def test_every_field_is_described(client: httpx.AsyncClient) -> None:

@@ -1,0 +1,168 @@
+"""Owners with samples of one population, made up, on which a forecast can be held against training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from common.algorithms import build_algorithm
+from common.arrays import FloatArray
+from common.coalitions import Members
+from common.erm import minimise
+from common.forecast import Forecast, forecast
+from common.losses import Hinge, Huber, Logistic, Loss, Squared
+from common.metrics import fitness
+from common.noise import SeededNoise
+from common.protocol import FederationFacts, Model
+from common.shard import Shard
+from common.simulation import simulate
+
+_POPULATION = 5000
+
+
+def facts_of(
+    sizes: list[int], epsilons: list[float], loss: Loss | None = None, d: int = 8, **terms: object
+) -> FederationFacts:
+    """Facts of owners of these sizes and budgets, of whom all must answer."""
+    k = len(sizes)
+    return FederationFacts(
+        parties=tuple(f"owner-{i + 1}" for i in range(k)),
+        n_examples=np.array(sizes),
+        epsilon=np.array(epsilons),
+        n_features=d,
+        loss=loss or Squared(),
+        **({"minimum_contributors": k, "delta": np.full(k, 1e-5)} | terms),  # type: ignore[arg-type]
+    )
+
+
+def predict(name: str, parameters: dict[str, Any], facts: FederationFacts) -> Forecast:
+    """A forecast, of an algorithm that has one."""
+    answer = forecast(build_algorithm(name, parameters), facts)
+    assert isinstance(answer, Forecast)
+    return answer
+
+
+def coalitions(k: int) -> list[Members]:
+    """All coalitions of k owners."""
+    return [np.array(mask) for mask in product([False, True], repeat=k) if any(mask)]
+
+
+@dataclass(frozen=True)
+class World:
+    """Owners with samples of one population, drawn by a seed, who may train together."""
+
+    name: str
+    loss: Loss
+    sizes: list[int]
+    epsilons: list[float]
+    parameters: dict[str, Any]
+    d: int = 8
+    seed: int = 0
+    secure_sum: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}, {type(self.loss).__name__.lower()}{', secure sum' if self.secure_sum else ''}"
+
+    @cached_property
+    def population(self) -> Shard:
+        """A large sample of it."""
+        return self.sample(_POPULATION, 1)
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """The owners' samples."""
+        return [self.sample(n, 2 + i) for i, n in enumerate(self.sizes)]
+
+    @cached_property
+    def least(self) -> float:
+        """The least fitness on the population."""
+        return self.least_on(self.population)
+
+    def least_on(self, shard: Shard) -> float:
+        """The least fitness on a shard."""
+        smooth = Huber(1e-2) if isinstance(self.loss, Hinge) else self.loss
+        regularization = float(self.parameters["regularization"])
+        best = Model(minimise(smooth, shard, regularization * int(shard.n_examples)))
+        return fitness(self.loss, best, shard, regularization)
+
+    def sample(self, n: int, stream: int) -> Shard:
+        """Examples in a study's design: columns over their bounds, and an intercept."""
+        truth = np.random.default_rng([self.seed, 0]).standard_normal(self.d)
+        rng = np.random.default_rng([self.seed, stream])
+        z = rng.uniform(-1, 1, (n, self.d - 1))
+        X = np.concatenate([z / math.sqrt(self.d - 1), np.ones((n, 1))], axis=1) / math.sqrt(2)
+        signal = 0.4 * X @ truth + 0.2 * rng.standard_normal(n)
+        return Shard(X, np.clip(signal, -1, 1) if isinstance(self.loss, Squared) else np.where(signal > 0, 1.0, -1.0))
+
+    def facts(self, members: Members) -> FederationFacts:
+        """The facts of a run among a coalition."""
+        everyone = facts_of(self.sizes, self.epsilons, self.loss, self.d, secure_sum=self.secure_sum)
+        return everyone.coalition(members)
+
+    def models(self, members: Members, seeds: range) -> list[Model]:
+        """What runs of a coalition come to."""
+        stack = Shard.stack([shard for shard, member in zip(self.shards, members, strict=True) if member])
+        algorithm, facts = build_algorithm(self.name, self.parameters), self.facts(members)
+        return [simulate(algorithm, stack, facts, SeededNoise([self.seed, seed])) for seed in seeds]
+
+    def excesses(self, members: Members, seeds: range) -> FloatArray:
+        """The excess fitness that runs of a coalition come to on the population, (runs,)."""
+        regularization = float(self.parameters["regularization"])
+        models = self.models(members, seeds)
+        return np.array([fitness(self.loss, model, self.population, regularization) for model in models]) - self.least
+
+    def excesses_on_own(self, members: Members, seeds: range) -> FloatArray:
+        """The same on the coalition's own examples, over the best on those, (runs,)."""
+        own = Shard.stack([shard for shard, member in zip(self.shards, members, strict=True) if member]).pooled()
+        regularization, least = float(self.parameters["regularization"]), self.least_on(own)
+        return np.array(
+            [fitness(self.loss, model, own, regularization) - least for model in self.models(members, seeds)]
+        )
+
+    def predict(self, members: Members) -> Forecast:
+        """The forecast of a run among a coalition."""
+        return predict(self.name, self.parameters, self.facts(members))
+
+
+WAYS: list[tuple[str, Loss]] = [
+    ("wu_strongly_convex", Squared()),
+    ("wu_strongly_convex", Logistic()),
+    ("wu_subgradient", Hinge()),
+    ("wu_subgradient", Logistic()),
+    ("dp_gd", Logistic()),
+    ("gop", Logistic()),
+    ("gop", Huber()),
+    ("psgd", Logistic()),
+    ("psgd", Squared()),
+    ("local_average", Logistic()),
+    ("local_average", Huber()),
+    ("pooled", Logistic()),
+    ("pooled", Squared()),
+]
+"""What has a forecast, and losses to try it with."""
+ITERATIVE = ("wu_strongly_convex", "wu_subgradient", "dp_gd", "psgd")
+CALIBRATED = ("wu_strongly_convex", "wu_subgradient", "gop")
+SHARED = ("dp_gd", "psgd", "local_average")
+
+
+def random_world(way: int, seed: int) -> World:
+    """A setting of WAYS[way] that nothing was fitted on."""
+    rng = np.random.default_rng([99, way, seed])
+    name, loss = WAYS[way]
+    k = int(rng.integers(1, 6))
+    parameters: dict[str, Any] = {"regularization": float(10 ** rng.uniform(-2, -0.5))}
+    if name in ITERATIVE:
+        parameters["n_rounds"] = int(rng.integers(3, 80))
+    if name.startswith("wu"):
+        parameters["l1_clip"] = 3.0
+    if name in CALIBRATED:
+        parameters["calibration"] = str(rng.choice(["paper", "tight"]))
+    return World(
+        name, loss, rng.integers(50, 2000, k).tolist(), (10 ** rng.uniform(-1, 1, k)).tolist(), parameters,
+        d=int(rng.choice([2, 5, 12, 30])), seed=seed, secure_sum=name in SHARED and bool(rng.integers(2)),
+    )  # fmt: skip
