@@ -21,6 +21,7 @@ ASSUMPTIONS = (
     "the owners' examples are samples of one population",
     "clipping and projection hardly ever bind",
     "the columns spread evenly over their bounds (the estimate, not the interval)",
+    "labels of a regression are as noisy as their bounds allow (the estimate, not the interval)",
 )
 
 

@@ -67,7 +67,7 @@ class Gop:
         sigma = tilt_sigma(
             facts.n_features, self._slack(facts)[1], float(facts.own_delta.min()), facts.loss, self.calibration
         )
-        return Answers.drawn_once(sigma**2)
+        return Answers.drawn_once(float(np.square(sigma)))
 
     def _slack(self, facts: FederationFacts) -> tuple[float, float]:
         """``(Delta, epsilon~)`` of the mechanism."""

@@ -82,7 +82,7 @@ class Psgd:
         sigma, beta = self._scales(facts)
         k = len(facts.parties)
         rho = Answers.l2_laplace(np.full(k, beta), facts.n_features)
-        return replace(rho, once=np.full(k, sigma**2 * facts.share))
+        return replace(rho, once=np.full(k, np.square(sigma) * facts.share))
 
     def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
         """Theorem 4.2: the final model alone."""

@@ -14,7 +14,7 @@ from common.algorithms import REGISTRY, build_algorithm
 from common.arrays import FloatArray
 from common.coalitions import Members
 from common.errors import InvalidInputError
-from common.forecast import NoForecast, forecast
+from common.forecast import Forecast, NoForecast, forecast
 from common.losses import Hinge, Logistic, Squared
 from common.response import RATE
 from tests.support.worlds import WAYS, World, coalitions, facts_of, predict, random_world
@@ -30,6 +30,7 @@ WORLDS = [
     World("psgd", Logistic(), parameters=RIDGE | {"n_rounds": 20}, **OWNERS),
     World("psgd", Logistic(), parameters=RIDGE | {"n_rounds": 20}, secure_sum=True, **OWNERS),
     World("local_average", Logistic(), parameters=RIDGE, **OWNERS),
+    World("local_average", Logistic(), parameters=RIDGE, secure_sum=True, **OWNERS),
     World("pooled", Logistic(), parameters=RIDGE, **OWNERS),
 ]
 DRAWS = {"pooled": 40}
@@ -48,7 +49,7 @@ class Survey:
     def again(self, mask: Members) -> float:
         """A coalition's mean over draws that the survey has not seen."""
         return float(
-            np.mean([replace(self.world, seed=100 + seed).excesses(mask, range(2)).mean() for seed in range(60)])
+            np.mean([replace(self.world, seed=100 + seed).excesses(mask, range(2)).mean() for seed in range(40)])
         )
 
 
@@ -65,8 +66,9 @@ def survey(request: pytest.FixtureRequest) -> Survey:
 class TestAgainstReality:
     """The means are over draws of the owners' samples too: a forecast, which knows no data, cannot know their luck.
 
-    Left out after looking: tight objective perturbation. Its noise here is so small that two coalitions are 3 % apart
-    by the forecast, which recommends the one that measured 1.16 +- 0.1 times the other.
+    Left out after looking, for it misses the tenth: tight objective perturbation, whose noise here is so small that two
+    coalitions are 3 % apart by the forecast. It recommends the one that measured 1.15 times the other (on other draws,
+    1.16 +- 0.1); its ranks correlate by 0.999.
     """
 
     def test_it_ranks_random_coalitions_as_training_does(self, survey: Survey) -> None:
@@ -85,11 +87,24 @@ class TestAgainstReality:
         assert ours <= 1.1 * best
 
 
-@pytest.mark.parametrize("way", range(len(WAYS)), ids=[f"{name}-{type(loss).__name__}" for name, loss in WAYS])
-def test_the_interval_holds_the_outcome_at_its_stated_rate(way: int) -> None:
-    """50 settings that nothing was fitted on, one run each. A true rate of 90 % fails this once in a million times."""
+def test_the_interval_holds_the_outcome_at_its_stated_rate() -> None:
+    """40 settings of each way that nothing was fitted on, one run each. A way of a true rate of 90 % fails once in a million.
+
+    Without noise the low end is 0, which proves little: pooled data do not count towards the rate of all.
+    """
+    rates = {way: _held(way) for way in range(len(WAYS))}
+    assert min(rates.values()) >= binom.ppf(1e-6 / len(WAYS), 40, RATE) / 40
+    noisy = [rate for way, rate in rates.items() if WAYS[way][0] != "pooled"]
+    print(
+        f"forecast: {np.mean(noisy):.1%} of {40 * len(noisy)} outcomes with noise in the interval stated for {RATE:.0%}"
+    )
+    assert np.mean(noisy) >= RATE
+
+
+def _held(way: int) -> float:
+    """How often the interval holds the outcome in 40 settings."""
     inside, widths = [], []
-    for seed in range(50):
+    for seed in range(40):
         world = random_world(way, seed)
         everyone = np.ones(len(world.sizes), dtype=np.bool_)
         interval = world.predict(everyone).excess
@@ -98,7 +113,7 @@ def test_the_interval_holds_the_outcome_at_its_stated_rate(way: int) -> None:
     name, loss = WAYS[way]
     print(f"forecast, {name}, {type(loss).__name__.lower()}: {np.mean(inside):.0%} of {len(inside)} outcomes in the "
           f"interval stated for {RATE:.0%}; high / low: median {np.median(widths):.0f}")  # fmt: skip
-    assert sum(inside) >= binom.ppf(1e-6, len(inside), RATE)
+    return float(np.mean(inside))
 
 
 class TestAnswers:
@@ -108,6 +123,16 @@ class TestAnswers:
         assert {name for name, answer in answers.items() if isinstance(answer, NoForecast)} == {"local"}
         assert isinstance(answers["local"], NoForecast)
         assert "a model of its own" in answers["local"].reason
+
+    @pytest.mark.parametrize("name", REGISTRY)
+    @pytest.mark.parametrize("secure_sum", [False, True])
+    def test_no_budget_is_too_small_or_too_large_for_a_forecast(self, name: str, secure_sum: bool) -> None:  # noqa: FBT001
+        for epsilon in (1e-300, 1e-100, 1e-9, 1e6):
+            facts = facts_of([1, 2000], [epsilon] * 2, Logistic(), delta=np.full(2, 1e-300), secure_sum=secure_sum)
+            with np.errstate(all="ignore"):
+                answer = forecast(build_algorithm(name), facts)
+            if isinstance(answer, Forecast):
+                assert not answer.excess.estimate <= 0
 
     @pytest.mark.parametrize("name", ["gop", "psgd", "local_average", "pooled"])
     def test_exact_minimisers_and_slack_refuse_a_kink(self, name: str) -> None:
