@@ -88,7 +88,7 @@ class TestAgainstReality:
 
 
 def test_the_interval_holds_the_outcome_at_its_stated_rate() -> None:
-    """40 settings of each way that nothing was fitted on, one run each. A way of a true rate of 90 % fails once in a million.
+    """40 unfitted settings of each way, one run each. A way whose true rate is 90 % fails once in a million times.
 
     Without noise the low end is 0, which proves little: pooled data do not count towards the rate of all.
     """
