@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Annotated, Literal, TypeVar
 
@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from common.errors import UnavailableError
 from common.schemas import KeyHolderFacts, NewSession, SessionId, SessionKey, Signature
 from common.secure_sum.paillier import require_gmpy2
 from common.secure_sum.role import Identity
@@ -53,6 +54,7 @@ def create_app(settings: KeyHolderSettings, keys: KeySource | None = None) -> Fa
         identity,
         pins=settings.pins,
         key_bits=settings.key_bits,
+        idle_seconds=settings.idle_days * 86_400,
         journal=Journal(settings.state),
         vault=Vault(settings.state / "keys", settings.secret.get_secret_value().encode()),
         keys=keys or KeyStock(settings.key_bits),
@@ -64,7 +66,9 @@ def create_app(settings: KeyHolderSettings, keys: KeySource | None = None) -> Fa
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        sweeping = asyncio.create_task(_sweep(sessions))
         yield
+        sweeping.cancel()
         opener.close()
         sessions.close()
 
@@ -86,6 +90,14 @@ def create_app(settings: KeyHolderSettings, keys: KeySource | None = None) -> Fa
     _add_sessions(app, sessions)
     _add_rounds(app, sessions, opener)
     return app
+
+
+async def _sweep(sessions: Sessions) -> None:
+    """End idle sessions, once an hour; while the journal cannot be written, the next time."""
+    while True:
+        await asyncio.sleep(3600)
+        with suppress(UnavailableError):
+            await run_in_threadpool(sessions.expire)
 
 
 class Opener:

@@ -26,6 +26,7 @@ _TABLES = (
         session TEXT NOT NULL,
         modulus TEXT NOT NULL UNIQUE,                 -- hexadecimal; names the key's file
         roster BLOB,                                  -- as the learner signed it
+        used INTEGER NOT NULL,                        -- seconds since 1970: when something new was last asked
         ended INTEGER NOT NULL DEFAULT 0 CHECK (ended IN (0, 1)),
         PRIMARY KEY (learner, session)
     ) STRICT""",
@@ -41,14 +42,15 @@ _TABLES = (
     ) STRICT""",
 )
 _SESSION = "learner = :learner AND session = :session"
+_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 _FIND = f"SELECT modulus, roster, ended FROM sessions WHERE {_SESSION}"  # noqa: S608 -- a constant
-_ADD = (
-    "INSERT INTO sessions (learner, session, modulus) VALUES (:learner, :session, :modulus) "
-    "ON CONFLICT (learner, session) DO NOTHING"
-)
+_ADD = f"""
+    INSERT INTO sessions (learner, session, modulus, used) VALUES (:learner, :session, :modulus, {_NOW})
+    ON CONFLICT (learner, session) DO NOTHING"""  # noqa: S608
 _SET_ROSTER = f"""
-    UPDATE sessions SET roster = :roster
+    UPDATE sessions SET roster = :roster, used = {_NOW}
     WHERE {_SESSION} AND NOT ended AND (roster IS NULL OR roster = :roster)"""  # noqa: S608
+_USE = f"UPDATE sessions SET used = {_NOW} WHERE {_SESSION}"  # noqa: S608
 _END = f"UPDATE sessions SET ended = 1 WHERE {_SESSION}"  # noqa: S608
 _LAST = f"SELECT round, contributors, receipt, sums FROM openings WHERE {_SESSION} ORDER BY round DESC LIMIT 1"  # noqa: S608
 _HAS_ENDED = f"SELECT ended FROM sessions WHERE {_SESSION}"  # noqa: S608
@@ -58,6 +60,7 @@ _OPEN = """
     VALUES (:learner, :session, :round, :contributors, :receipt, :sums)"""
 _ERASE = f"UPDATE openings SET sums = NULL WHERE {_SESSION} AND sums IS NOT NULL"  # noqa: S608
 _ACTIVE = "SELECT modulus FROM sessions WHERE NOT ended"
+_EXPIRE = f"UPDATE sessions SET ended = 1 WHERE NOT ended AND used <= {_NOW} - :seconds RETURNING modulus"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class Journal:
             if last is None or last[0] < opened.round:
                 (sums,) = signed.attachments
                 row = {"round": opened.round, "contributors": opened.contributors, "sums": sums}
+                connection.execute(_USE, key)
                 connection.execute(_ERASE, key)
                 connection.execute(_OPEN, key | row | {"receipt": signed.head.to_bytes()})
                 return signed
@@ -157,6 +161,11 @@ class Journal:
         """Note that a session has ended."""
         with self._transaction() as connection:
             connection.execute(_END, _key(session))
+
+    def expire(self, seconds: float) -> list[int]:
+        """End all sessions of which nothing new was asked for so long; the moduli of their keys."""
+        with self._transaction() as connection:
+            return [int(modulus, 16) for (modulus,) in connection.execute(_EXPIRE, {"seconds": seconds}).fetchall()]
 
     def count(self, session: Session) -> int:
         """How many rounds of a session were opened."""

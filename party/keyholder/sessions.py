@@ -46,8 +46,9 @@ class Cores:
 class Sessions:
     """All sessions of one key holder; safe to call from several threads.
 
-    ``pins`` are the learners' public keys by name. Methods raise NotFoundError for an unknown session, UnavailableError
-    while the journal cannot be written, and what `KeyHolder` and `Vault` raise.
+    ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``. Methods raise
+    NotFoundError for an unknown session, UnavailableError while the journal cannot be written, and what `KeyHolder` and
+    `Vault` raise.
     """
 
     def __init__(  # noqa: PLR0913 -- its parts, by name
@@ -56,6 +57,7 @@ class Sessions:
         *,
         pins: Mapping[str, str],
         key_bits: int,
+        idle_seconds: float,
         journal: Journal,
         vault: Vault,
         keys: KeySource,
@@ -63,10 +65,12 @@ class Sessions:
         self.identity = identity
         self._pins = pins
         self._key_bits = key_bits
+        self._idle_seconds = idle_seconds
         self.journal = journal
         self._vault = vault
         self._keys = keys
         self._cores = Cores()
+        self.expire()
         self._vault.keep_only(self.journal.active())
 
     def close(self) -> None:
@@ -121,6 +125,12 @@ class Sessions:
         self.journal.end(found)
         self._vault.destroy(found.n)
         structlog.get_logger().info("ended", learner=learner, session=session)
+
+    def expire(self) -> None:
+        """End the sessions that learners have left behind: of which nothing new was asked for ``idle_seconds``."""
+        for n in self.journal.expire(self._idle_seconds):
+            self._vault.destroy(n)
+            structlog.get_logger().info("expired")
 
     def _role(self, session: Session) -> KeyHolder:
         """The key holder's role where the journal says it stands."""

@@ -37,6 +37,10 @@ class KeyHolderSettings(ServiceSettings):
     key_bits: Annotated[
         int, Field(ge=MIN_KEY_BITS, le=MAX_KEY_BITS, multiple_of=8, description="size of the Paillier keys it makes")
     ] = DEFAULT_KEY_BITS
+    idle_days: Annotated[
+        float,
+        Field(gt=0, le=3650, description="days without a new round after which a session ends, its key destroyed"),
+    ] = 30.0
     limits: Annotated[Limits, Field(description="what one request may ask for; a sum of many parties is long")] = (
         Limits(body_bytes=2**26)
     )

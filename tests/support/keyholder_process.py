@@ -87,6 +87,7 @@ class Holder:
             Identity("key-holder-1", Ed25519PrivateKey.from_private_bytes(self.signing_key)),
             pins={"learner": self.learner},
             key_bits=KEY_BITS,
+            idle_seconds=86_400,
             journal=Journal(self.root),
             vault=known,  # type: ignore[arg-type]
             keys=known,
