@@ -254,7 +254,10 @@ def model(
 def simulate(
     data: Annotated[str, typer.Option(help="wdbc, simulated, or a CSV or Parquet file")] = "wdbc",
     study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
-    algorithm: Annotated[str, typer.Option(help="dp_gd, psgd, gop, local_average, pooled, local")] = "dp_gd",
+    algorithm: Annotated[
+        str,
+        typer.Option(help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, pooled, local"),
+    ] = "dp_gd",
     parameter: ParameterOption = None,
     parties: Annotated[int, typer.Option(min=1, help="how many parties share the data")] = 5,
     skew: Annotated[

@@ -23,6 +23,7 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA trusted_schema = OFF",
+    "PRAGMA secure_delete = ON",  # what is deleted is overwritten: pads' seeds, sums that were opened
 )
 
 

@@ -21,11 +21,17 @@ class PeerEntry(Table):
     token: Annotated[SecretStr | None, Field(description="the learner's bearer token there")] = None
     token_file: Annotated[Path | None, Field(description="or the file that holds the token")] = None
     ca: Annotated[Path | None, Field(description="PEM file of the authority that signed its certificate")] = None
+    certificate: Annotated[
+        Path | None, Field(description="PEM file with the certificate chain to show it, if it wants to see one")
+    ] = None
+    key: Annotated[Path | None, Field(description="PEM file with that certificate's private key")] = None
 
     @model_validator(mode="after")
-    def _one_token(self) -> Self:
+    def _complete(self) -> Self:
         if (self.token is None) == (self.token_file is None):
             raise ValueError(f"{self.name!r} needs either token or token_file")
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError(f"{self.name!r} needs both certificate and key, or neither")
         return self
 
     def token_text(self) -> str:

@@ -167,13 +167,13 @@ async def _persist(peer: P, request: Callable[[P], Awaitable[T]], seconds: float
 def connect(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
     """A client that keeps its connection, takes no proxy or password from the environment, no redirect and no cookie.
 
-    ``transport`` stands in for the network. Raises InvalidInputError when the peer's authority or its token cannot be
-    read.
+    ``transport`` stands in for the network. Raises InvalidInputError when the token, the peer's authority or the
+    certificate for it cannot be read.
     """
     return _Client(
         base_url=str(entry.url),
         headers={"Authorization": f"Bearer {entry.token_text()}", "Accept-Encoding": "identity"},
-        transport=transport or Transport(_tls_context(entry.ca)),
+        transport=transport or Transport(_tls_context(entry.ca, entry.certificate, entry.key)),
         trust_env=False,
         follow_redirects=False,
         timeout=None,  # `ask_all` bounds all attempts together
@@ -194,12 +194,17 @@ class _Client(httpx.AsyncClient):
 
 
 @cache
-def _tls_context(ca: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 with the system's authorities or one's own; kept, for it is slow to make."""
+def _tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """TLS 1.3 with the system's authorities or one's own, and a certificate to show; kept, for it is slow to make."""
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):
         raise InvalidInputError(f"the authority {ca} cannot be read") from None
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError):
+            raise InvalidInputError(f"{certificate} and {key} cannot be used as a certificate") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
 

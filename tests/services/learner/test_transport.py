@@ -10,8 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pydantic import HttpUrl, SecretStr
+from pydantic import HttpUrl, SecretStr, ValidationError
 
+from common.errors import InvalidInputError
 from common.service.asking.entries import PeerEntry
 from common.service.asking.peers import connect
 from common.service.asking.transport import Transport
@@ -130,6 +131,33 @@ async def test_speaks_tls_to_whom_the_authority_vouches_for(tmp_path: Path) -> N
         async with client_trusting(strangers.authority) as client:
             with pytest.raises(httpx.NetworkError, match="CERTIFICATE_VERIFY_FAILED"):
                 await client.put("/", content=b"secret")
+
+
+async def test_shows_a_certificate_to_whom_wants_to_see_one(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    tls = tls_context(Tls(certificate=files.certificate, key=files.key, client_ca=files.authority))
+    server = await asyncio.start_server(Echo(), "127.0.0.1", 0, ssl=tls)
+    entry = PeerEntry(
+        name="p",
+        url=HttpUrl(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"),
+        token=SecretStr("t"),
+        ca=files.authority,
+    )
+    async with server:
+        async with connect(entry.model_copy(update={"certificate": files.certificate, "key": files.key})) as client:
+            assert (await client.put("/", content=b"hello")).content == b"hello"
+        async with connect(entry) as client:
+            with pytest.raises(httpx.TransportError):
+                await client.put("/", content=b"hello")
+
+
+def test_certificates_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    known = {"name": "p", "url": "https://127.0.0.1:1", "token": "t", "certificate": files.certificate}
+    with pytest.raises(ValidationError, match="both certificate and key"):
+        PeerEntry.model_validate(known)
+    with pytest.raises(InvalidInputError, match="cannot be used as a certificate"):
+        connect(PeerEntry.model_validate(known | {"key": files.certificate}))
 
 
 async def test_nobody_there_is_an_error() -> None:
