@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from typing import Annotated, get_args
 
 import numpy as np
@@ -79,15 +79,17 @@ def create_app(settings: PartySettings, noise: NoiseFactory | None = None) -> Fa
     if settings.secure_sum is not None:
         require_gmpy2()
     metrics, stock = Metrics(), Stock()
-    party, obfuscators = Party(settings, noise or stock), Obfuscators(metrics)
-    sums = SecureSums(party, obfuscators)
+    with ExitStack() as stack:
+        party = stack.enter_context(Party(settings, noise or stock))
+        sums = SecureSums(party, stack.enter_context(closing(Obfuscators(metrics))))
+        opened = stack.pop_all()
 
     async def ready() -> None:
         party.budget()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        with party, closing(obfuscators):
+        with opened:
             yield
 
     app = service(
