@@ -112,7 +112,10 @@ def epsilon_after(events: Sequence[Event], delta: float) -> float:
         return 0.0
     if (mus := _mus(events)) is not None:  # what `epsilons_after_each` ends in, at once
         return gaussian_epsilon(math.sqrt(np.cumsum(np.square(mus))[-1]), _checked_delta(delta))
-    return float(epsilons_after_each(events, delta)[-1])
+    if delta == 0 or any(isinstance(event, NonPrivateEvent) for event in events):
+        return float(epsilons_after_each(events, delta)[-1])
+    composed = _composed(tuple(events), _interval(tuple(events)))
+    return min(added_epsilon(events, delta), float(composed.get_epsilon_for_delta(_checked_delta(delta))))
 
 
 def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
@@ -129,6 +132,11 @@ def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
         return np.array([gaussian_epsilon(math.sqrt(total), delta) for total in np.cumsum(np.square(mus))])
     basic = _basic_composition(events, delta)
     return basic if delta == 0 else np.minimum(basic, _by_loss_distribution(tuple(events), delta))
+
+
+def added_epsilon(events: Sequence[Event], delta: float) -> float:
+    """A bound on `epsilon_after` of noisy events, at once: their epsilons added up; infinite where one has none."""
+    return float(_basic_composition(events, delta)[-1]) if events else 0.0
 
 
 def _mus(events: Sequence[Event]) -> list[float] | None:
@@ -159,20 +167,31 @@ def _noisy(events: Sequence[Event]) -> list[GaussianEvent | LaplaceEvent | L2Lap
 @lru_cache(maxsize=256)  # parties with equal budgets ask for the same, and a long run takes seconds
 def _by_loss_distribution(events: tuple[Event, ...], delta: float) -> FloatArray:
     """Epsilons by composing privacy-loss distributions; between two checkpoints the later one's; read-only."""
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 -- two seconds to import
-
-    noisy = _noisy(events)
-    interval = min(_WIDEST_INTERVAL, *(_loss_scale(event) / 100 or _WIDEST_INTERVAL for event in noisy))
-    parts = {event: _loss_distribution(event, interval) for event in set(noisy)}
-    whole = pld.identity(value_discretization_interval=interval)
+    interval = _interval(events)
+    whole = _composed((), interval)
     epsilons: list[float] = []
-    for start, end in pairwise(_checkpoints(len(noisy))):
-        for event, times in Counter(noisy[start:end]).items():
-            whole = whole.compose(parts[event].self_compose(times))
+    for start, end in pairwise(_checkpoints(len(events))):
+        whole = whole.compose(_composed(events[start:end], interval))
         epsilons += [whole.get_epsilon_for_delta(delta)] * (end - start)
     totals = np.maximum.accumulate(np.array(epsilons))
     totals.flags.writeable = False
     return totals
+
+
+@lru_cache(maxsize=16)
+def _composed(events: tuple[Event, ...], interval: float) -> PrivacyLossDistribution:
+    """The privacy-loss distribution of all these events together, on a grid of ``interval``."""
+    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 -- two seconds to import
+
+    whole = pld.identity(value_discretization_interval=interval)
+    for event, times in Counter(events).items():
+        whole = whole.compose(_loss_distribution(event, interval).self_compose(times))
+    return whole
+
+
+def _interval(events: tuple[Event, ...]) -> float:
+    """How finely to discretise the events' privacy losses."""
+    return min(_WIDEST_INTERVAL, *(_loss_scale(event) / 100 or _WIDEST_INTERVAL for event in events))
 
 
 def _checkpoints(n: int) -> list[int]:
@@ -194,6 +213,7 @@ def _loss_scale(event: Event) -> float:
             return math.inf
 
 
+@lru_cache(maxsize=64)
 def _loss_distribution(event: Event, interval: float) -> PrivacyLossDistribution:
     """The privacy-loss distribution of one event on a grid of ``interval``."""
     from dp_accounting.pld import pld_pmf  # noqa: PLC0415 -- two seconds to import

@@ -16,9 +16,10 @@ import numpy as np
 from common.accounting import (
     ApproximateEvent,
     Event,
-    GaussianEvent,
     Guarantee,
+    NonPrivateEvent,
     View,
+    added_epsilon,
     epsilon_after,
     epsilons_after_each,
 )
@@ -145,18 +146,18 @@ def schedule(algorithm: Algorithm, facts: FederationFacts, view: View = "transcr
 
 
 def charge(algorithm: Algorithm, facts: FederationFacts, view: View = "transcript") -> float:
-    """The epsilon that the costs of `schedule` add up to; at once where all noise is Gaussian.
+    """The most that the costs of `schedule` add up to in epsilon, to the micro-unit a round; raises as it does.
 
-    Then it may fall short by what makes each round cost something: a micro-unit a round, at most. Raises as `schedule`.
+    At once, unless the rounds' epsilons add up to more than the budget agreed on, and no closed form is known: then
+    composing them takes up to seconds. Where they do not, the schedule, which composes them too, may cost less.
     """
-    costs = events(algorithm, facts)
-    if any(claim.view == view for claim in algorithm.claims(facts)) or not _gaussian(costs):
+    costs, delta = events(algorithm, facts), float(facts.own_delta)
+    claimed = any(claim.view == view for claim in algorithm.claims(facts))
+    if claimed or any(isinstance(event, NonPrivateEvent) for event in costs):
         return sum(cost.epsilon for cost in schedule(algorithm, facts, view)) / MICRO
-    return max(math.ceil(epsilon_after(costs, float(facts.own_delta)) * MICRO - 1e-3), len(costs)) / MICRO
-
-
-def _gaussian(costs: list[Event]) -> bool:
-    return all(isinstance(event, GaussianEvent) for event in costs)
+    added = added_epsilon(costs, delta)
+    epsilon = added if added <= facts.own_epsilon * (1 + 1e-9) else epsilon_after(costs, delta)
+    return max(math.ceil(epsilon * MICRO - 1e-3), len(costs)) / MICRO
 
 
 def _rising(totals: list[int]) -> list[int]:

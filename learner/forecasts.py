@@ -78,10 +78,9 @@ class OwnerView(BaseModel):
     epsilon: Annotated[
         Figure,
         Field(
-            description="what all rounds would be charged to the owner's ledger, which may be less than the budget "
-            "agreed on, or more; as the party's policy views it, or the whole transcript where no party is asked. At "
-            "once for Gaussian noise; other noise may take seconds, for each budget that differs. Null without noise, "
-            f"and where the owners before took {_PRICING_SECONDS:g} seconds"
+            description="what all rounds would be charged to the owner's ledger at most, which may be more than the "
+            "budget agreed on; as the party's policy views it, or the whole transcript where no party is asked. Null "
+            f"without noise, and where the owners before took {_PRICING_SECONDS:g} seconds"
         ),
     ]
     delta: Annotated[float, Field(description="what the run would be charged to the owner's ledger")]
