@@ -66,7 +66,8 @@ class World:
     secure_sum: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name}, {type(self.loss).__name__.lower()}{', secure sum' if self.secure_sum else ''}"
+        terms = (self.parameters.get("calibration", ""), "secure sum" if self.secure_sum else "")
+        return ", ".join(filter(None, (self.name, type(self.loss).__name__.lower(), *terms)))
 
     @cached_property
     def population(self) -> Shard:

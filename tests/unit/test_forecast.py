@@ -27,6 +27,7 @@ WORLDS = [
     World("wu_strongly_convex", Squared(), parameters=SQUARED, **OWNERS),
     World("wu_subgradient", Hinge(), parameters=HINGE, **OWNERS),
     World("gop", Logistic(), parameters=RIDGE, **OWNERS),
+    World("gop", Logistic(), parameters=RIDGE | {"calibration": "tight"}, **OWNERS),
     World("psgd", Logistic(), parameters=RIDGE | {"n_rounds": 20}, **OWNERS),
     World("psgd", Logistic(), parameters=RIDGE | {"n_rounds": 20}, secure_sum=True, **OWNERS),
     World("local_average", Logistic(), parameters=RIDGE, **OWNERS),
@@ -36,6 +37,9 @@ WORLDS = [
 DRAWS = {"pooled": 40}
 """How many samples a survey averages over, 12 by default. Chosen after looking: where there is no noise, all is luck of
 the sample, and with 12 the ranks of pooled data correlated by 0.94."""
+
+
+_MISSED = "two coalitions are 3 % apart by the forecast, which recommends the one that comes to 1.15 times the other"
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,8 @@ def survey(request: pytest.FixtureRequest) -> Survey:
 class TestAgainstReality:
     """The means are over draws of the owners' samples too: a forecast, which knows no data, cannot know their luck.
 
-    Left out after looking, for it misses the tenth: tight objective perturbation, whose noise here is so small that two
-    coalitions are 3 % apart by the forecast. It recommends the one that measured 1.15 times the other (on other draws,
-    1.16 +- 0.1); its ranks correlate by 0.999.
+    So it was decided after looking: on one draw of the data, which was measured first, three of the recommendations
+    missed the tenth (1.45, 1.28 and 1.13 times the best). psgd's 20 rounds and the 40 draws were chosen for time.
     """
 
     def test_it_ranks_random_coalitions_as_training_does(self, survey: Survey) -> None:
@@ -78,7 +81,9 @@ class TestAgainstReality:
         print(f"forecast, {survey.world}: rank correlation {correlation:.4f} over {len(chosen)} random coalitions")
         assert correlation >= 0.95
 
-    def test_its_coalition_is_within_a_tenth_of_the_best(self, survey: Survey) -> None:
+    def test_its_coalition_is_within_a_tenth_of_the_best(self, survey: Survey, request: pytest.FixtureRequest) -> None:
+        if survey.world.parameters.get("calibration") == "tight":
+            request.applymarker(pytest.mark.xfail(strict=True, reason=_MISSED))
         names = np.array([f"owner-{i + 1}" for i in range(6)])
         recommended = np.isin(names, survey.world.predict(np.ones(6, dtype=np.bool_)).coalition)
         best = min(survey.again(survey.masks[i]) for i in np.argsort(survey.measured)[:3])
