@@ -76,8 +76,8 @@ def main() -> int:
         counts = laboratory.shards.n_examples
         console.print(f"the hospitals hold {counts.sum()} biopsies, {counts.min()} to {counts.max()} each")
         rows = [
-            laboratory.row("data pooled, no privacy", "pooled", "none", "none"),
-            laboratory.row("each hospital alone (mean)", "local", "nothing shared", "nothing shared"),
+            laboratory.row("all data pooled", "pooled", "none", "none"),
+            laboratory.row("each alone (mean)", "local", "not shared", "not shared"),
             *over_http(stack, root, deployment, urls["learner"], laboratory),
         ]
     show(rows)
@@ -146,7 +146,7 @@ def over_http(stack: ExitStack, root: Path, deployment: Deployment, url: str, la
         predictions = answer(client.post(f"/v1/runs/{run}/predictions", json={"records": records}))
         right = sum(made["label"] == label for made, label in zip(predictions, labels, strict=True)) / len(labels)
         opened = answer(client.get(f"/v1/runs/{run}/receipts"))
-        what = f"{algorithm}, epsilon = {epsilon:g}"
+        what = f"{algorithm}, ε = {epsilon:g}"
         console.print(f"{what}: trained; {len(opened)} sums opened and signed for by the key holder")
         promised = {kept["view"]: kept for kept in answer(client.get(f"/v1/runs/{run}/model"))["guarantees"]}
         claims = (figure(promised.get(view)) for view in ("model", "transcript"))
@@ -205,22 +205,20 @@ def answer(response: httpx.Response) -> Any:  # noqa: ANN401 -- any JSON value
 
 
 def figure(guarantee: dict[str, Any] | None) -> str:
-    """A guarantee in short."""
-    return "-" if guarantee is None else f"({guarantee['epsilon']:.3g}, {guarantee['delta']:.0e})"
+    """A guarantee in short; its delta is DELTA."""
+    return "-" if guarantee is None else f"ε = {guarantee['epsilon']:.3g}"
 
 
 def show(rows: Sequence[Row]) -> None:
     """The closing table."""
-    table = Table(
-        title="Breast cancer, five hospitals: accuracy on held-out biopsies, and what each patient is promised"
-    )
+    table = Table(title="Five hospitals: accuracy on held-out biopsies, and the promise to each patient")
     table.add_column("how")
-    for heading in ("accuracy of this run", f"of {SIMULATIONS} simulated", "claimed: final model", "holds: all rounds"):
-        table.add_column(heading, justify="right", max_width=15)
+    for heading in ("accuracy", f"of {SIMULATIONS} simulated", "claimed for the model", "holds for all rounds"):
+        table.add_column(heading, justify="right", max_width=13)
     for row in rows:
         table.add_row(row.what, row.accuracy, row.expected, row.claim, row.transcript)
     console.print(table)
-    console.print("A promise is (epsilon, delta) for one record replaced; smaller is more private.")
+    console.print(f"A promise is (ε, δ = {DELTA:.0e}) for one record replaced; smaller is more private.")
 
 
 if __name__ == "__main__":
