@@ -1,8 +1,24 @@
-"""Hypothesis tries the same examples in every run, and no example fails for being slow on a busy machine."""
+"""What holds for all tests: reproducible examples, and logging as it was before other tests ran commands in-process.
+
+Hypothesis tries the same examples in every run, and no example fails for being slow on a busy machine.
+"""
 
 from __future__ import annotations
 
+import logging
+
+import pytest
+import structlog
 from hypothesis import settings
 
 settings.register_profile("reproducible", derandomize=True, deadline=None)
 settings.load_profile("reproducible")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Undo what a command that an earlier test ran in this process has configured."""
+    structlog.reset_defaults()
+    root = logging.getLogger()
+    root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
+    root.setLevel(logging.WARNING)
