@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
@@ -43,6 +43,9 @@ class RunRequest(Strict):
         ),
     ] = 1
 
+    imagines_curator: ClassVar[bool] = False
+    """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
+
     def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object]) -> RunSpec:
         """The run's specification but for the sizes of the shards, which stand as 1.
 
@@ -73,7 +76,7 @@ class RunRequest(Strict):
         facts, algorithm = draft.facts(), draft.build()
         if draft.answer_every > 1 and draft.minimum_contributors == len(draft.parties):
             raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
-        if algorithm.curator and len(draft.parties) > 1:
+        if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:
             raise InvalidInputError(f"{self.algorithm} needs a trusted curator who holds all data: name one party")
         if next(algorithm.program(facts)).reveal != "sum" and facts.secure_sum:
             raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
@@ -97,6 +100,8 @@ class RunRequest(Strict):
 
 class ForecastRequest(RunRequest):
     """A run that may be asked for, and who would take part: by default the parties of the roster, who are asked."""
+
+    imagines_curator: ClassVar[bool] = True
 
     owners: Annotated[
         dict[Identifier, Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]] | None,

@@ -120,6 +120,19 @@ async def test_says_plainly_that_there_is_no_forecast_and_that_no_budget_bears_i
     assert [owner["epsilon_now"] for owner in answer["owners"]] == list(BUDGETS.values())
 
 
+@pytest.mark.parametrize(("algorithm", "epsilon"), [("gop", 10.0), ("pooled", None)])
+async def test_says_what_a_curator_would_achieve_whom_nobody_runs(
+    client: httpx.AsyncClient, fraud: dict[str, Any], algorithm: str, epsilon: float | None
+) -> None:
+    answer = await ask(client, fraud | {"algorithm": algorithm, "parameters": {}, "budgets": {}})
+    assert answer["outcome"]["best"]["estimate"] > 0
+    assert [owner["epsilon"] for owner in answer["owners"]] == [epsilon] * 3
+    refused = await client.post(
+        "/v1/runs", json={k: v for k, v in ROSTER.items() if k != "parameters"} | {"algorithm": algorithm}
+    )
+    assert "trusted curator" in refused.json()["detail"]
+
+
 async def test_a_party_whose_budget_cannot_be_read_is_forecast_without(owners: Cluster, parties: Parties) -> None:
     parties["party-2"].intercept = unreachable("/v1/budget")
     parties["party-3"].intercept = always(403, b"{}", "/v1/budget")
@@ -149,7 +162,6 @@ async def test_a_party_that_is_silent_is_named(owners: Cluster, parties: Parties
         ({"parameters": {"n_rounds": 0}}, "n_rounds"),
         ({"algorithm": "wu_subgradient", "parameters": {"step": -1}}, "step: Input should be greater than 0"),
         ({"minimum_contributors": 4}, "minimum_contributors"),
-        ({"algorithm": "gop"}, "trusted curator"),
     ],
 )
 async def test_refuses_what_cannot_be_run(
