@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -45,6 +46,13 @@ EXAMPLES = (
 
 
 _ANSWERS = {True: "yes", False: "[yellow]no[/]", None: "-"}
+
+
+_LEGEND = """\
+epsilon: what the run is charged at most. value: by how much the best coalition
+is worse without the owner (below 0: with it). alone: the excess of the owner's
+own model. worth it: whether the best coalition, the owner included, comes to
+less than that. take part: whether the owner is in the best coalition."""
 
 
 def forecast(
@@ -94,9 +102,14 @@ def forecast(
         print_json(answer)
         return
     console = Console(highlight=False)
-    for line in _lines(answer):
-        console.print(escape(line))
+    console.print(f"{answer['algorithm']}, {answer['rounds']} rounds, {len(answer['owners'])} owners")
+    summary = Table.grid("", "", padding=(0, 2))
+    for line in _summary(answer):
+        summary.add_row(*map(escape, line))
+    console.print(summary)
     console.print(_table(answer))
+    if answer["outcome"]:
+        console.print(escape(_LEGEND))
 
 
 def _owner(given: str) -> tuple[str, int]:
@@ -107,35 +120,38 @@ def _owner(given: str) -> tuple[str, int]:
     return name, int(value)
 
 
-def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be said of the run as a whole."""
-    yield f"{answer['algorithm']}, {answer['rounds']} rounds, {len(answer['owners'])} owners"
+def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is to be said of the run as a whole, and under which heading."""
     if (outcome := answer["outcome"]) is None:
-        yield f"no forecast: {answer['no_forecast']}"
+        yield "no forecast", answer["no_forecast"]
     else:
-        yield f"excess fitness with all   {_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs"
-        yield f"with the best coalition   {_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
-        yield f"leave out                 {', '.join(outcome['left_out']) or 'nobody'}"
-        yield f"proven                    {_bound(outcome['mended'])}"
+        yield "excess fitness with all", f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs"
+        yield "with the best coalition", f"{_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
+        yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
+        yield "proven", _bound(outcome["mended"])
         if outcome["printed"]:
-            yield f"as the paper prints it    {_bound(outcome['printed'])}; it drops the dimension"
-        yield f"assumes that              {'; '.join(outcome['assumptions'])}"
+            yield "as the paper prints it", f"{_bound(outcome['printed'])}; it drops the dimension"
+        yield "assumes that", "; ".join(outcome["assumptions"])
     took = answer["run_time"]
     seconds = "" if took["seconds"] is None else f"{took['seconds']:.3g} s, {took['ms_per_round']:.3g} ms a round: "
-    yield f"time                      {seconds}{took['basis']}"
+    yield "time", f"{seconds}{took['basis']}"
 
 
 def _table(answer: Mapping[str, Any]) -> Table:
-    """The owners, one a line."""
-    headings = ("owner", "examples", "epsilon", "delta", "left now", "left after", "value", "alone", "worth joining")
-    table = Table(*headings, "take part")
+    """The owners, one a line; the ledgers of those who were asked."""
+    asked = any(each["epsilon_now"] is not None for each in answer["owners"])
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("owner", overflow="fold")
+    ledger = ("left now", "left after") if asked else ()
+    for heading in ("examples", "epsilon", *ledger, "value", "alone", "worth it", "take part"):
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())), overflow="fold")
     for each in answer["owners"]:
         worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
         if each["epsilon_left"] is not None and each["epsilon_left"] < 0:
-            part = "[red]would refuse[/]"
-        figures = [_figure(each[name]) for name in ("epsilon", "delta", "epsilon_now", "epsilon_left", "value")]
-        alone = each["alone"] and each["alone"]["estimate"]
-        table.add_row(escape(each["name"]), str(each["n_examples"]), *figures, _figure(alone), worth, part)
+            part = "[red]refuses[/]"
+        left = [_figure(each[name]) for name in ("epsilon_now", "epsilon_left")] if asked else []
+        shown = [_figure(each["value"]), _figure(each["alone"] and each["alone"]["estimate"]), worth, part]
+        table.add_row(escape(each["name"]), str(each["n_examples"]), _figure(each["epsilon"]), *left, *shown)
     return table
 
 

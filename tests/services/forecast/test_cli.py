@@ -52,9 +52,10 @@ def test_tells_people_who_should_be_left_out(command: Commands) -> None:
     assert "in 90% of runs" in shown
     assert "with the best coalition" in shown
     assert ": bank-a, bank-b" in shown
-    assert "leave out                 shop" in shown
+    assert "leave out shop" in " ".join(shown.split())
     assert "it drops the dimension" in shown
-    assert "worth joining" in shown
+    assert "worth it" in shown
+    assert max(map(len, shown.splitlines())) <= 80
     assert "not known: the owners are not those of the roster" in shown
     assert next(line for line in shown.splitlines() if "shop" in line and "200" in line).rstrip(" │").endswith("no")
 
@@ -70,7 +71,7 @@ def test_tells_programs_the_same(command: Commands) -> None:
 
 def test_says_that_there_is_none(command: Commands) -> None:
     terms = ("forecast", "made-up", "--algorithm", "local", "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10")
-    assert "no forecast: every owner keeps a model of its own" in command(*terms).stdout
+    assert "no forecast every owner keeps a model of its own" in " ".join(command(*terms).stdout.split())
 
 
 @pytest.mark.parametrize(
