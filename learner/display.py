@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -72,9 +73,19 @@ def _advance(bar: Progress, task: TaskID, data: Mapping[str, Any]) -> None:
     bar.update(task, completed=data["round"], total=data["of"], figures=" · ".join(figures))
 
 
+def new_table(*headings: str, left: int = 1) -> Table:
+    """A table that fits a narrow terminal: what is long is folded, nothing cut short; the first columns to the left."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    for number, heading in enumerate(headings):
+        longest = max(map(len, heading.split()))
+        table.add_column(heading, "left" if number < left else "right", min_width=longest, overflow="fold")
+    return table
+
+
 def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Runs as a table."""
-    table = Table("run", "state", "study", "algorithm", "rounds", "epsilon", "parties", "key holders", "created")
+    table = new_table("run", "state", "study", "algorithm", "key holders", "rounds", "ε", left=5)
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True  # an identifier is to be copied in one piece
     for run in runs:
         color = _COLORS.get(run["state"], "cyan")
         table.add_row(
@@ -82,18 +93,16 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
             f"[{color}]{run['state']}[/]",
             run["study"],
             run["algorithm"],
+            ", ".join(run["key_holders"]) or "-",
             f"{run['rounds']['done']}/{run['rounds']['of']}",
             f"{max(run['epsilon'].values()):g}",
-            str(len(run["parties"])),
-            ", ".join(run["key_holders"]) or "-",
-            run["created"],
         )
     console.print(table)
 
 
 def show_receipts(opened: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Opened rounds as a table."""
-    table = Table("round", "contributors", "opened by", "signed")
+    table = new_table("round", "contributors", "opened by", "signed", left=4)
     for each in opened:
         for receipt in each["receipts"]:
             signature = f"{receipt['signature'][:16]}…"

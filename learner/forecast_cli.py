@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -139,12 +138,11 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _table(answer: Mapping[str, Any]) -> Table:
     """The owners, one a line; the ledgers of those who were asked."""
+    from learner.display import new_table  # noqa: PLC0415 -- so that help comes at once
+
     asked = any(each["epsilon_now"] is not None for each in answer["owners"])
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("owner", overflow="fold")
     ledger = ("left now", "left after") if asked else ()
-    for heading in ("examples", "epsilon", *ledger, "value", "alone", "worth it", "take part"):
-        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())), overflow="fold")
+    table = new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for each in answer["owners"]:
         worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
         if each["epsilon_left"] is not None and each["epsilon_left"] < 0:
