@@ -23,13 +23,12 @@ from common.budget import charge
 from common.errors import BudgetExhaustedError, ParleyError
 from common.forecast import Bound, Forecast, NoForecast, forecast
 from common.response import Interval
-from common.schemas import Budget, BudgetReport, RunSpec
+from common.schemas import BudgetReport, RunSpec
 from common.service.asking.parties import Party
 from common.service.asking.peers import ask_all
 from common.service.asking.recruiting import gather_facts, with_sizes
 from learner.store import Store
 
-_PRICING_SECONDS = 10.0
 _TRIPS = 3
 _RUNS = 20  # how many of the newest runs are searched for one like it
 
@@ -80,7 +79,7 @@ class OwnerView(BaseModel):
         Field(
             description="what all rounds would be charged to the owner's ledger at most, which may be more than the "
             "budget agreed on; as the party's policy views it, or the whole transcript where no party is asked. Null "
-            f"without noise, and where the owners before took {_PRICING_SECONDS:g} seconds"
+            "for a run without noise"
         ),
     ]
     delta: Annotated[float, Field(description="what the run would be charged to the owner's ledger")]
@@ -198,25 +197,18 @@ def _forecast(spec: RunSpec) -> Forecast | NoForecast:
 
 
 def _charges(spec: RunSpec, views: Mapping[str, View]) -> dict[str, float]:
-    """The epsilon that the run would be charged to each owner, by name; without those whose it takes too long to say.
+    """The epsilon that the run would be charged to each owner at most, by name; empty for a run without noise.
 
-    An owner without a view is taken to fear the transcript, as parties do by default. Empty for a run without noise.
+    An owner without a view is taken to fear the transcript, as parties do by default.
     """
     algorithm, facts = spec.build(), spec.facts()
-    known: dict[tuple[int, Budget, View], float] = {}
-    charges = {}
-    until = time.perf_counter() + _PRICING_SECONDS
-    for index, member in enumerate(spec.parties):
-        kind = (member.n_examples, member.budget, view := views.get(member.name, "transcript"))
-        if kind not in known:
-            if time.perf_counter() > until:
-                continue
-            try:
-                known[kind] = charge(algorithm, facts.of(index), view)
-            except BudgetExhaustedError:
-                break
-        charges[member.name] = known[kind]
-    return charges
+    try:
+        return {
+            name: charge(algorithm, facts.of(index), views.get(name, "transcript"))
+            for index, name in enumerate(spec.names)
+        }
+    except BudgetExhaustedError:
+        return {}
 
 
 def _owners(

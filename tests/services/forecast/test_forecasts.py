@@ -11,7 +11,6 @@ import pytest
 
 from common.budget import charge
 from common.forecast import Forecast, forecast
-from learner import forecasts
 from tests.services.forecast.conftest import BUDGETS, ModelViewers, Owners
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable
@@ -209,15 +208,6 @@ async def test_ten_owners_take_little_time(
         await ask(client, request | {"budgets": budgets})
         times.append(1000 * (perf_counter() - started))
     print(f"forecast over HTTP, {algorithm}: {median(times):.1f} ms for 10 owners of different budgets (goal 50)")
-
-
-async def test_what_takes_too_long_to_price_is_left_out(
-    client: httpx.AsyncClient, fraud: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forecasts, "_PRICING_SECONDS", -1.0)
-    answer = await ask(client, fraud)
-    assert [owner["epsilon"] for owner in answer["owners"]] == [None] * 3
-    assert answer["outcome"] is not None
 
 
 async def test_every_field_is_described(client: httpx.AsyncClient) -> None:
