@@ -265,6 +265,12 @@ def _l2_laplace_loss_cdf(loss: FloatArray, bound: float, dimension: int) -> Floa
     return cdf
 
 
+@lru_cache(maxsize=1)
+def _legendre() -> tuple[FloatArray, FloatArray]:
+    """The nodes and weights of Gauss and Legendre's quadrature."""
+    return np.polynomial.legendre.leggauss(256)
+
+
 def _gamma_quadrature(start: FloatArray, shape: int) -> tuple[FloatArray, FloatArray]:
     """Nodes (..., 256) above ``start`` (..., 1), and their weights by the density x^(shape-1) e^-x up to a factor.
 
@@ -272,7 +278,7 @@ def _gamma_quadrature(start: FloatArray, shape: int) -> tuple[FloatArray, FloatA
     """
     low, high = gammaincinv(shape, _TAIL), gammainccinv(shape, _TAIL)
     start = np.clip(start, low, high)
-    nodes, weights = np.polynomial.legendre.leggauss(256)
+    nodes, weights = _legendre()
     root = np.sqrt(high - start) * (nodes + 1) / 2
     x = start + root**2
     mode = shape - 1
