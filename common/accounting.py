@@ -166,12 +166,18 @@ def _noisy(events: Sequence[Event]) -> list[GaussianEvent | LaplaceEvent | L2Lap
 
 @lru_cache(maxsize=256)  # parties with equal budgets ask for the same, and a long run takes seconds
 def _by_loss_distribution(events: tuple[Event, ...], delta: float) -> FloatArray:
-    """Epsilons by composing privacy-loss distributions; between two checkpoints the later one's; read-only."""
+    """Epsilons by composing privacy-loss distributions; between two checkpoints the later one's; read-only.
+
+    The last is composed at once, as by `epsilon_after`, so that ledgers and guarantees say the same.
+    """
     interval = _interval(events)
     whole = _composed((), interval)
     epsilons: list[float] = []
     for start, end in pairwise(_checkpoints(len(events))):
-        whole = whole.compose(_composed(events[start:end], interval))
+        if end == len(events):
+            whole = _composed(events, interval)
+        else:
+            whole = whole.compose(_composed(events[start:end], interval))
         epsilons += [whole.get_epsilon_for_delta(delta)] * (end - start)
     totals = np.maximum.accumulate(np.array(epsilons))
     totals.flags.writeable = False
