@@ -145,7 +145,7 @@ def schedule(algorithm: Algorithm, facts: FederationFacts, view: View = "transcr
     return tuple(Cost(step, whole_delta if round == 0 else 0) for round, step in enumerate(steps))
 
 
-def charge(algorithm: Algorithm, facts: FederationFacts, view: View = "transcript") -> float:
+def highest_charge(algorithm: Algorithm, facts: FederationFacts, view: View = "transcript") -> float:
     """The most that the costs of `schedule` add up to in epsilon, to the micro-unit a round; raises as it does.
 
     At once, unless the rounds' epsilons add up to more than the budget agreed on, and no closed form is known: then

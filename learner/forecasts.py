@@ -19,9 +19,10 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field
 
 from common.accounting import View
-from common.budget import charge
+from common.budget import highest_charge
 from common.errors import BudgetExhaustedError, ParleyError
 from common.forecast import Bound, Forecast, NoForecast, forecast
+from common.protocol import Algorithm, FederationFacts
 from common.response import Interval
 from common.schemas import BudgetReport, RunSpec
 from common.service.asking.parties import Party
@@ -177,35 +178,35 @@ async def _foresee(
     spec: RunSpec, views: Mapping[str, View], budgets: Mapping[str, BudgetReport], run_time: RunTime
 ) -> ForecastView:
     """The forecast of a run; in a thread, for of a thousand owners it takes a second."""
-    answer = await asyncio.to_thread(_forecast, spec)
-    charges = await asyncio.to_thread(_charges, spec, views)
+    algorithm, facts = spec.build(), spec.facts()
+    answer = await asyncio.to_thread(_forecast, algorithm, facts)
+    charges = await asyncio.to_thread(_charges, algorithm, facts, views)
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
-        rounds=spec.build().rounds(spec.facts()),
+        rounds=algorithm.rounds(facts),
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
-        owners=tuple(_owners(spec, answer, charges, budgets)),
+        owners=tuple(_owners(spec, facts, answer, charges, budgets)),
         run_time=run_time,
     )
 
 
-def _forecast(spec: RunSpec) -> Forecast | NoForecast:
+def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
     """The forecast; of noise beyond the range of numbers, without figures."""
     with np.errstate(all="ignore"):
-        return forecast(spec.build(), spec.facts())
+        return forecast(algorithm, facts)
 
 
-def _charges(spec: RunSpec, views: Mapping[str, View]) -> dict[str, float]:
+def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, float]:
     """The epsilon that the run would be charged to each owner at most, by name; empty for a run without noise.
 
     An owner without a view is taken to fear the transcript, as parties do by default.
     """
-    algorithm, facts = spec.build(), spec.facts()
     try:
         return {
-            name: charge(algorithm, facts.of(index), views.get(name, "transcript"))
-            for index, name in enumerate(spec.names)
+            name: highest_charge(algorithm, facts.of(index), views.get(name, "transcript"))
+            for index, name in enumerate(facts.parties)
         }
     except BudgetExhaustedError:
         return {}
@@ -213,12 +214,13 @@ def _charges(spec: RunSpec, views: Mapping[str, View]) -> dict[str, float]:
 
 def _owners(
     spec: RunSpec,
+    facts: FederationFacts,
     answer: Forecast | NoForecast,
     charges: Mapping[str, float],
     budgets: Mapping[str, BudgetReport],
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
-    deltas = spec.facts().own_delta.tolist()
+    deltas = facts.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
     for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
         epsilon = charges.get(member.name)

@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from common.accounting import View, epsilon_after, epsilons_after_each
 from common.algorithms import REGISTRY, build_algorithm
-from common.budget import DELTA_UNITS, MICRO, Account, Cost, charge, events, guarantees, limit, schedule, transcript
+from common.budget import (
+    DELTA_UNITS,
+    MICRO,
+    Account,
+    Cost,
+    events,
+    guarantees,
+    highest_charge,
+    limit,
+    schedule,
+    transcript,
+)
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.losses import Logistic
 from common.mechanisms.objective import EXACT_MINIMISER
@@ -38,19 +49,19 @@ def test_the_charge_is_the_most_that_the_schedule_costs(name: str, view: View) -
     own = (of.curated() if algorithm.curator else of).of(0)
     if name in {"pooled", "local"}:
         with pytest.raises(BudgetExhaustedError, match="without noise"):
-            charge(algorithm, own, view)
+            highest_charge(algorithm, own, view)
     else:
         cost = spent(schedule(algorithm, own, view)) / MICRO
         unit = algorithm.rounds(own) / MICRO
-        assert cost - unit <= charge(algorithm, own, view) <= max(cost, float(own.own_epsilon)) + unit
+        assert cost - unit <= highest_charge(algorithm, own, view) <= max(cost, float(own.own_epsilon)) + unit
         if name in {"dp_gd", "psgd"}:
-            assert charge(algorithm, own, view) == pytest.approx(cost, abs=unit)
+            assert highest_charge(algorithm, own, view) == pytest.approx(cost, abs=unit)
 
 
 @pytest.mark.parametrize("epsilon", [1e-4, 1e-3, 1.0])
 def test_the_charge_of_many_rounds_falls_short_by_a_micro_unit_a_round_at_most(epsilon: float) -> None:
     algorithm, own = build_algorithm("dp_gd", {"n_rounds": 500}), facts(epsilon).of(0)
-    short = spent(schedule(algorithm, own)) / MICRO - charge(algorithm, own)
+    short = spent(schedule(algorithm, own)) / MICRO - highest_charge(algorithm, own)
     assert -1e-12 <= short <= 500 / MICRO
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from common.budget import charge
+from common.budget import highest_charge
 from common.forecast import Forecast, forecast
 from tests.services.forecast.conftest import BUDGETS, ModelViewers, Owners
 from tests.support.cluster import Cluster, submit, watch
@@ -61,7 +61,7 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
         {name: view["epsilon_now"] - view["epsilon"] for name, view in views.items()}
     )
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.5)
-    assert views["party-1"]["epsilon"] == charge(spec.build(), spec.facts().of(0))
+    assert views["party-1"]["epsilon"] == highest_charge(spec.build(), spec.facts().of(0))
     expected = forecast(spec.build(), spec.facts())
     assert isinstance(expected, Forecast)
     assert answer["outcome"]["excess"]["estimate"] == pytest.approx(expected.excess.estimate)
