@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.schemas import NPY
 from common.service.tokens import hash_token, new_token
 from common.study import Feature, Label, Study
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
@@ -70,11 +69,10 @@ def bare_floors(folder: Path, d: int, rounds: int) -> tuple[float, float]:
 
 async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
     """Ask all, wait for all, so many times; milliseconds a round."""
-    headers = {"Content-Type": NPY}
     async with httpx.AsyncClient(trust_env=False) as client:
 
         async def one_round() -> None:
-            answers = await asyncio.gather(*(client.put(url, content=body, headers=headers) for url in urls))
+            answers = await asyncio.gather(*(client.put(url, content=body) for url in urls))
             if any(answer.status_code != httpx.codes.OK for answer in answers):
                 raise RuntimeError("a bare service did not answer")
 
