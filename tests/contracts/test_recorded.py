@@ -1,0 +1,84 @@
+"""Integers, prices and promises as they were recorded: what no change of the code's shape may change.
+
+``python tests/contracts/test_recorded.py`` records them anew, which only a change of what Parley promises may ask for.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.budget import guarantees, schedule
+from common.errors import BudgetExhaustedError
+from common.noise import SeededNoise
+from common.protocol import FederationFacts
+from tests.contracts.algorithms import CASES, Case, conversation, federation
+
+RECORD = Path(__file__).parents[1] / "vectors" / "recorded" / "algorithms.json"
+SOLVED = {"gop"}
+"""Algorithms whose answers are a solver's floating-point numbers, rounded; another machine's last bits may differ."""
+_SLACK = 64  # units of 2^-32: what a gradient of 1e-9 leaves undecided
+
+
+def answers(case: Case) -> list[Any]:
+    """The integers that each party of a fixed federation answers in each round to fixed queries, with noise fixed."""
+    shard, facts = federation(case)
+    noise = SeededNoise([17, 4])
+    return [case.algorithm.local(query, shard, facts, noise).tolist() for query in conversation(case, facts, seed=2)[0]]
+
+
+def prices(case: Case, facts: FederationFacts) -> list[Any]:
+    """What each round costs each party, in whole units, by view; None for a run that no budget bears."""
+    return [
+        {view: _price(case, facts.of(index), view) for view in ("transcript", "model")}
+        for index in range(len(facts.parties))
+    ]
+
+
+def _price(case: Case, facts: FederationFacts, view: Any) -> list[list[int]] | None:
+    try:
+        return [[cost.epsilon, cost.delta] for cost in schedule(case.algorithm, facts, view)]
+    except BudgetExhaustedError:
+        return None
+
+
+def promises(case: Case, facts: FederationFacts) -> list[Any]:
+    """The guarantees of a run."""
+    return [guarantee.to_json() for guarantee in guarantees(case.algorithm, facts)]
+
+
+def record(case: Case) -> dict[str, Any]:
+    """All that is recorded of a case, as JSON reads it back."""
+    _, facts = federation(case)
+    found = {"answers": answers(case), "prices": prices(case, facts), "guarantees": promises(case, facts)}
+    parsed: dict[str, Any] = json.loads(json.dumps(found))
+    return parsed
+
+
+RECORDED: dict[str, dict[str, Any]] = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+
+
+@pytest.mark.parametrize("label", RECORDED)
+def test_answers_prices_and_guarantees_are_as_recorded(label: str) -> None:
+    now, then = record(CASES[label]), RECORDED[label]
+    assert now["prices"] == then["prices"]
+    assert now["guarantees"] == then["guarantees"]
+    if CASES[label].name in SOLVED:
+        assert np.abs(np.array(now["answers"]) - np.array(then["answers"])).max() <= _SLACK
+    else:
+        assert now["answers"] == then["answers"]
+
+
+def test_every_algorithm_is_recorded() -> None:
+    assert {case.name for case in CASES.values()} <= {CASES[label].name for label in RECORDED}
+    n = sum(np.array(each["answers"]).size for each in RECORDED.values())
+    print(f"{len(RECORDED)} cases: {n} integers, all prices and guarantees as recorded before the first move")
+
+
+if __name__ == "__main__":
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    RECORD.write_text(json.dumps({label: record(case) for label, case in CASES.items()}, separators=(",", ":")) + "\n")
