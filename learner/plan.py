@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, Self
 
-from common.accounting import View
-from common.budget import MICRO, guarantees, schedule
-from common.schemas import RunSpec
+from common.privacy.accountant import View
+from common.runs.pricing import MICRO, guarantees, schedule
+from common.runs.specification import RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Plan:
     """The price of a run and its promise.
 
     ``epsilon_after`` gives for each party, by name, the epsilon it has spent after each of the run's rounds, (rounds,);
-    ``guarantees`` are those of `common.budget.guarantees`, as JSON.
+    ``guarantees`` are those of `common.runs.pricing.guarantees`, as JSON.
     """
 
     rounds: int

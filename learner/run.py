@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from common.errors import ConflictError
-from common.schemas import RunSpec
+from common.runs.specification import RunSpec
 
 State = Literal["queued", "recruiting", "running", "completed", "failed", "cancelled"]
 

@@ -8,15 +8,15 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from common.client.endpoints import PartyEntry, PeerEntry
+from common.data.study import Name, Study
 from common.errors import InvalidInputError
-from common.schemas import Identifier
+from common.runs.specification import Identifier
 from common.secure_sum.messages import MAX_KEY_HOLDERS
-from common.service.asking.entries import PartyEntry, PeerEntry
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings, Table
-from common.service.studies import read_study
+from common.service.study_files import read_study
 from common.service.tokens import TokenHash
-from common.study import Name, Study
 
 _MOST_PARTIES = 1000
 """The exact sum of so many answers below 2^53 fits 64 bits."""

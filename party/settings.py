@@ -8,12 +8,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from common.accounting import View
 from common.algorithms import REGISTRY
-from common.schemas import Identifier
+from common.client.endpoints import PeerEntry
+from common.privacy.accountant import View
+from common.runs.specification import Identifier
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
-from common.service.asking.entries import PeerEntry
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings, Table
 from common.service.tokens import TokenHash

@@ -29,13 +29,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 from common.algorithms import build_algorithm
-from common.metrics import accuracy
-from common.noise import SeededNoise
-from common.protocol import FederationFacts
-from common.service.tables import read_columns
-from common.shard import Shard
-from common.simulation import simulate
-from learner.datasets import WDBC
+from common.data.shard import Shard
+from common.learning.metrics import accuracy
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import FederationFacts
+from common.protocol.simulation import simulate
+from common.service.columns_files import read_columns
+from learner.experiments.datasets import WDBC
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
 from scripts.make_deployment import HOSPITALS, SERVICES, Deployment, loopback_site, make_deployment
 

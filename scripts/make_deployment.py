@@ -33,11 +33,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.arrays import IntArray
+from common.data.study import Columns
 from common.secure_sum.envelope import public_hex
 from common.service.keys import read_key, write_key
 from common.service.tokens import hash_token, new_token
-from common.study import Columns
-from learner.datasets import TEST_FRACTION, WDBC, shard_sizes, wdbc_columns
+from learner.experiments.datasets import TEST_FRACTION, WDBC, shard_sizes, wdbc_columns
 
 HOSPITALS = tuple(f"hospital-{letter}" for letter in "abcde")
 LEARNER, KEY_HOLDER = "learner", "key-holder"

@@ -19,8 +19,8 @@ from phe import PaillierPrivateKey
 
 from common.secure_sum import pad, paillier
 from common.secure_sum.envelope import Signed
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyfile import seal_key
-from common.secure_sum.local import LocalSession
 from common.secure_sum.messages import Contribution, Message, Open, Opened, Query, Roster
 from common.secure_sum.packing import OFFSET, Layout, decode, encode
 

@@ -16,7 +16,7 @@ from common.algorithms.psgd import Psgd
 from common.algorithms.wu_strongly_convex import WuStronglyConvex
 from common.algorithms.wu_subgradient import WuSubgradient
 from common.errors import InvalidInputError
-from common.protocol import Algorithm
+from common.protocol.algorithm import Algorithm
 
 REGISTRY: dict[str, type[Algorithm]] = {
     "dp_gd": DpGd,

@@ -13,16 +13,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.accounting import Event, GaussianEvent, Guarantee
-from common.algorithms.parameters import Regularization, Rounds, Step, algorithm
+from common.algorithms._parameters import Regularization, Rounds, Step, algorithm
 from common.arrays import FloatArray, IntArray
-from common.calibration import gaussian_sigmas
-from common.losses import gradient_sum
-from common.mechanisms.additive import add_gaussian
-from common.methods import Answers, Descent
-from common.noise import Noise
-from common.protocol import FederationFacts, Model, Program, Query
-from common.shard import Shard
+from common.data.shard import Shard
+from common.forecast.dynamics import Answers, Descent
+from common.learning.losses import gradient_sum
+from common.privacy.accountant import Event, GaussianEvent, Guarantee
+from common.privacy.calibration import gaussian_sigmas
+from common.privacy.mechanisms.additive import add_gaussian
+from common.privacy.noise import Noise
+from common.protocol.algorithm import FederationFacts, Model, Program, Query
 
 
 @algorithm

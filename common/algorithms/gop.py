@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.accounting import ApproximateEvent, Event, Guarantee
-from common.algorithms.parameters import Calibration, Regularization, algorithm
+from common.algorithms._parameters import Calibration, Regularization, algorithm
 from common.algorithms.pooled import Pooled
 from common.arrays import IntArray
-from common.calibration import slack
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_integers
 from common.errors import InvalidInputError
-from common.fixed_point import to_integers
-from common.mechanisms.objective import EXACT_MINIMISER, objective_perturbation, tilt_sigma
-from common.methods import Answers, Tilt
-from common.noise import Noise
-from common.protocol import FederationFacts, Query
-from common.shard import Shard
+from common.forecast.dynamics import Answers, Tilt
+from common.privacy.accountant import ApproximateEvent, Event, Guarantee
+from common.privacy.calibration import slack
+from common.privacy.mechanisms.objective import EXACT_MINIMISER, objective_perturbation, tilt_sigma
+from common.privacy.noise import Noise
+from common.protocol.algorithm import FederationFacts, Query
 
 _ASSUMPTIONS = (EXACT_MINIMISER, "all owners trust the curator with their raw data")
 

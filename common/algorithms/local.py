@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.algorithms.parameters import algorithm
+from common.algorithms._parameters import algorithm
 from common.algorithms.pooled import Pooled
-from common.protocol import FederationFacts, Model, Program, Query
+from common.protocol.algorithm import FederationFacts, Model, Program, Query
 
 
 @algorithm

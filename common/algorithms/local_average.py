@@ -4,8 +4,8 @@ Pathak, Rane & Raj, "Multiparty Differential Privacy via Aggregation of Locally 
 Classifiers", NIPS 2010, as in Rajkumar & Agarwal 2012's comparison.
 
 The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L). It is drawn in K shares
-under secure sum (a Gaussian scale mixture; see `common.noise`), or whole at each party where the learner sees each
-answer.
+under secure sum (a Gaussian scale mixture; see `common.privacy.noise`), or whole at each party where the learner sees
+each answer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.accounting import Event, Guarantee, L2LaplaceEvent
-from common.algorithms.parameters import Regularization, algorithm
+from common.algorithms._parameters import Regularization, algorithm
 from common.arrays import FloatArray, IntArray
-from common.erm import check_smooth, minimise
-from common.fixed_point import WEIGHT_BITS, to_integers, weights_on_grid
-from common.losses import bounded_slope
-from common.mechanisms.additive import add_l2_laplace
-from common.methods import Answers, Average
-from common.noise import Noise
-from common.protocol import FederationFacts, Model, Program, Query
-from common.shard import Shard
+from common.data.shard import Shard
+from common.encoding.fixed_point import WEIGHT_BITS, to_integers, weights_on_grid
+from common.forecast.dynamics import Answers, Average
+from common.learning.erm import check_smooth, minimise
+from common.learning.losses import bounded_slope
+from common.privacy.accountant import Event, Guarantee, L2LaplaceEvent
+from common.privacy.mechanisms.additive import add_l2_laplace
+from common.privacy.noise import Noise
+from common.protocol.algorithm import FederationFacts, Model, Program, Query
 
 _ASK = Query(1, "minimise", np.zeros(0))
 _TOLERANCE = 1e-9

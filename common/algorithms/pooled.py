@@ -6,15 +6,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.accounting import Event, Guarantee, NonPrivateEvent
-from common.algorithms.parameters import Regularization, algorithm
+from common.algorithms._parameters import Regularization, algorithm
 from common.arrays import IntArray
-from common.erm import check_smooth, minimise
-from common.fixed_point import to_integers, weights_on_grid
-from common.methods import Answers, Tilt
-from common.noise import Noise
-from common.protocol import FederationFacts, Model, Program, Query
-from common.shard import Shard
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_integers, weights_on_grid
+from common.forecast.dynamics import Answers, Tilt
+from common.learning.erm import check_smooth, minimise
+from common.privacy.accountant import Event, Guarantee, NonPrivateEvent
+from common.privacy.noise import Noise
+from common.protocol.algorithm import FederationFacts, Model, Program, Query
 
 
 @algorithm

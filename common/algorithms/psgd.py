@@ -20,17 +20,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.accounting import Event, Guarantee, L2LaplaceEvent
-from common.algorithms.parameters import Regularization, Rounds, algorithm
+from common.algorithms._parameters import Regularization, Rounds, algorithm
 from common.arrays import IntArray
-from common.calibration import sigma_star, slack
-from common.losses import gradient_sum
-from common.mechanisms.additive import add_gaussian, add_l2_laplace
-from common.mechanisms.objective import EXACT_MINIMISER
-from common.methods import Answers, Descent
-from common.noise import Noise
-from common.protocol import FederationFacts, Model, Program, Query
-from common.shard import Shard
+from common.data.shard import Shard
+from common.forecast.dynamics import Answers, Descent
+from common.learning.losses import gradient_sum
+from common.privacy.accountant import Event, Guarantee, L2LaplaceEvent
+from common.privacy.calibration import sigma_star, slack
+from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
+from common.privacy.mechanisms.objective import EXACT_MINIMISER
+from common.privacy.noise import Noise
+from common.protocol.algorithm import FederationFacts, Model, Program, Query
 
 
 @algorithm

@@ -14,12 +14,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from common.algorithms.parameters import algorithm
-from common.algorithms.wu import NoisyGradients
+from common.algorithms._noisy_gradients import NoisyGradients
+from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
-from common.methods import Descent
-from common.protocol import FederationFacts, Model, Program, Query
+from common.forecast.dynamics import Descent
+from common.protocol.algorithm import FederationFacts, Model, Program, Query
 
 Rho = Annotated[
     float | None, Field(gt=0, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M")

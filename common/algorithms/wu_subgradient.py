@@ -14,11 +14,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from common.algorithms.parameters import Step, algorithm
-from common.algorithms.wu import NoisyGradients
+from common.algorithms._noisy_gradients import NoisyGradients
+from common.algorithms._parameters import Step, algorithm
 from common.arrays import FloatArray
-from common.methods import Descent
-from common.protocol import FederationFacts, Model, Program, Query
+from common.forecast.dynamics import Descent
+from common.protocol.algorithm import FederationFacts, Model, Program, Query
 
 WeightBound = Annotated[float, Field(gt=0, le=1000, description="theta_max: the largest absolute value of a weight")]
 

@@ -13,12 +13,12 @@ from enum import Enum
 
 from phe import PaillierPrivateKey
 
-from common.secure_sum.contributors import check_blob, check_contribution, check_set
+from common.secure_sum.checks import check_blob, check_contribution, check_set
 from common.secure_sum.envelope import Signed, check_digest, digest
 from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RoundError
 from common.secure_sum.messages import Contribution, Open, Opened, Roster, set_digest
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, add_blocks, blocks_to_blob, decrypt_blocks
-from common.secure_sum.role import End, Identity, Role, Transitions
+from common.secure_sum.session import End, Identity, Role, Transitions
 
 Decrypt = Callable[[PaillierPrivateKey, Sequence[int]], list[int]]
 """`decrypt_blocks`, or the same over several cores."""

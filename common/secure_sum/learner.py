@@ -18,14 +18,14 @@ from enum import Enum
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.arrays import IntArray
-from common.secure_sum.contributors import check_blob, check_contribution, check_set
+from common.secure_sum.checks import check_blob, check_contribution, check_set
 from common.secure_sum.envelope import Signed, check_digest, digest
 from common.secure_sum.errors import BlobError, ContributorsError, MessageError, Reason, RoundError, SignatureError
 from common.secure_sum.messages import Contribution, Member, Open, Opened, Query, Roster, Scalar, set_digest
 from common.secure_sum.packing import decode
 from common.secure_sum.pad import SEED_BYTES, add, expand
 from common.secure_sum.paillier import blocks_from_blob
-from common.secure_sum.role import End, Role, Transitions
+from common.secure_sum.session import End, Role, Transitions
 
 
 class State(Enum):

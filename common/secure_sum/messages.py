@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.fixed_point import FRACTION_BITS
+from common.encoding.fixed_point import FRACTION_BITS
 from common.secure_sum.envelope import HASH_BYTES, KEY_BYTES, Signed, canonical, digest
 from common.secure_sum.errors import ContributorsError, MessageError, Reason, RoundError
 from common.secure_sum.packing import GUARD_BITS, LANE_BITS, MAX_CONTRIBUTORS, Layout
@@ -30,7 +30,7 @@ MAX_D = 2**24
 MAX_ROUND = 2**31 - 1
 MAX_KEY_HOLDERS = 16
 MAX_TEXT = 100
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # as `common.schemas.Identifier`
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # as `common.runs.specification.Identifier`
 _HEX = re.compile(r"[0-9a-f]+")
 
 Scalar = int | float | str

@@ -25,7 +25,7 @@ from common.secure_sum.paillier import (
     encrypt_blocks,
     public_key,
 )
-from common.secure_sum.role import End, Identity, Role, Transitions
+from common.secure_sum.session import End, Identity, Role, Transitions
 
 
 class State(Enum):

@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pydantic_settings.exceptions import SettingsError
 
 from common.errors import InvalidInputError
-from common.schemas import Identifier
+from common.runs.specification import Identifier
 from common.service.keys import identity_key, read_key
 
 _FILE = "_file"

@@ -14,18 +14,18 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from common.data.study import Strict
 from common.errors import UnavailableError
-from common.schemas import KeyHolderFacts, NewSession, SessionId, SessionKey, Signature
+from common.runs.specification import KeyHolderFacts, NewSession, SessionId, SessionKey, Signature
 from common.secure_sum.paillier import require_gmpy2
-from common.secure_sum.role import Identity
-from common.service import signed
-from common.service.metrics import Metrics
-from common.service.web import caller, service
-from common.study import Strict
+from common.secure_sum.session import Identity
+from common.service import signed_bodies as signed
+from common.service.application import caller, service
+from common.service.prometheus import Metrics
 from party.keyholder.journal import Journal, Session
+from party.keyholder.key_pool import KeySource, KeyStock
 from party.keyholder.sessions import Sessions, roster_digest
 from party.keyholder.settings import KeyHolderSettings
-from party.keyholder.stock import KeySource, KeyStock
 from party.keyholder.vault import Vault
 
 T = TypeVar("T")

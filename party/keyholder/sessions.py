@@ -18,9 +18,9 @@ from common.secure_sum.errors import KeyMaterialError, Reason, RoundError, State
 from common.secure_sum.keyholder import KeyHolder
 from common.secure_sum.messages import Open, Roster
 from common.secure_sum.paillier import decrypt_blocks
-from common.secure_sum.role import Identity
+from common.secure_sum.session import Identity
 from party.keyholder.journal import Journal, Session
-from party.keyholder.stock import KeySource
+from party.keyholder.key_pool import KeySource
 from party.keyholder.vault import Vault
 
 

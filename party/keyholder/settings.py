@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from common.schemas import Identifier
+from common.runs.specification import Identifier
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.service.keys import PublicKey
 from common.service.settings import Limits, ServiceSettings, Table

@@ -16,12 +16,12 @@ from collections.abc import Callable
 import numpy as np
 
 from common.algorithms import build_algorithm
-from common.calibration import gaussian_mu
-from common.coalitions import Forecastable, Run
-from common.forecast import forecast
-from common.losses import Logistic
-from common.protocol import FederationFacts
-from common.response import respond
+from common.forecast.coalitions import Forecastable, Run
+from common.forecast.excess_risk import respond
+from common.forecast.forecast import forecast
+from common.learning.losses import Logistic
+from common.privacy.calibration import gaussian_mu
+from common.protocol.algorithm import FederationFacts
 
 GOALS_MS = {10: 50.0, 1000: 2000.0}
 N_ROUNDS, N_FEATURES = 100, 30

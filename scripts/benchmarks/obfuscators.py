@@ -20,8 +20,8 @@ import gmpy2
 from phe import PaillierPublicKey
 
 from common.secure_sum.paillier import generate_key
-from common.service.metrics import Metrics
-from party.obfuscators import CAPACITY, Obfuscators
+from common.service.prometheus import Metrics
+from party.secure_sum.obfuscator_pool import CAPACITY, Obfuscators
 
 _TICK = 0.001  # seconds
 

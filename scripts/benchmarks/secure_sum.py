@@ -24,8 +24,8 @@ import gmpy2
 import numpy as np
 from phe import PaillierPrivateKey, PaillierPublicKey
 
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyholder import KeyHolder
-from common.secure_sum.local import LocalSession
 from common.secure_sum.messages import Query
 from common.secure_sum.paillier import decrypt_blocks, generate_key, make_obfuscators
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 from common.algorithms import build_algorithm
-from common.losses import Logistic
-from common.noise import SeededNoise
-from common.protocol import FederationFacts, Query
-from common.shard import Shard
-from common.simulation import Simulation
+from common.data.shard import Shard
+from common.learning.losses import Logistic
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import FederationFacts, Query
+from common.protocol.simulation import Simulation
 
 PARTIES, ROWS, FEATURES = 20_000, 20, 20
 GOAL_MS = 100.0

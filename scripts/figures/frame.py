@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 from common.arrays import FloatArray
-from learner.simulate import SimulationResult, SimulationSettings, run_simulation
+from learner.experiments.simulation import SimulationResult, SimulationSettings, run_simulation
 
 OUT = Path(__file__).parents[2] / "figures"
 QUICK_REPEAT = 20

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from learner.simulate import SimulationSettings
+from learner.experiments.simulation import SimulationSettings
 from scripts.figures.frame import Figure, Line, Point, Table, Verdict, errors, fall
 
 PARTIES = (5, 10, 15)

@@ -13,18 +13,18 @@ import numpy as np
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
-from common.coalitions import Forecastable, Run
-from common.erm import minimise
-from common.forecast import Forecast, forecast
-from common.losses import Hinge, Huber
-from common.metrics import relative_fitness
-from common.noise import SeededNoise
-from common.protocol import FederationFacts, MemoryLog, Model, Query, Reply, drive
-from common.shard import Shard
-from common.simulation import Simulation, simulate
-from common.study import Study
-from learner.datasets import deal
-from learner.published import CREDIT_CARD, LENDING_CLUB, published
+from common.data.shard import Shard
+from common.data.study import Study
+from common.forecast.coalitions import Forecastable, Run
+from common.forecast.forecast import Forecast, forecast
+from common.learning.erm import minimise
+from common.learning.losses import Hinge, Huber
+from common.learning.metrics import relative_fitness
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import FederationFacts, MemoryLog, Model, Query, Reply, drive
+from common.protocol.simulation import Simulation, simulate
+from learner.experiments.datasets import deal
+from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
 from scripts.figures.wu_plots import Series
 
 DELTA = 1e-5

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.accounting import Event, GaussianEvent, L2LaplaceEvent
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
-from common.budget import transcript
-from common.fixed_point import to_reals
-from common.noise import Noise, SeededNoise
-from common.protocol import FederationFacts, Query
-from common.shard import Shard
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_reals
+from common.privacy.accountant import Event, GaussianEvent, L2LaplaceEvent
+from common.privacy.noise import Noise, SeededNoise
+from common.protocol.algorithm import FederationFacts, Query
+from common.runs.pricing import transcript
 from tests.contracts.algorithms import Case, D, exact
 from tests.support.noises import RoundNoise, ScaledNoise
 

@@ -20,9 +20,9 @@ import pytest
 from scipy.special import ndtr
 
 from common.arrays import FloatArray
-from common.calibration import Calibration, slack
-from common.losses import Huber, Logistic, Loss
-from common.mechanisms.objective import tilt_sigma
+from common.learning.losses import Huber, Logistic, Loss
+from common.privacy.calibration import Calibration, slack
+from common.privacy.mechanisms.objective import tilt_sigma
 
 REGULARIZATION = 2.5e-5
 BUDGETS = [(0.1, 0.05), (1.0, 1e-5), (1.0, 0.05), (4.0, 1e-3)]

@@ -11,8 +11,8 @@ from common.errors import ParleyError
 from common.secure_sum.envelope import Signed, public_hex
 from common.secure_sum.messages import Opened
 from common.service.keys import read_key
-from learner.client import LearnerClient
-from learner.datasets import WDBC
+from learner.cli.client import LearnerClient
+from learner.experiments.datasets import WDBC
 from scripts.make_deployment import HOSPITALS, KEY_HOLDER, LEARNER
 from tests.support.containers import Project, docker, events, finish, submit, wait_for_round
 

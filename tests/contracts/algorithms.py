@@ -9,10 +9,10 @@ import numpy as np
 
 from common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from common.arrays import FloatArray, IntArray
-from common.losses import Logistic
-from common.noise import NoNoise
-from common.protocol import Algorithm, FederationFacts, Model, Query, Reply
-from common.shard import Shard
+from common.data.shard import Shard
+from common.learning.losses import Logistic
+from common.privacy.noise import NoNoise
+from common.protocol.algorithm import Algorithm, FederationFacts, Model, Query, Reply
 
 D = 4
 """The number of features."""

@@ -12,13 +12,13 @@ import numpy as np
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray, IntArray
-from common.budget import guarantees
-from common.losses import Logistic
-from common.metrics import accuracy
-from common.noise import SeededNoise
-from common.protocol import FederationFacts
-from common.shard import Shard
-from common.simulation import simulate
+from common.data.shard import Shard
+from common.learning.losses import Logistic
+from common.learning.metrics import accuracy
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import FederationFacts
+from common.protocol.simulation import simulate
+from common.runs.pricing import guarantees
 
 N, D = 1000, 10
 PAPER = {"regularization": 0.1}

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.accounting import NonPrivateEvent
 from common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from common.arrays import FloatArray
+from common.encoding.fixed_point import MAX_INTEGER
 from common.errors import InvalidInputError, ReplayMismatchError
-from common.fixed_point import MAX_INTEGER
-from common.noise import Noise, NoNoise, SeededNoise, SystemNoise
-from common.protocol import MemoryLog, Query, Reply, drive, recall
-from common.simulation import Simulation
+from common.privacy.accountant import NonPrivateEvent
+from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
+from common.protocol.algorithm import MemoryLog, Query, Reply, drive, recall
+from common.protocol.simulation import Simulation
 from tests.contracts.algorithms import CASES, SIZES, Case, D, conversation, exact, federation
 from tests.support.noises import StackedNoise
 

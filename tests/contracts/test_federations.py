@@ -12,16 +12,16 @@ import httpx
 import numpy as np
 import pytest
 
-from common.accounting import NonPrivateEvent
 from common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from common.arrays import FloatArray
-from common.losses import Logistic
-from common.noise import NoNoise
-from common.protocol import FederationFacts, Query, Reply, drive, recall
-from common.schemas import Budget, Member, RunSpec
-from common.shard import Shard
-from common.simulation import simulate
-from learner.store import Store
+from common.data.shard import Shard
+from common.learning.losses import Logistic
+from common.privacy.accountant import NonPrivateEvent
+from common.privacy.noise import NoNoise
+from common.protocol.algorithm import FederationFacts, Query, Reply, drive, recall
+from common.protocol.simulation import simulate
+from common.runs.specification import Budget, Member, RunSpec
+from learner.storage.run_store import Store
 from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, watch
 from tests.support.intercepted import learner_of
 from tests.support.noises import StackedNoise

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import losses
 from common.arrays import FloatArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import MAX_EXAMPLES, UNIT
 from common.errors import InvalidInputError
-from common.fixed_point import MAX_EXAMPLES, UNIT
-from common.losses import Hinge, Huber, Logistic, Loss, Squared, gradient_sum
-from common.shard import Shard
+from common.learning import losses
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared, gradient_sum
 
 LOSSES: list[Loss] = [Logistic(), Huber(), Huber(0.01), Huber(1.0), Squared(), Hinge()]
 EVERY = pytest.mark.parametrize("loss", LOSSES, ids=repr)

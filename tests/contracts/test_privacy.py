@@ -14,13 +14,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.accounting import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
 from common.arrays import FloatArray
-from common.budget import events, guarantees, transcript
-from common.fixed_point import UNIT, to_reals
-from common.noise import Noise, SeededNoise, SystemNoise
-from common.protocol import FederationFacts, Query
-from common.shard import Shard
+from common.data.shard import Shard
+from common.encoding.fixed_point import UNIT, to_reals
+from common.privacy.accountant import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+)
+from common.privacy.noise import Noise, SeededNoise, SystemNoise
+from common.protocol.algorithm import FederationFacts, Query
+from common.runs.pricing import events, guarantees, transcript
 from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, exact, federation, labels
 from tests.support.noises import RoundNoise, ScaledNoise
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.budget import guarantees, schedule
 from common.errors import BudgetExhaustedError
-from common.noise import SeededNoise
-from common.protocol import FederationFacts
+from common.privacy.accountant import View
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import FederationFacts
+from common.runs.pricing import guarantees, schedule
 from tests.contracts.algorithms import CASES, Case, conversation, federation
 
 RECORD = Path(__file__).parents[1] / "vectors" / "recorded" / "algorithms.json"
@@ -39,7 +40,7 @@ def prices(case: Case, facts: FederationFacts) -> list[Any]:
     ]
 
 
-def _price(case: Case, facts: FederationFacts, view: Any) -> list[list[int]] | None:
+def _price(case: Case, facts: FederationFacts, view: View) -> list[list[int]] | None:
     try:
         return [[cost.epsilon, cost.delta] for cost in schedule(case.algorithm, facts, view)]
     except BudgetExhaustedError:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from common.arrays import FloatArray
-from common.fixed_point import FEATURE_BITS
-from common.shard import Shard
-from common.study import Feature, Label, Study
+from common.data.shard import Shard
+from common.data.study import Feature, Label, Study
+from common.encoding.fixed_point import FEATURE_BITS
 
 ANY = st.floats(allow_nan=True, allow_infinity=True, width=64)
 SHAPES = st.tuples(st.integers(0, 4), st.integers(1, 5))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from common.secure_sum.envelope import Signed, digest
-from common.secure_sum.local import LocalSession
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import Contribution, Open
 
 

@@ -14,20 +14,20 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
-from common.noise import SeededNoise, SystemNoise
-from common.service.asking.entries import PeerEntry
-from common.service.asking.peers import connect
-from common.service.tables import read_columns
+from common.client.endpoints import PeerEntry
+from common.client.peer import connect
+from common.data.shard import Shard
+from common.data.study import Feature, Label, LogisticLoss, Study
+from common.privacy.noise import SeededNoise, SystemNoise
+from common.service.columns_files import read_columns
 from common.service.tokens import hash_token
-from common.shard import Shard
-from common.study import Feature, Label, LogisticLoss, Study
-from learner.app import create_app as create_learner
-from learner.client import parse_events
+from learner.api.app import create_app as create_learner
+from learner.cli.client import parse_events
 from learner.settings import LearnerSettings
-from party.answer import KeepingNoise, NoiseFactory
-from party.app import create_app as create_party
+from party.answering.release import KeepingNoise, NoiseFactory
+from party.api.app import create_app as create_party
+from party.ledger.ledger import Kept
 from party.settings import PartySettings
-from party.store import Kept
 
 USER, LEARNER = "a-users-token", "the-learners-token"
 AUTHORIZED = {"Authorization": f"Bearer {USER}"}

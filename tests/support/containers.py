@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from learner.client import LearnerClient
+from learner.cli.client import LearnerClient
 from scripts.loopback import wait_until_ready
 from scripts.make_deployment import LEARNER, Deployment, container_site, make_deployment
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import learner.sessions
-import learner.store
-from common.service.asking.peers import Peer
+import learner.storage.run_store
+import learner.storage.session_store
+from common.client.peer import Peer
 from common.service.serve import serve
 from common.service.sqlite import transaction
-from learner.app import create_app
+from learner.api.app import create_app
 from learner.settings import LearnerSettings
-from learner.store import Store
+from learner.storage.run_store import Store
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 

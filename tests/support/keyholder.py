@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 
 from common.secure_sum.envelope import KEY_BYTES, Signed
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.learner import Learner
-from common.secure_sum.local import LocalSession
 from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
 from common.secure_sum.paillier import FreshObfuscators, generate_key
 from common.secure_sum.party import Party, PartyPolicy
-from common.secure_sum.role import Identity
-from common.service.signed import MEDIA_TYPE
+from common.secure_sum.session import Identity
+from common.service.signed_bodies import MEDIA_TYPE
 from common.service.tokens import hash_token
 from party.keyholder.settings import KeyHolderSettings
 

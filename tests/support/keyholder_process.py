@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey, PaillierPublicKey
 
 from common.secure_sum.envelope import Signed
-from common.secure_sum.local import LocalSession
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.paillier import private_key
-from common.secure_sum.role import Identity
+from common.secure_sum.session import Identity
 from common.service.serve import serve
 from party.keyholder.app import create_app
 from party.keyholder.journal import Journal

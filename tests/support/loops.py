@@ -9,10 +9,10 @@ from multiprocessing.process import BaseProcess
 
 import numpy as np
 
-from common.protocol import Query
-from common.schemas import RunProposal
-from party.answer import NoiseFactory
-from party.party import Party
+from common.protocol.algorithm import Query
+from common.runs.specification import RunProposal
+from party.answering.party import Party
+from party.answering.release import NoiseFactory
 from party.settings import PartySettings
 
 LEARNER = "learner"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray
-from common.noise import Noise, Scale, Shape, SystemNoise
+from common.privacy.noise import Noise, Scale, Shape, SystemNoise
 
 
 class Relay(Noise):

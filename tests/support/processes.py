@@ -15,13 +15,13 @@ from types import MappingProxyType
 
 import httpx
 
-from common.noise import SystemNoise
+from common.privacy.noise import SystemNoise
 from common.service.serve import serve
-from learner.app import create_app as create_learner
+from learner.api.app import create_app as create_learner
 from learner.settings import LearnerSettings
-from learner.store import Store
-from party.answer import NoiseFactory
-from party.app import create_app as create_party
+from learner.storage.run_store import Store
+from party.answering.release import NoiseFactory
+from party.api.app import create_app as create_party
 from party.settings import PartySettings
 from tests.support.cluster import Cluster
 

@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
-from common.schemas import NPY, Budget, Member, RunProposal, RunSpec, pack_array, unpack_array
+from common.runs.specification import NPY, Budget, Member, RunProposal, RunSpec, pack_array, unpack_array
 from tests.support.cluster import LEARNER, Cluster
 
 ASKING = {"Authorization": f"Bearer {LEARNER}", "Accept-Encoding": "identity"}

@@ -19,17 +19,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 from phe import PaillierPrivateKey
 
-from common.budget import schedule
-from common.fixed_point import to_reals
-from common.noise import Noise
-from common.protocol import MemoryLog, Query, Reply, drive
-from common.schemas import RunSpec
+from common.encoding.fixed_point import to_reals
+from common.privacy.noise import Noise
+from common.protocol.algorithm import MemoryLog, Query, Reply, drive
+from common.runs.pricing import schedule
+from common.runs.specification import RunSpec
 from common.secure_sum.envelope import KEY_BYTES, digest, public_hex
 from common.secure_sum.paillier import generate_key, private_key
 from common.service.keys import write_key
 from common.service.tokens import hash_token
 from learner.settings import LearnerSettings
-from party.answer import NoiseFactory
+from party.answering.release import NoiseFactory
 from party.keyholder.app import create_app as create_keyholder
 from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings

@@ -9,16 +9,16 @@ import httpx
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
-from common.schemas import pack_array
+from common.runs.secure_terms import draft_roster, round_terms
+from common.runs.specification import pack_array
 from common.secure_sum.envelope import Signed
 from common.secure_sum.keyholder import KeyHolder
 from common.secure_sum.learner import Learner
 from common.secure_sum.messages import Roster, RosterKeyHolder
 from common.secure_sum.paillier import FreshObfuscators
 from common.secure_sum.party import Party, PartyPolicy
-from common.secure_sum.role import Identity
-from common.secure_sum.terms import draft_roster, round_terms
-from common.service.signed import MEDIA_TYPE
+from common.secure_sum.session import Identity
+from common.service.signed_bodies import MEDIA_TYPE
 from tests.support.rounds import propose, run_spec
 from tests.support.secure_cluster import KEY_BITS, SecureCluster, paillier_key, signing_key
 

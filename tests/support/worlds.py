@@ -12,15 +12,15 @@ import numpy as np
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
-from common.coalitions import Members
-from common.erm import minimise
-from common.forecast import Forecast, forecast
-from common.losses import Hinge, Huber, Logistic, Loss, Squared
-from common.metrics import fitness
-from common.noise import SeededNoise
-from common.protocol import FederationFacts, Model
-from common.shard import Shard
-from common.simulation import simulate
+from common.data.shard import Shard
+from common.forecast.coalitions import Members
+from common.forecast.forecast import Forecast, forecast
+from common.learning.erm import minimise
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from common.learning.metrics import fitness
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import FederationFacts, Model
+from common.protocol.simulation import simulate
 
 _POPULATION = 5000
 

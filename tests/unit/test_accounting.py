@@ -11,7 +11,9 @@ import pytest
 from scipy import stats
 from scipy.special import betainc, comb
 
-from common.accounting import (
+from common.arrays import FloatArray
+from common.errors import InvalidInputError
+from common.privacy.accountant import (
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -23,10 +25,8 @@ from common.accounting import (
     epsilons_after_each,
     l2_laplace_delta,
 )
-from common.arrays import FloatArray
-from common.calibration import gaussian_epsilon
-from common.errors import InvalidInputError
-from common.noise import SeededNoise
+from common.privacy.calibration import gaussian_epsilon
+from common.privacy.noise import SeededNoise
 
 # ── one L2-Laplace release ───────────────────────────────────────────────────
 

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.accounting import View, epsilon_after, epsilons_after_each
 from common.algorithms import REGISTRY, build_algorithm
-from common.budget import (
+from common.errors import BudgetExhaustedError, InvalidInputError
+from common.learning.losses import Logistic
+from common.privacy.accountant import View, epsilon_after, epsilons_after_each
+from common.privacy.mechanisms.objective import EXACT_MINIMISER
+from common.protocol.algorithm import FederationFacts
+from common.runs.pricing import (
     DELTA_UNITS,
     MICRO,
     Account,
@@ -23,10 +27,6 @@ from common.budget import (
     schedule,
     transcript,
 )
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.losses import Logistic
-from common.mechanisms.objective import EXACT_MINIMISER
-from common.protocol import FederationFacts
 
 
 def facts(epsilon: float = 1.0, delta: float = 1e-5, **terms: object) -> FederationFacts:

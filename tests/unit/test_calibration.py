@@ -10,7 +10,8 @@ import pytest
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from scipy import stats
 
-from common.calibration import (
+from common.errors import InvalidInputError
+from common.privacy.calibration import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -19,7 +20,6 @@ from common.calibration import (
     sigma_star,
     slack,
 )
-from common.errors import InvalidInputError
 
 BUDGETS = [(float(e), float(d)) for e, d in itertools.product(np.geomspace(1e-3, 50, 12), [1e-12, 1e-5, 0.05, 0.4])]
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import coalitions as search
 from common.algorithms import build_algorithm
-from common.coalitions import Forecastable, Run
-from common.forecast import Forecast
-from common.losses import Logistic, Loss, Squared
-from common.protocol import FederationFacts
+from common.forecast import coalitions as search
+from common.forecast.coalitions import Forecastable, Run
+from common.forecast.forecast import Forecast
+from common.learning.losses import Logistic, Loss, Squared
+from common.protocol.algorithm import FederationFacts
 from tests.support.worlds import coalitions, facts_of, predict
 
 WU = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from common.erm import minimise
+from common.data.shard import Shard
+from common.data.study import Columns, Feature, Label, RealLabel, SquaredLoss, Study
 from common.errors import InvalidDataError, InvalidInputError, ParleyError
-from common.metrics import accuracy
-from common.protocol import Model
-from common.service.tables import read_columns
-from common.shard import Shard
-from common.study import Columns, Feature, Label, RealLabel, SquaredLoss, Study
-from learner.datasets import WDBC, deal, examples, load, shard_sizes, simulated, wdbc_columns
+from common.learning.erm import minimise
+from common.learning.metrics import accuracy
+from common.protocol.algorithm import Model
+from common.service.columns_files import read_columns
+from learner.experiments.datasets import WDBC, deal, examples, load, shard_sizes, simulated, wdbc_columns
 
 SMALL = Study(
     name="small",

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from common.secure_sum.envelope import public_hex
-from common.service.studies import read_study
-from common.service.tables import read_columns
+from common.service.columns_files import read_columns
+from common.service.study_files import read_study
 from common.service.tokens import identify
-from learner.datasets import WDBC, wdbc_columns
+from learner.experiments.datasets import WDBC, wdbc_columns
 from learner.settings import LearnerSettings, load_studies
-from party.data import load
+from party.data.owner_data import load
 from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from scripts.make_deployment import (

@@ -7,10 +7,10 @@ import pytest
 from scipy.optimize import minimize
 
 from common.arrays import FloatArray
-from common.erm import Risk, minimise
+from common.data.shard import Shard
 from common.errors import InvalidInputError
-from common.losses import Hinge, Huber, Logistic, Loss, Squared
-from common.shard import Shard
+from common.learning.erm import Risk, minimise
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
 
 SMOOTH = pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05), Squared()], ids=repr)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from learner.simulate import SimulationResult, SimulationSettings
+from learner.experiments.simulation import SimulationResult, SimulationSettings
 from scripts.figures import frame, rajkumar
 from scripts.figures.frame import Figure, Line, Point, Table, Verdict, errors, fall, main, standard_error, sweep
 from scripts.figures.rajkumar import EPSILONS, PARTIES, SKEWS, grid, judge, judge_at

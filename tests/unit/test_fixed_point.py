@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from common.arrays import FloatArray
-from common.errors import InvalidInputError
-from common.fixed_point import (
+from common.data.shard import Shard
+from common.encoding.fixed_point import (
     FEATURE_BITS,
     MAX_INTEGER,
     MAX_NORM,
@@ -26,8 +26,8 @@ from common.fixed_point import (
     truncate,
     weights_on_grid,
 )
-from common.losses import Logistic, gradient_sum
-from common.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.losses import Logistic, gradient_sum
 
 
 def shard_and_weights(seed: int, n: int, d: int, norm: float) -> tuple[Shard, FloatArray]:

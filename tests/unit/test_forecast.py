@@ -12,11 +12,11 @@ from scipy.stats import binom, spearmanr
 
 from common.algorithms import REGISTRY, build_algorithm
 from common.arrays import FloatArray
-from common.coalitions import Members
 from common.errors import InvalidInputError
-from common.forecast import Forecast, NoForecast, forecast
-from common.losses import Hinge, Logistic, Squared
-from common.response import RATE
+from common.forecast.coalitions import Members
+from common.forecast.excess_risk import RATE
+from common.forecast.forecast import Forecast, NoForecast, forecast
+from common.learning.losses import Hinge, Logistic, Squared
 from tests.support.worlds import WAYS, World, coalitions, facts_of, predict, random_world
 
 SQUARED = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}

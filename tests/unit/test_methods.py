@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from common.arrays import FloatArray
-from common.losses import Hinge, Logistic, Squared
-from common.methods import Answers, Average, Descent, Load, Method, Problem, Tilt
-from common.noise import SeededNoise
-from common.response import respond
+from common.forecast.dynamics import Answers, Average, Descent, Load, Method, Problem, Tilt
+from common.forecast.excess_risk import respond
+from common.learning.losses import Hinge, Logistic, Squared
+from common.privacy.noise import SeededNoise
 from tests.support.worlds import WAYS, facts_of, predict, random_world
 
 H = np.array([0.05, 0.2, 0.7])

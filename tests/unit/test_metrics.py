@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, r2_score, recall_score, roc_auc_score, root_mean_squared_error
 
+from common.data.shard import Shard
 from common.errors import InvalidInputError
-from common.losses import Logistic, Squared
-from common.metrics import accuracy, auc, fitness, r_squared, recall, relative_fitness, rmse
-from common.protocol import Model
-from common.shard import Shard
+from common.learning.losses import Logistic, Squared
+from common.learning.metrics import accuracy, auc, fitness, r_squared, recall, relative_fitness, rmse
+from common.protocol.algorithm import Model
 
 
 def drawn(seed: int, n: int, positives: int) -> tuple[Model, Shard]:

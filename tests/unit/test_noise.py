@@ -19,8 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from common import noise as module
-from common.noise import NoNoise, SeededNoise, SystemNoise
+from common.privacy import noise as module
+from common.privacy.noise import NoNoise, SeededNoise, SystemNoise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
     from common.arrays import FloatArray, IntArray
-    from common.noise import Noise, Words
+    from common.privacy.noise import Noise, Words
 
     MakeNoise = Callable[[], Noise]
 

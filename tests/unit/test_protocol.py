@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from common.algorithms import build_algorithm
+from common.data.shard import Shard
 from common.errors import InvalidInputError, QuorumLostError
-from common.losses import Logistic
-from common.noise import NoNoise
-from common.protocol import FederationFacts, MemoryLog, Model, Program, Query, Reply, drive
-from common.shard import Shard
-from common.simulation import Simulation, simulate
+from common.learning.losses import Logistic
+from common.privacy.noise import NoNoise
+from common.protocol.algorithm import FederationFacts, MemoryLog, Model, Program, Query, Reply, drive
+from common.protocol.simulation import Simulation, simulate
 
 
 def facts(**terms: object) -> FederationFacts:

@@ -8,14 +8,14 @@ from scipy import stats
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
-from common.calibration import sigma_star, slack
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
-from common.fixed_point import to_reals
-from common.losses import Hinge, Logistic
-from common.mechanisms.additive import add_gaussian, add_l2_laplace
-from common.noise import Noise, NoNoise, SeededNoise
-from common.protocol import FederationFacts, Query, Reply
-from common.shard import Shard
+from common.learning.losses import Hinge, Logistic
+from common.privacy.calibration import sigma_star, slack
+from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
+from common.privacy.noise import Noise, NoNoise, SeededNoise
+from common.protocol.algorithm import FederationFacts, Query, Reply
 from tests.support.noises import Relay
 
 D, K, N = 4, 4000, 5

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from common.erm import minimise
+from common.data.shard import Shard
+from common.data.study import Feature, LogisticLoss, RealLabel, SquaredLoss, Study
 from common.errors import InvalidDataError
-from common.metrics import r_squared
-from common.protocol import Model
-from common.shard import Shard
-from common.study import Feature, LogisticLoss, RealLabel, SquaredLoss, Study
-from learner.published import CREDIT_CARD, LENDING_CLUB, published
+from common.learning.erm import minimise
+from common.learning.metrics import r_squared
+from common.protocol.algorithm import Model
+from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
 
 HEADER = (
     "loan_amnt,term,int_rate,annual_inc,dti,revol_util,delinq_2yrs,inq_last_6mths,open_acc,pub_rec,revol_bal,total_acc,"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from pydantic import JsonValue, ValidationError
 
-from common.canonical import canonical, digest
+from common.encoding.canonical_json import canonical, digest
+from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
-from common.fixed_point import MAX_EXAMPLES
-from common.schemas import Budget, Member, RunSpec, pack_array, unpack_array
+from common.runs.specification import Budget, Member, RunSpec, pack_array, unpack_array
 
 # ── one spelling, one hash ───────────────────────────────────────────────────
 

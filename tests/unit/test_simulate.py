@@ -14,12 +14,12 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-import learner.simulate as module
+import learner.experiments.simulation as module
+from common.data.study import Feature, Study
 from common.errors import InvalidInputError
-from common.noise import SeededNoise
-from common.study import Feature, Study
-from learner.datasets import WDBC, examples, simulated, wdbc_columns
-from learner.simulate import SimulationSettings, deal_repetition, run_simulation
+from common.privacy.noise import SeededNoise
+from learner.experiments.datasets import WDBC, examples, simulated, wdbc_columns
+from learner.experiments.simulation import SimulationSettings, deal_repetition, run_simulation
 
 SIMULATED = SimulationSettings("simulated", epsilon=0.1, delta=0.05, repeat=30, seed=7)
 

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import InvalidDataError, InvalidInputError
-from common.fixed_point import FEATURE_BITS
-from common.losses import Hinge, Huber, Logistic, Squared
-from common.study import (
+from common.data.study import (
     Columns,
     Feature,
     HingeLoss,
@@ -22,6 +19,9 @@ from common.study import (
     SquaredLoss,
     Study,
 )
+from common.encoding.fixed_point import FEATURE_BITS
+from common.errors import InvalidDataError, InvalidInputError
+from common.learning.losses import Hinge, Huber, Logistic, Squared
 
 FEATURES = (Feature(name="age", lower=0, upper=100), Feature(name="dose", lower=-1, upper=1))
 STUDY = Study(name="s", features=FEATURES, label=Label(name="ill", values=("no", "yes")))

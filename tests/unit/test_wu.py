@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.accounting import GaussianEvent, LaplaceEvent
 from common.algorithms import build_algorithm
-from common.budget import events, transcript
-from common.erm import minimise
+from common.data.shard import Shard
+from common.encoding.fixed_point import UNIT
 from common.errors import InvalidInputError
-from common.fixed_point import UNIT
-from common.losses import Hinge, Huber, Logistic, Loss, Squared, gradient_sum
-from common.methods import Descent
-from common.metrics import relative_fitness
-from common.noise import NoNoise, SeededNoise
-from common.protocol import FederationFacts, Model, Query
-from common.shard import Shard
-from common.simulation import simulate
-from learner.datasets import deal
-from learner.published import CREDIT_CARD, published
+from common.forecast.dynamics import Descent
+from common.learning.erm import minimise
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared, gradient_sum
+from common.learning.metrics import relative_fitness
+from common.privacy.accountant import GaussianEvent, LaplaceEvent
+from common.privacy.noise import NoNoise, SeededNoise
+from common.protocol.algorithm import FederationFacts, Model, Query
+from common.protocol.simulation import simulate
+from common.runs.pricing import events, transcript
+from learner.experiments.datasets import deal
+from learner.experiments.finance import CREDIT_CARD, published
 
 D = 6
 

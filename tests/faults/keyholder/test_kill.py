@@ -18,7 +18,7 @@ from phe import PaillierPrivateKey
 from common.errors import SecureSumError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason
-from common.secure_sum.local import LocalSession
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.paillier import generate_key, make_obfuscators
 from party.keyholder.sessions import Sessions
 from tests.support.attacks import request

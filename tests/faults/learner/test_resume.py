@@ -15,10 +15,10 @@ import httpx
 import numpy as np
 import pytest
 
-from common.budget import schedule
-from common.fixed_point import to_reals
-from common.protocol import MemoryLog, Query, Reply, drive
-from common.schemas import RunSpec, unpack_array
+from common.encoding.fixed_point import to_reals
+from common.protocol.algorithm import MemoryLog, Query, Reply, drive
+from common.runs.pricing import schedule
+from common.runs.specification import RunSpec, unpack_array
 from learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from common.schemas import NPY, RunProposal, pack_array
-from party.app import RECEIPT, create_app
+from common.runs.specification import NPY, RunProposal, pack_array
+from party.api.app import RECEIPT, create_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights

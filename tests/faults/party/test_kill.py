@@ -18,11 +18,11 @@ from typing import Protocol
 
 import httpx
 
-from common.budget import limit, schedule
-from common.schemas import RunProposal, RunSpec
-from party.ledger import Entry
+from common.runs.pricing import limit, schedule
+from common.runs.specification import RunProposal, RunSpec
+from party.ledger.hash_chain import Entry
+from party.ledger.ledger import Store
 from party.settings import PartySettings
-from party.store import Store
 from tests.support.cluster import Cluster
 from tests.support.loops import PartyLoop
 from tests.support.noises import OnlyOnce

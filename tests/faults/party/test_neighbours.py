@@ -20,11 +20,11 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.budget import limit
-from common.noise import NoNoise
-from common.schemas import NPY, pack_array
-from party.app import RECEIPT, create_app
-from party.store import Store
+from common.privacy.noise import NoNoise
+from common.runs.pricing import limit
+from common.runs.specification import NPY, pack_array
+from party.api.app import RECEIPT, create_app
+from party.ledger.ledger import Store
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 
-from common.budget import limit
-from common.schemas import NPY, pack_array
-from party.store import Store
+from common.runs.pricing import limit
+from common.runs.specification import NPY, pack_array
+from party.ledger.ledger import Store
 from tests.support.cluster import Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 from tests.support.proxy import FAULTS, FaultyProxy, faulty_proxy

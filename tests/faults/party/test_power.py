@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.budget import Account
 from common.errors import ParleyError
-from common.schemas import RunProposal
-from party.head import HeadFile
-from party.ledger import Ask, Head
-from party.policy import Price
-from party.store import Kept, Store
+from common.runs.pricing import Account
+from common.runs.specification import RunProposal
+from party.ledger.hash_chain import Ask, Head
+from party.ledger.head_file import HeadFile
+from party.ledger.ledger import Kept, Store
+from party.policy.approval import Price
 from tests.support.cluster import Cluster
 from tests.support.powercut import Disk, recorded_disk
 from tests.support.rounds import run_spec

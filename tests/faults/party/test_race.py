@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
-from common.budget import Account
 from common.errors import BudgetExhaustedError
-from common.schemas import RunProposal
-from party.ledger import Ask
-from party.policy import Price
-from party.store import Store
+from common.runs.pricing import Account
+from common.runs.specification import RunProposal
+from party.ledger.hash_chain import Ask
+from party.ledger.ledger import Store
+from party.policy.approval import Price
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 

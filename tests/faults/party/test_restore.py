@@ -11,7 +11,7 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from common.errors import LedgerError
-from party.app import RECEIPT, create_app
+from party.api.app import RECEIPT, create_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

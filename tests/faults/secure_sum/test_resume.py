@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.schemas import RunSpec
+from common.runs.specification import RunSpec
 from learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, Stream
 from tests.support.dying import start_dying_learner

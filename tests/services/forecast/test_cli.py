@@ -11,10 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from learner import forecast_cli
-from learner.app import create_app
-from learner.cli import app
-from learner.client import LearnerClient
+from learner.api.app import create_app
+from learner.cli import forecast as forecast_cli
+from learner.cli.client import LearnerClient
+from learner.cli.main import app
 from tests.services.forecast.conftest import Owners
 from tests.support.cluster import USER
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from common.budget import highest_charge
-from common.forecast import Forecast, forecast
+from common.forecast.forecast import Forecast, forecast
+from common.runs.pricing import highest_charge
 from tests.services.forecast.conftest import BUDGETS, ModelViewers, Owners
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable

@@ -16,7 +16,7 @@ import pytest
 
 from common.secure_sum.envelope import Signed, digest
 from common.secure_sum.errors import Reason
-from common.secure_sum.local import LocalSession
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import Query
 from common.secure_sum.paillier import FreshObfuscators, blocks_to_blob, encrypt_blocks, public_key
 from tests.support.attacks import request, resign, with_blob

@@ -20,8 +20,8 @@ from common.secure_sum import paillier
 from common.secure_sum.errors import Reason
 from common.service.keys import identity_key, read_private, write_private
 from common.service.tokens import hash_token
+from party.cli.keyholder import app
 from party.keyholder.app import create_app
-from party.keyholder.cli import app
 from party.keyholder.settings import KeyHolderSettings
 from tests.support.keyholder import TOKEN, FreshKeys, ask_to_open, begin, keyholder_settings, open_round
 

@@ -18,13 +18,13 @@ from starlette.testclient import TestClient
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import Opened
-from common.secure_sum.role import Identity
-from common.service.signed import MEDIA_TYPE
+from common.secure_sum.session import Identity
+from common.service.signed_bodies import MEDIA_TYPE
 from party.keyholder.app import create_app
 from party.keyholder.journal import Journal
+from party.keyholder.key_pool import KeyStock
 from party.keyholder.sessions import Sessions
 from party.keyholder.settings import KeyHolderSettings, PinnedLearner
-from party.keyholder.stock import KeyStock
 from party.keyholder.vault import Vault
 from tests.support.keyholder import (
     KEY_BITS,

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.service.asking.federation import HttpFederation
+from common.client.federation import HttpFederation
 from tests.support.cluster import AUTHORIZED, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, learner_of, unreachable
 

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from common.service.tokens import hash_token
-from learner.cli import app
+from learner.cli.main import app
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 

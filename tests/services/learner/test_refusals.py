@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.schemas import PartyFacts, pack_array
+from common.runs.specification import PartyFacts, pack_array
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
 
@@ -252,7 +252,7 @@ async def test_what_nobody_foresaw_fails_the_run_without_its_words(
     def break_down(*_: object) -> None:
         raise RuntimeError("a private value")
 
-    monkeypatch.setattr("learner.engine.model_document", break_down)
+    monkeypatch.setattr("learner.execution.engine.model_document", break_down)
     run = await submit(client)
     events = await watch(client, run)
     assert events[-1][1]["state"] == "failed"

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.budget import guarantees, schedule
+from common.runs.pricing import guarantees, schedule
 from common.service.tokens import hash_token
 from tests.support.cluster import Cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from common.errors import InvalidInputError
 from common.service.tokens import hash_token
-from learner.app import create_app
+from learner.api.app import create_app
 from learner.settings import LearnerSettings, load_studies
 from tests.support.cluster import Cluster
 

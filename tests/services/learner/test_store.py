@@ -10,11 +10,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from common.client.receipts import Receipt
 from common.errors import ConflictError, NotFoundError
-from common.protocol import Query, Reply
-from common.service.asking.receipts import Receipt
+from common.protocol.algorithm import Query, Reply
 from learner.run import ENDS, TRANSITIONS, Notice, State
-from learner.store import Store
+from learner.storage.run_store import Store
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from pydantic import HttpUrl, SecretStr, ValidationError
 
+from common.client.endpoints import PeerEntry
+from common.client.peer import connect
+from common.client.transport import Transport
 from common.errors import InvalidInputError
-from common.service.asking.entries import PeerEntry
-from common.service.asking.peers import connect
-from common.service.asking.transport import Transport
 from common.service.serve import tls_context
 from common.service.settings import Tls
 from tests.support.certificates import make_certificates

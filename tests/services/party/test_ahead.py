@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.noise import Noise
-from party import ahead
-from party.ahead import Stock
-from party.app import create_app
-from party.party import Party
-from party.store import Released
+from common.privacy.noise import Noise
+from party.answering import noise_pool as ahead
+from party.answering.noise_pool import Stock
+from party.answering.party import Party
+from party.api.app import create_app
+from party.ledger.ledger import Released
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.noise import NoNoise
-from common.protocol import Query
-from common.schemas import Budget
-from common.service.signed import MEDIA_TYPE
+from common.privacy.noise import NoNoise
+from common.protocol.algorithm import Query
+from common.runs.specification import Budget
+from common.service.signed_bodies import MEDIA_TYPE
 from common.service.tokens import hash_token
-from party.app import RECEIPT, create_app
+from party.api.app import RECEIPT, create_app
 from tests.support.cluster import Cluster
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights

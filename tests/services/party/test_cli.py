@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from common.service.tokens import hash_token
-from party.cli import app
-from party.keyholder.cli import app as keyholder
+from party.cli.keyholder import app as keyholder
+from party.cli.main import app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights

@@ -20,13 +20,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.budget import Account
+from common.data.study import Feature, Label, Study
 from common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
-from common.schemas import Budget, Member, RunProposal, RunSpec
-from common.study import Feature, Label, Study
-from party.ledger import Ask, Entry, Head, check_chain
-from party.policy import Price
-from party.store import Kept, Released, Store
+from common.runs.pricing import Account
+from common.runs.specification import Budget, Member, RunProposal, RunSpec
+from party.ledger.hash_chain import Ask, Entry, Head, check_chain
+from party.ledger.ledger import Kept, Released, Store
+from party.policy.approval import Price
 
 ROUNDS = 6
 LIMIT = Account(epsilon_limit=100, delta_limit=12)

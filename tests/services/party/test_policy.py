@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.accounting import View
 from common.algorithms import REGISTRY
 from common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputError
-from common.protocol import Query
-from common.schemas import RunSpec
-from party.app import create_app
-from party.policy import Price, review, terms
+from common.privacy.accountant import View
+from common.protocol.algorithm import Query
+from common.runs.specification import RunSpec
+from party.api.app import create_app
+from party.policy.approval import Price, review, terms
 from party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, propose, run_spec

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from common.client.endpoints import PeerEntry
+from common.client.peer import connect
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
-from common.fixed_point import to_reals
-from common.losses import gradient_sum
-from common.noise import NoNoise
-from common.protocol import Query, Reply
-from common.service.asking.entries import PeerEntry
-from common.service.asking.peers import connect
+from common.learning.losses import gradient_sum
+from common.privacy.noise import NoNoise
+from common.protocol.algorithm import Query, Reply
+from common.protocol.simulation import simulate
 from common.service.tokens import hash_token
-from common.shard import Shard
-from common.simulation import simulate
-from party.data import load
-from party.learning import Order, OwnShard, joined, learn
+from party.data.owner_data import load
+from party.personal.training import Order, OwnShard, joined, learn
 from party.settings import PartySettings
 from tests.support.cluster import Cluster, party_apps
 from tests.support.intercepted import Intercepted, silent

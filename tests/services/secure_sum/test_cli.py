@@ -10,7 +10,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from learner.cli import app
+from learner.cli.main import app
 from tests.support.cluster import USER
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready

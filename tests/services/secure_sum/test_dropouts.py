@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.schemas import RunSpec
+from common.runs.specification import RunSpec
 from tests.support.cluster import Stream, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, learner_of, silent, unreachable
 from tests.support.rounds import run_spec

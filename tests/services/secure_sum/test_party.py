@@ -13,17 +13,17 @@ import pytest
 from starlette.testclient import TestClient
 
 from common.errors import ForbiddenError
-from common.noise import NoNoise
-from common.schemas import pack_array
+from common.privacy.noise import NoNoise
+from common.runs.specification import pack_array
 from common.secure_sum import paillier
 from common.secure_sum.envelope import Signed, digest
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import Contribution, Query
-from common.service.signed import MEDIA_TYPE
-from party import sql
-from party.answer import NoiseFactory
-from party.app import create_app
-from party.policy import terms
+from common.service.signed_bodies import MEDIA_TYPE
+from party.answering.release import NoiseFactory
+from party.api.app import create_app
+from party.ledger import statements as sql
+from party.policy.approval import terms
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
 from tests.support.secure_cluster import SecureCluster, signing_key

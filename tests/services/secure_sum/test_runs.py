@@ -12,7 +12,7 @@ import pytest
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Contribution, Opened
-from common.service.signed import MEDIA_TYPE
+from common.service.signed_bodies import MEDIA_TYPE
 from tests.support.cluster import LEARNER, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of, pass_on, silent
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services

@@ -14,7 +14,7 @@ from phe import PaillierPrivateKey
 
 from common.errors import SecureSumError
 from common.secure_sum.errors import Reason
-from common.secure_sum.local import LocalSession
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.paillier import private_key
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "secure_sum"

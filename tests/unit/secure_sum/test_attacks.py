@@ -14,13 +14,13 @@ from phe import PaillierPrivateKey
 from common.errors import SecureSumError
 from common.secure_sum.envelope import Signed, digest
 from common.secure_sum.errors import Reason
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyholder import KeyHolder
 from common.secure_sum.learner import Learner
-from common.secure_sum.local import LocalSession
 from common.secure_sum.messages import Open, Opened, Query, Roster
 from common.secure_sum.paillier import blocks_to_blob, encrypt_blocks, make_obfuscators, public_key
 from common.secure_sum.party import Party, PartyPolicy
-from common.secure_sum.role import Identity
+from common.secure_sum.session import Identity
 from tests.support.attacks import request, resign, with_blob
 
 Refused = Callable[[Reason], AbstractContextManager[object]]

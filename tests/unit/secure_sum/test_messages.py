@@ -15,7 +15,7 @@ from common.errors import SecureSumError
 from common.secure_sum import errors
 from common.secure_sum.envelope import Signed, canonical, frame, public_hex, unframe
 from common.secure_sum.errors import Reason
-from common.secure_sum.local import LocalSession
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import Contribution, Message, Open, Opened, Query, Roster, set_digest
 
 Refused = Callable[[Reason], AbstractContextManager[object]]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.arrays import IntArray
-from common.fixed_point import to_integers
+from common.encoding.fixed_point import to_integers
 from common.secure_sum.errors import Reason
 from common.secure_sum.packing import MAX_CONTRIBUTORS, OFFSET, Layout, decode, encode
 

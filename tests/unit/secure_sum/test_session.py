@@ -14,14 +14,14 @@ from common.arrays import IntArray
 from common.secure_sum import keyholder, learner, party
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason
+from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyholder import KeyHolder
 from common.secure_sum.learner import Learner
-from common.secure_sum.local import LocalSession
 from common.secure_sum.messages import Contribution, Opened, Query
 from common.secure_sum.packing import OFFSET
 from common.secure_sum.paillier import decrypt_blocks
 from common.secure_sum.party import Party, PartyPolicy
-from common.secure_sum.role import Role
+from common.secure_sum.session import Role
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 Start = Callable[..., LocalSession]

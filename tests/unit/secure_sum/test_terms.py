@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from common.algorithms import REGISTRY
-from common.schemas import Budget, Member, RunSpec
+from common.data.study import Feature, Label, Study
+from common.runs.secure_terms import check_roster, draft_roster, noise_text, round_terms, session_of
+from common.runs.specification import Budget, Member, RunSpec
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import MAX_TEXT, Query, Roster, RosterKeyHolder
-from common.secure_sum.terms import check_roster, draft_roster, noise_text, round_terms, session_of
-from common.study import Feature, Label, Study
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 NAMES = ("a" * 100, "b", "c")

@@ -1,0 +1,118 @@
+"""What an owner answers in Wu, Farokhi, Smith & Kaafar: sums of gradients under its own budget, for an agreed horizon.
+
+"The Value of Collaboration in Convex Machine Learning with Differential Privacy", IEEE S&P 2020.
+
+The paper's owner answers the mean of its n_l gradients, and the learner weighs the answers by n_l / n. Here the owner
+answers the sum, which is n_l times as much, noise included, and the learner divides the sum of the answers by n: the
+same numbers, the same noise on the mean, and nothing but a sum to see.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms._parameters import Calibration, Regularization, Rounds, algorithm
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.forecast.dynamics import Answers
+from common.learning.losses import gradient_sum
+from common.privacy.accountant import Event, GaussianEvent, Guarantee, LaplaceEvent
+from common.privacy.calibration import gaussian_sigmas
+from common.privacy.mechanisms.additive import add_gaussian, add_laplace
+from common.privacy.noise import Noise
+from common.protocol.algorithm import FederationFacts, Query
+
+L1Clip = Annotated[float, Field(gt=0, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
+Overlap = Annotated[int, Field(ge=1, description="kappa: in how many shards one person's record may be")]
+
+
+@algorithm
+class NoisyGradients:
+    """The owner's half of both algorithms (Theorem 1), and what the learner's halves share.
+
+    ``calibration="paper"``: each coordinate of each answer carries Laplace noise of scale 2 Xi T kappa / epsilon_l,
+    whole at each owner, whose epsilon_l it honours whatever the others do, under a secure sum too. Pure epsilon_l over
+    T rounds. ``"tight"``: Gaussian noise for (epsilon_l, delta_l) over the whole transcript; under a secure sum in
+    shares, for the strictest budget.
+
+    A record in kappa shards is seen kappa times. Laplace noises that hide it then compose by adding epsilons, Gaussian
+    ones by adding squares; in one sum its kappa copies add up. All are charged to each of its owners, as if the others'
+    budgets were its own; an owner with a larger one protects that record less.
+    """
+
+    n_rounds: Rounds = 10
+    regularization: Regularization = 0.01
+    l1_clip: L1Clip = 1.0
+    overlap: Overlap = 1
+    calibration: Calibration = "paper"
+    curator: ClassVar[bool] = False
+    coupled: ClassVar[bool] = False
+
+    def rounds(self, facts: FederationFacts) -> int:
+        """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""
+        return self.n_rounds
+
+    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+        """The noisy sum of gradients, each of 2-norm up to the study's clip norm and 1-norm up to Xi.
+
+        Raises InvalidInputError for a round beyond the horizon.
+        """
+        if not 1 <= query.round <= self.n_rounds:
+            raise InvalidInputError(f"round {query.round} lies beyond the agreed horizon of {self.n_rounds} rounds")
+        total = gradient_sum(facts.loss, shard, query.message, facts.clip_norm, self.l1_clip)
+        if self.calibration == "paper":
+            return add_laplace(total, self._scale(facts), noise)
+        return add_gaussian(total, self._sigma(facts), facts.share, noise)
+
+    def sensitivity(self, query: Query, facts: FederationFacts) -> float:
+        """2 Xi in the 1-norm, or twice the clip norm in the 2-norm: one gradient leaves the sum, another enters."""
+        return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(facts.clip_norm, self.l1_clip)
+
+    def event(self, round: int, facts: FederationFacts) -> Event:
+        """One answer, and those of the other shards that may hold the same record."""
+        moved = self._copies(facts) * self.sensitivity(_ANY, facts)
+        if self.calibration == "paper":
+            return LaplaceEvent(moved / float(self._scale(facts)))
+        return GaussianEvent(moved / float(self._sigma(facts)))
+
+    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
+        """None beyond the transcript: Theorem 1 is the sum of the rounds' epsilons."""
+        return ()
+
+    def assumptions(self, facts: FederationFacts) -> tuple[str, ...]:
+        """With overlap, the promise to a record depends on the other shards that hold it."""
+        if self.overlap == 1:
+            return ("no person's record is in two shards",)
+        return (
+            f"no person's record is in more than {self.overlap} shards",
+            "the other owners of a shared record protect it with budgets no larger than this owner's",
+        )
+
+    def answers(self, facts: FederationFacts) -> Answers:
+        """The noise that each owner adds to its sum."""
+        paper = self.calibration == "paper"
+        return Answers.drawn_each_round(2 * self._scale(facts) ** 2 if paper else self._sigma(facts) ** 2 * facts.share)
+
+    def _scale(self, facts: FederationFacts) -> FloatArray:
+        """The Laplace scale: Theorem 1's b on a sum, (...)."""
+        moved = self._copies(facts) * self.sensitivity(_ANY, facts)
+        return np.asarray(moved * self.n_rounds / facts.epsilon[facts.index])
+
+    def _sigma(self, facts: FederationFacts) -> FloatArray:
+        """The deviation that a sum needs, (...)."""
+        moved = self._copies(facts) * self.sensitivity(_ANY, facts)
+        return gaussian_sigmas(facts.own_epsilon, facts.own_delta, moved * math.sqrt(self.n_rounds))
+
+    def _copies(self, facts: FederationFacts) -> float:
+        """How much more kappa copies of a record move what the learner sees than one does."""
+        independent = self.calibration == "tight" and not facts.secure_sum
+        return math.sqrt(self.overlap) if independent else float(self.overlap)
+
+
+_ANY = Query(1, "gradient", np.zeros(0))
+"""The sensitivity is every query's."""

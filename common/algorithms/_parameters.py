@@ -1,0 +1,29 @@
+"""How an algorithm declares its parameters: a frozen dataclass whose fields are checked when it is built."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar, cast, dataclass_transform
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from common.privacy import calibration
+
+T = TypeVar("T")
+
+Rounds = Annotated[int, Field(ge=1, le=100_000, description="number of rounds T")]
+# The least lambda keeps the minimiser of a loss of at most 1 at w = 0 within the largest norm of weights, 2^16.
+Regularization = Annotated[
+    float, Field(ge=1e-9, allow_inf_nan=False, description="lambda of (1/n) sum loss + (lambda/2)|w|^2")
+]
+Calibration = Annotated[
+    calibration.Calibration, Field(description="whose noise: the paper's, or the least that a proof supports")
+]
+Step = Annotated[float, Field(gt=0, allow_inf_nan=False, description="step length")]
+
+
+@dataclass_transform(frozen_default=True)
+def algorithm(cls: type[T]) -> type[T]:
+    """Make a class a frozen, slotted dataclass that validates its fields and takes no other."""
+    decorate = dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", hide_input_in_errors=True))
+    return cast("type[T]", decorate(cls))

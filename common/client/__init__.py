@@ -1,0 +1,1 @@
+"""Asking services over HTTP: what a learner's service, and an owner who learns with others, have in common."""

@@ -1,0 +1,59 @@
+"""From a draft to a run that every party has approved: ask for public facts, settle the specification, propose it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from common.client.party import Party
+from common.client.peer import all_of, ask_all
+from common.errors import PartyRefusedError
+from common.privacy.accountant import View
+from common.runs.specification import Approval, Member, PartyFacts, RunProposal, RunSpec
+
+
+async def gather_facts(parties: Sequence[Party], draft: RunSpec, seconds: float) -> tuple[RunSpec, dict[str, View]]:
+    """The draft with the parties' true sizes, and what each party fears, by name.
+
+    Raises UnavailableError for a party that cannot be reached, PartyRefusedError for one that refuses, goes by another
+    name or holds another study; both name the party.
+    """
+    facts = dict(zip(draft.names, all_of(await ask_all(parties, Party.facts, seconds)), strict=True))
+    for name, fact in facts.items():
+        _check_facts(name, fact, draft.study.digest)
+    spec = with_sizes(draft, {name: fact.n_examples for name, fact in facts.items()})
+    return spec, {name: fact.views[0] for name, fact in facts.items()}
+
+
+def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
+    """The draft with the sizes of the parties' shards, by name."""
+    members = (Member(name=each.name, n_examples=sizes[each.name], budget=each.budget) for each in draft.parties)
+    return draft.model_copy(update={"parties": tuple(members)})
+
+
+async def propose(parties: Sequence[Party], run: str, spec: RunSpec, seconds: float) -> Mapping[str, Approval]:
+    """Every party's approval of a run, by name; the same proposal again gets the same approval.
+
+    Raises PartyRefusedError with the party's name and reason, UnavailableError.
+    """
+    proposal = RunProposal(run=run, spec=spec)
+    digest = spec.digest
+    answers = all_of(await ask_all(parties, lambda party: party.approve(proposal), seconds))
+    approvals = dict(zip(spec.names, answers, strict=True))
+    for name, approval in approvals.items():
+        if (approval.run, approval.spec_digest) != (run, digest):
+            raise _refused(name, "wrong-approval", "it approved another run than was proposed")
+    return approvals
+
+
+def _check_facts(name: str, facts: PartyFacts, study: str) -> None:
+    """Raise PartyRefusedError unless the party is who the roster says and holds the study that is meant."""
+    if facts.name != name:
+        raise _refused(name, "wrong-name", f"it calls itself {facts.name}")
+    if facts.study_digest != study:
+        raise _refused(name, "wrong-study", f"it holds another study ({facts.study_digest[:12]}, not {study[:12]})")
+    if not facts.views or facts.n_examples < 1:
+        raise _refused(name, "wrong-facts", "it says neither how many examples it holds nor what it fears")
+
+
+def _refused(name: str, reason: str, detail: str) -> PartyRefusedError:
+    return PartyRefusedError(f"{name} cannot take part: {detail}", party=name, reason=reason)

@@ -1,0 +1,53 @@
+"""How settings name those whom a service asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, HttpUrl, SecretStr, model_validator
+
+from common.errors import InvalidInputError
+from common.runs.specification import Identifier
+from common.service.keys import PublicKey
+from common.service.settings import Table
+
+
+class PeerEntry(Table):
+    """A service that the learner asks: where it is and the token that it knows this learner by."""
+
+    name: Annotated[Identifier, Field(description="the service's own name")]
+    url: Annotated[HttpUrl, Field(description="where it listens, http:// or https://")]
+    token: Annotated[SecretStr | None, Field(description="the learner's bearer token there")] = None
+    token_file: Annotated[Path | None, Field(description="or the file that holds the token")] = None
+    ca: Annotated[Path | None, Field(description="PEM file of the authority that signed its certificate")] = None
+    certificate: Annotated[
+        Path | None, Field(description="PEM file with the certificate chain to show it, if it wants to see one")
+    ] = None
+    key: Annotated[Path | None, Field(description="PEM file with that certificate's private key")] = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.token is None) == (self.token_file is None):
+            raise ValueError(f"{self.name!r} needs either token or token_file")
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError(f"{self.name!r} needs both certificate and key, or neither")
+        return self
+
+    def token_text(self) -> str:
+        """The token; raises InvalidInputError when its file cannot be read."""
+        if self.token is not None:
+            return self.token.get_secret_value()
+        assert self.token_file is not None  # noqa: S101 -- validated above
+        try:
+            return self.token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInputError(f"{self.name!r}: the token file {self.token_file} cannot be read") from None
+
+
+class PartyEntry(PeerEntry):
+    """A party of the roster."""
+
+    public_key: Annotated[
+        PublicKey | None, Field(description="its Ed25519 key, as `parley-party identity` prints it: for secure sums")
+    ] = None

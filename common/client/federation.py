@@ -1,0 +1,150 @@
+"""Real parties over HTTP as one federation: all are asked at once, and a round goes on without the silent, if enough.
+
+Who stays silent in so many rounds in a row as the run allows (one, unless rounds are asynchronous) is dropped: asked no
+more. Who is dropped follows from the contributors of the last replies, so a run that is resumed from its log asks the
+same. An answer that comes too late is never used; the party has charged it, and a party that skipped a round pays for
+it with its next answer: ledgers charge up to the round that is answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from common.arrays import IntArray
+from common.client.party import Party
+from common.client.peer import ask_all
+from common.encoding.fixed_point import checked_integers, to_reals
+from common.errors import ParleyError, QuorumLostError, UnavailableError
+from common.protocol.algorithm import Query, Reply
+from common.runs.specification import pack_array
+from common.secure_sum.envelope import Signed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """How a round went: its seconds, who took more than half the deadline, and who was silent for what reason, by name.
+
+    The ``dropped`` will not be asked again; those who only ``missed`` the round will be. ``opened`` has the receipts of
+    the key holders who opened it, by name.
+    """
+
+    seconds: float = 0.0
+    stragglers: tuple[str, ...] = ()
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    missed: Mapping[str, str] = field(default_factory=dict)
+    opened: Mapping[str, Signed] = field(default_factory=dict)
+
+
+class Poll:
+    """The parties of one run, in the order of its specification, asked round by round.
+
+    ``quorum`` is the least number that must answer; ``deadline`` is in seconds; each party must answer at least once in
+    ``answer_every`` rounds in a row. ``recent`` has the contributors of so many rounds before, as the log has them,
+    fewer at the beginning. ``report`` tells of the last round.
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[Party],
+        quorum: int,
+        deadline: float,
+        answer_every: int = 1,
+        recent: Sequence[tuple[int, ...]] = (),
+    ) -> None:
+        self.report = RoundReport()
+        self._parties = tuple(parties)
+        self._quorum = quorum
+        self._deadline = deadline
+        self._recent = deque(recent, maxlen=answer_every)
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        """The indices of those who are asked: all but the dropped, ascending."""
+        if len(self._recent) < (self._recent.maxlen or 0):
+            return tuple(range(len(self._parties)))
+        return tuple(sorted({index for contributors in self._recent for index in contributors}))
+
+    def end(self) -> None:
+        """Nobody will be asked any more."""
+
+    async def _ask(self, round: int, request: Callable[[Party], Awaitable[T]]) -> dict[int, T]:
+        """What all active parties answer in time, by their indices.
+
+        Raises PartyRefusedError naming who refused, QuorumLostError naming who was silent and who was charged.
+        """
+        started = time.monotonic()
+        took: dict[str, float] = {}
+
+        async def ask(party: Party) -> T:
+            answer = await request(party)
+            took[party.name] = time.monotonic() - started
+            return answer
+
+        asked = [self._parties[index] for index in self.active]
+        answers, silent = self._sift(round, await ask_all(asked, ask, self._deadline))
+        stragglers = tuple(name for name, seconds in took.items() if seconds > self._deadline / 2)
+        self._settle(tuple(answers), silent)
+        self.report = replace(self.report, seconds=time.monotonic() - started, stragglers=stragglers)
+        return answers
+
+    def _settle(self, contributors: tuple[int, ...], silent: Mapping[str, str]) -> None:
+        """End a round to which these contributed, and tell who of the silent is dropped."""
+        self._recent.append(contributors)
+        still = {self._parties[index].name for index in self.active}
+        self.report = RoundReport(
+            dropped={name: why for name, why in silent.items() if name not in still},
+            missed={name: why for name, why in silent.items() if name in still},
+        )
+
+    def _sift(self, round: int, outcomes: Sequence[T | ParleyError]) -> tuple[dict[int, T], dict[str, str]]:
+        """The answers by the parties' indices, and the silent ones' reasons by name."""
+        answers: dict[int, T] = {}
+        silent: dict[str, str] = {}
+        for index, outcome in zip(self.active, outcomes, strict=True):
+            match outcome:
+                case UnavailableError():
+                    silent[self._parties[index].name] = outcome.detail
+                case ParleyError():
+                    raise outcome
+                case _:
+                    answers[index] = outcome
+        if len(answers) < self._quorum:
+            charged = [self._parties[index].name for index in answers]
+            raise QuorumLostError(
+                f"round {round}: {len(answers)} parties answered and {self._quorum} are needed; "
+                f"silent: {'; '.join(silent.values())}; "
+                f"the round is burnt, and charged to who answered: {', '.join(charged) or 'nobody'}",
+                silent=list(silent),
+                charged=charged,
+            )
+        return answers, silent
+
+
+class HttpFederation(Poll):
+    """Parties whose answers the learner sees."""
+
+    async def answer(self, run: str, query: Query) -> Reply:
+        """All active parties' answers, or their exact sum; raises what `Poll` raises."""
+        path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
+        body = pack_array(query.message)
+        answers = await self._ask(query.round, lambda party: party.answer(path, body))
+        stack = self._stack(answers)
+        value = checked_integers(stack.sum(axis=0)) if query.reveal == "sum" else stack
+        return Reply(to_reals(value), tuple(answers))
+
+    def _stack(self, answers: Mapping[int, IntArray]) -> IntArray:
+        """The answers (contributors, m); raises PartyRefusedError naming one whose length is not the first's."""
+        first = next(iter(answers.values()))
+        for index, answer in answers.items():
+            if answer.shape != first.shape:
+                detail = f"it answered {answer.size} values where another party answered {first.size}"
+                raise self._parties[index].refuse("malformed-answer", detail)
+        return np.stack(list(answers.values()))

@@ -1,0 +1,228 @@
+"""The services that the learner asks: a warm connection each, and errors that say who.
+
+Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or a 5xx: the peer
+may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that it did
+answer, and that asking again would not change a thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from common.client.endpoints import PeerEntry
+from common.client.transport import Transport
+from common.errors import InvalidInputError, ParleyError, RefusedError, UnavailableError
+from common.runs.specification import Signature
+from common.secure_sum.envelope import Signed
+from common.secure_sum.errors import MessageError, SignatureError
+from common.secure_sum.messages import Roster
+from common.service.signed_bodies import MEDIA_TYPE as SIGNED
+
+P = TypeVar("P", bound="Peer")
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+JSON = "application/json"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
+_LONGEST_ANSWER = 2**26  # bytes; a peer may not fill the learner's memory
+_LONGEST_REASON = 500  # characters of a peer's own words
+_LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does not suffice
+
+
+class Peer:
+    """A service, over a client that holds its base URL and token.
+
+    ``role`` is what problem documents name it by; its methods raise UnavailableError or ``refusal``.
+    """
+
+    role: ClassVar[str]
+    refusal: ClassVar[type[RefusedError]]
+
+    def __init__(self, name: str, client: httpx.AsyncClient) -> None:
+        self.name = name
+        self._client = client
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.aclose()
+
+    def refuse(self, reason: str, detail: str, **facts: object) -> RefusedError:
+        """The error that says that this peer's answer cannot be used."""
+        return self.refusal(f"{self.name} refused: {detail}", reason=reason, **{self.role: self.name}, **facts)
+
+    async def _send(
+        self, method: str, path: str, body: bytes = b"", media: str = JSON, headers: dict[str, str] | None = None
+    ) -> bytes:
+        """One request; the body of a response that says success."""
+        request = self._client.build_request(
+            method, path, content=body, headers={"Content-Type": media, "Accept": media, **(headers or {})}
+        )
+        try:
+            response = await self._client.send(request, stream=True)
+            try:
+                content = await _read(response)
+            finally:
+                await response.aclose()
+        except httpx.TransportError as error:
+            raise UnavailableError(f"{self.name} cannot be reached ({type(error).__name__})") from None
+        if content is None:
+            raise self.refuse("malformed-answer", f"its response has more than {_LONGEST_ANSWER} bytes")
+        if not response.is_success:
+            raise self._failure(response.status_code, content)
+        self._note(response.headers)
+        return content
+
+    async def _exchange(self, path: str, message: Signed) -> Signed:
+        """What the peer answers to a signed message; its signature is not checked."""
+        try:
+            return Signed.from_bytes(await self._send("PUT", path, message.to_bytes(), SIGNED))
+        except MessageError as error:
+            raise self.refuse(error.reason, f"its answer cannot be used: {error.detail}") from None
+
+    async def _sign(self, path: str, roster: Signed, key: str) -> bytes:
+        """The peer's signature of a roster that it is sent, if the holder of ``key`` made it."""
+        answer = self._parse(Signature, await self._send("PUT", path, roster.to_bytes(), SIGNED))
+        try:
+            signature = bytes.fromhex(answer.signature)
+            Signed(roster.body, signature).verify(Roster.TAG, key)
+        except (ValueError, SignatureError):
+            raise self.refuse("bad_signature", "its signature of the roster is not by the pinned key") from None
+        return signature
+
+    def _note(self, headers: httpx.Headers) -> None:
+        """Take what the headers of a successful response say."""
+
+    def _failure(self, status: int, content: bytes) -> UnavailableError | RefusedError:
+        """The error that a response without success stands for."""
+        problem = _problem(content)
+        detail = str(problem.get("detail", f"HTTP status {status}"))[:_LONGEST_REASON]
+        if status >= httpx.codes.INTERNAL_SERVER_ERROR:
+            return UnavailableError(f"{self.name} cannot answer: {detail}")
+        if httpx.codes.is_redirect(status):
+            detail = f"it redirects (HTTP status {status}), and redirects are not followed"
+        kind = str(problem.get("type", "")).rpartition(":")[2] or "http"
+        left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
+        return self.refuse(str(problem.get("reason", kind))[:_LONGEST_REASON], detail, **left)
+
+    def _parse(self, schema: type[M], content: bytes) -> M:
+        try:
+            return schema.model_validate_json(content)
+        except ValidationError:
+            raise self.refuse("malformed-answer", f"its answer is not {schema.__name__}") from None
+
+
+async def ask_all(
+    peers: Sequence[P], request: Callable[[P], Awaitable[T]], seconds: float
+) -> list[T | UnavailableError | RefusedError]:
+    """What each peer answers to a request, or the error that stands for it, in the order of ``peers``.
+
+    All are asked at once, each repeatedly while it is unavailable, for so many seconds. Nobody's failure hides
+    another's answer.
+    """
+
+    async def ask(peer: P) -> T | UnavailableError | RefusedError:
+        try:
+            return await _persist(peer, request, seconds)
+        except (UnavailableError, RefusedError) as error:
+            return error
+
+    return await asyncio.gather(*map(ask, peers))
+
+
+def all_of(outcomes: Sequence[T | ParleyError]) -> list[T]:
+    """The answers of `ask_all`, if all answered; else the first error is raised."""
+    answers: list[T] = []
+    for outcome in outcomes:
+        if isinstance(outcome, ParleyError):
+            raise outcome
+        answers.append(outcome)
+    return answers
+
+
+async def _persist(peer: P, request: Callable[[P], Awaitable[T]], seconds: float) -> T:
+    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable."""
+    reason, pause = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    return await request(peer)
+                except UnavailableError as error:
+                    reason = error.detail
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+    except TimeoutError:
+        raise UnavailableError(reason, **{peer.role: peer.name}) from None
+
+
+def connect(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+    """A client that keeps its connection, takes no proxy or password from the environment, no redirect and no cookie.
+
+    ``transport`` stands in for the network. Raises InvalidInputError when the token, the peer's authority or the
+    certificate for it cannot be read.
+    """
+    return _Client(
+        base_url=str(entry.url),
+        headers={"Authorization": f"Bearer {entry.token_text()}", "Accept-Encoding": "identity"},
+        transport=transport or Transport(_tls_context(entry.ca, entry.certificate, entry.key)),
+        trust_env=False,
+        follow_redirects=False,
+        timeout=None,  # `ask_all` bounds all attempts together
+    )
+
+
+class _NoCookies(httpx.Cookies):
+    """What a peer may not leave with the learner; httpx would look for some in every response."""
+
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Take none."""
+
+
+class _Client(httpx.AsyncClient):
+    """A client without cookies."""
+
+    cookies = _NoCookies()  # type: ignore[override]
+
+
+@cache
+def _tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """TLS 1.3 with the system's authorities or one's own, and a certificate to show; kept, for it is slow to make."""
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError):
+        raise InvalidInputError(f"the authority {ca} cannot be read") from None
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError):
+            raise InvalidInputError(f"{certificate} and {key} cannot be used as a certificate") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+async def _read(response: httpx.Response) -> bytes | None:
+    """A response's body as it came over the wire; None once it is too long."""
+    content = bytearray()
+    async for chunk in response.aiter_raw():
+        content += chunk
+        if len(content) > _LONGEST_ANSWER:
+            return None
+    return bytes(content)
+
+
+def _problem(content: bytes) -> dict[str, Any]:
+    """A problem document, or nothing."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

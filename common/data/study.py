@@ -1,0 +1,236 @@
+"""A study: what is to be learnt, in public terms that every owner agrees on.
+
+Columns are scaled by the study's declared bounds alone, never by statistics of private data. A feature x with bounds
+(lower, upper) becomes (2x - lower - upper) / (upper - lower), in [-1, 1]; the row is divided by sqrt(d), so that it
+lies in the unit ball; an intercept is folded in as (x, 1) / sqrt(2), so that it is regularised and clipped with the
+rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, StringConstraints, Tag, model_validator
+
+from common.arrays import FloatArray
+from common.data.shard import Shard
+from common.encoding.canonical_json import digest
+from common.errors import InvalidDataError, InvalidInputError
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Columns = Mapping[str, npt.NDArray[np.generic]]
+
+
+class Strict(BaseModel):
+    """A frozen model that takes no field it does not know and never repeats its input in an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Bounded(Strict):
+    """A numeric column and its public bounds, which become -1 and +1."""
+
+    name: Name
+    lower: FiniteFloat
+    upper: FiniteFloat
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not (self.lower < self.upper and math.isfinite(self.upper - self.lower)):
+            raise ValueError(f"column {self.name!r}: lower must be below upper, and upper - lower finite")
+        return self
+
+
+class Feature(Bounded):
+    """A numeric column to predict from."""
+
+
+class Label(Strict):
+    """The column to predict and its values; of two, the first is negative (-1) and the second positive (+1)."""
+
+    name: Name
+    values: Annotated[tuple[str, ...], Field(min_length=2, max_length=100)]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len(set(self.values)) != len(self.values):
+            raise ValueError(f"label {self.name!r}: its values must be distinct")
+        return self
+
+
+class RealLabel(Bounded):
+    """A numeric column to predict."""
+
+    def in_units(self, scores: FloatArray) -> FloatArray:
+        """A model's scores (...), in which the bounds are -1 and +1, in the units of the column."""
+        return self.lower + (scores + 1) * ((self.upper - self.lower) / 2)
+
+
+class LogisticLoss(Strict):
+    """The logistic loss."""
+
+    kind: Literal["logistic"] = "logistic"
+
+    def build(self) -> Loss:
+        """The loss."""
+        return Logistic()
+
+
+class HuberLoss(Strict):
+    """The Huber loss of half-width h."""
+
+    kind: Literal["huber"] = "huber"
+    h: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+    def build(self) -> Loss:
+        """The loss."""
+        return Huber(self.h)
+
+
+class SquaredLoss(Strict):
+    """Half the squared error."""
+
+    kind: Literal["squared"] = "squared"
+
+    def build(self) -> Loss:
+        """The loss."""
+        return Squared()
+
+
+class HingeLoss(Strict):
+    """The hinge loss of the support vector machine."""
+
+    kind: Literal["hinge"] = "hinge"
+
+    def build(self) -> Loss:
+        """The loss."""
+        return Hinge()
+
+
+def _label_kind(label: object) -> str:
+    """A label with values is one of classes, any other needs bounds."""
+    classes = "values" in label if isinstance(label, Mapping) else isinstance(label, Label)
+    return "classes" if classes else "real"
+
+
+AnyLabel = Annotated[Annotated[Label, Tag("classes")] | Annotated[RealLabel, Tag("real")], Discriminator(_label_kind)]
+AnyLoss = Annotated[LogisticLoss | HuberLoss | SquaredLoss | HingeLoss, Field(discriminator="kind")]
+
+
+class Study(Strict):
+    """What is to be learnt: features and a label with public bounds or values, loss, clip norm, intercept."""
+
+    name: Name
+    features: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=100_000)]
+    label: AnyLabel
+    loss: AnyLoss = LogisticLoss()
+    clip_norm: Annotated[float, Field(gt=0, le=1)] = 1.0
+    intercept: bool = True
+
+    @model_validator(mode="after")
+    def _no_name_twice(self) -> Self:
+        names = [*self.feature_names, self.label.name]
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise ValueError(f"columns named twice: {', '.join(twice[:5])}")
+        return self
+
+    @model_validator(mode="after")
+    def _loss_fits_label(self) -> Self:
+        if isinstance(self.label, RealLabel) and self.loss.kind != "squared":
+            raise ValueError(f"label {self.label.name!r} is a real number: its loss must be 'squared'")
+        return self
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features in order."""
+        return tuple(feature.name for feature in self.features)
+
+    @property
+    def n_features(self) -> int:
+        """The number of weights of a model: one a feature, and one for the intercept if there is one."""
+        return len(self.features) + self.intercept
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the study's canonical JSON."""
+        return digest(self.model_dump(mode="json"))
+
+    def design(self, raw: FloatArray) -> FloatArray:
+        """Raw values (..., len(features)), clipped to their bounds, as rows (..., n_features) of the unit ball."""
+        lower = np.array([feature.lower for feature in self.features])
+        upper = np.array([feature.upper for feature in self.features])
+        scaled = _scaled(np.clip(raw, lower, upper), lower, upper) / math.sqrt(len(self.features))
+        if not self.intercept:
+            return np.asarray(scaled)
+        return np.concatenate([scaled, np.ones((*scaled.shape[:-1], 1))], axis=-1) / math.sqrt(2)
+
+    def shard(self, columns: Columns, *, clip: bool = False) -> Shard:
+        """An owner's columns as a shard.
+
+        Values beyond a feature's bounds are refused, or clipped to them where the owner chose ``clip``. Raises
+        InvalidDataError, naming the column and never a value, when a column is missing or not numeric, a value is
+        missing, not finite or beyond its bounds, a label is not one of the study's, or there is no row.
+        """
+        missing = [name for name in (*self.feature_names, self.label.name) if name not in columns]
+        if missing:
+            raise InvalidDataError(f"columns missing from the data: {', '.join(missing[:5])}")
+        if len(columns[self.label.name]) == 0:
+            raise InvalidDataError("the data has no row")
+        raw = np.stack([_numbers(columns[feature.name], feature, clip=clip) for feature in self.features], axis=-1)
+        return Shard(self.design(raw), self.labels(columns[self.label.name], clip=clip))
+
+    def labels(self, column: npt.NDArray[np.generic], *, clip: bool = False) -> FloatArray:
+        """A label column (n,) in [-1, 1], classes as -1 and +1; raises InvalidDataError for a value not the study's."""
+        if isinstance(self.label, RealLabel):
+            lower, upper = np.array(self.label.lower), np.array(self.label.upper)
+            return _scaled(np.clip(_numbers(column, self.label, clip=clip), lower, upper), lower, upper)
+        if len(self.label.values) != 2:  # noqa: PLR2004
+            raise InvalidInputError(
+                f"label {self.label.name!r} has {len(self.label.values)} values; two are needed here"
+            )
+        text = np.array([_spelling(value) for value in column.tolist()])
+        negative, positive = self.label.values
+        if not bool(np.isin(text, [negative, positive]).all()):
+            raise InvalidDataError(f"column {self.label.name!r} holds a value that is not one of the label's")
+        return np.where(text == positive, 1.0, -1.0)
+
+    def rows(self, records: Sequence[Mapping[str, float]]) -> FloatArray:
+        """Records {feature: value} as rows (n, n_features); raises InvalidInputError for a missing or unfit value."""
+        for record in records:
+            if missing := [name for name in self.feature_names if name not in record]:
+                raise InvalidInputError(f"features missing from a record: {', '.join(missing[:5])}")
+        raw = np.array([[record[name] for name in self.feature_names] for record in records], dtype=np.float64)
+        raw = raw.reshape(len(records), len(self.features))
+        if not bool(np.isfinite(raw).all()):
+            raise InvalidInputError("feature values must be finite")
+        return self.design(raw)
+
+
+def _scaled(values: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
+    """Values between their bounds, scaled to [-1, 1]; the quotient of two rounded differences never exceeds 1."""
+    return np.asarray(2 * ((values - lower) / (upper - lower)) - 1)
+
+
+def _numbers(column: npt.NDArray[np.generic], feature: Bounded, *, clip: bool) -> FloatArray:
+    """A feature's or label's column as finite numbers, within its bounds unless they are to be clipped."""
+    try:
+        values = np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidDataError(f"column {feature.name!r} is not numeric") from None
+    if not bool(np.isfinite(values).all()):
+        raise InvalidDataError(f"column {feature.name!r} has a missing or non-finite value")
+    if not clip and bool(((values < feature.lower) | (values > feature.upper)).any()):
+        raise InvalidDataError(f"column {feature.name!r} has a value beyond the study's bounds")
+    return values
+
+
+def _spelling(value: object) -> str:
+    """How a label's value is spelt in a study: 1.0 and 1 are both "1"."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

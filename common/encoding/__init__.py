@@ -1,0 +1,1 @@
+"""One spelling for one value: fixed-point integers, arrays as bytes, canonical JSON."""

@@ -1,0 +1,1 @@
+"""What a run will achieve, before it is run, from public facts alone."""

@@ -1,0 +1,231 @@
+"""Who should take part in a run: the excess fitness of coalitions of owners, and the best among them.
+
+A coalition C whose answers weigh w_l, with noise of variance v_l, on n_l examples, comes to
+(`common.forecast.excess_risk`)
+
+    excess(C) = start + A_C / W_C^2,    A_C = sum over l of (noise * v_l + sample * w_l^2 / n_l),    W_C = sum of w_l.
+
+For sums of gradients w_l = n_l, so this is start + noise * V_C / n_C^2 + sample / n_C. Dividing by n_C^2 is why a
+small, conservative owner makes the model worse: it adds much to V_C and little to n_C. For an average of local models
+w_l = 1.
+
+*The best coalition* is found among K, not 2^K, where owners only add to A and W: {(A, W): A / W^2 >= c} is convex, so
+the least excess is at a vertex of the set of all (A_C, W_C); its vertices are sums over the owners whose A_l / w_l is
+least, so the best is the first so many in that order.
+
+Where owners are *coupled*, by noise shared under a secure sum or set by the strictest budget of all, all coalitions of
+a few are tried. Of more, the first so many in that order, by own noise and by size, and for each least epsilon and
+least delta all who are no stricter; then single owners are moved in or out while that helps. Of what this finds nothing
+is proven: more examples may even harm, where the slack as published leaves next to no epsilon for the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from common.arrays import FloatArray
+from common.forecast.dynamics import Answers, Load, Method, Problem
+from common.forecast.excess_risk import Interval, Response, respond
+from common.protocol.algorithm import Algorithm, FederationFacts
+
+Members = npt.NDArray[np.bool_]
+_FEW = 8
+"""Of how many coupled owners all coalitions are tried."""
+_LEVELS = 32
+"""How many least epsilons, and least deltas, are tried; of more, quantiles."""
+_SWEEPS = 3
+"""How often each owner is tried in and out of a coalition, at most."""
+
+
+@runtime_checkable
+class Forecastable(Algorithm, Protocol):
+    """What an algorithm adds to be forecast: how it trains, and the noise in what it is told.
+
+    Both are told the facts that its parties are told, a curator's included. Unless the owners are ``coupled``, the
+    method is the same whoever takes part, and so is each one's noise, but under a secure sum.
+    """
+
+    coupled: ClassVar[bool]
+
+    def method(self, facts: FederationFacts) -> Method:
+        """The learner's half; raises InvalidInputError where it cannot be run."""
+
+    def answers(self, facts: FederationFacts) -> Answers:
+        """The owners' half."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """A run of one coalition; ``facts`` are those that its parties are told."""
+
+    facts: FederationFacts
+    method: Method
+    answers: Answers
+
+    @classmethod
+    def of(cls, algorithm: Forecastable, facts: FederationFacts) -> Run:
+        """The run of an algorithm among all whom the facts name."""
+        told = facts.curated() if algorithm.curator else facts
+        return cls(told, algorithm.method(told), algorithm.answers(told))
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be learnt."""
+        return Problem(self.facts.n_features, self.facts.loss)
+
+    @property
+    def response(self) -> Response:
+        """What the run makes of its noise."""
+        return respond(self.method, self.problem)
+
+    @property
+    def weights(self) -> FloatArray:
+        """What each answer weighs in their mean, (K,)."""
+        n = self.facts.n_examples.astype(np.float64)
+        return n if self.method.joint else np.ones_like(n)
+
+    def estimates(self, masks: Members) -> FloatArray:
+        """The estimated excess of coalitions (M, K) of uncoupled parties, (M,)."""
+        members = masks.astype(np.float64)
+        weight = members @ self.weights
+        parts = (self.answers.fresh, self.answers.once, self.weights**2 / self.facts.n_examples)
+        fresh, once, sample = (members @ part / weight**2 for part in parts)
+        return self.response.estimate(fresh, once, sample)
+
+    @property
+    def estimate(self) -> float:
+        """The estimated excess when all answer."""
+        return float(self.estimates(np.ones((1, len(self.weights)), dtype=np.bool_))[0])
+
+    @property
+    def outcome(self) -> Interval:
+        """The excess; the ends allow for rounds in which only m_min of the parties answer."""
+        least = self.facts.minimum_contributors
+        quiet, loud = self.response.excess(self.load(least, 1)), self.response.excess(self.load(least, -1))
+        return Interval(quiet.low, self.estimate, loud.high)
+
+    def load(self, least: int, order: Literal[1, -1]) -> Load:
+        """The load when any ``least`` or more of the parties answer: the least for ``order`` 1, the largest for -1.
+
+        Of each part by itself, as if the parties of the most noise were those of the fewest examples. The error of an
+        average of models is at most the mean of theirs, by Jensen's inequality: this is the largest load's.
+        """
+        weights = np.cumsum(np.sort(self.weights)[::-order])[least - 1 :]
+
+        def extreme(variance: FloatArray) -> float:
+            of_means = np.cumsum(np.sort(variance)[::order])[least - 1 :] / weights**2
+            return float(of_means.min() if order == 1 else of_means.max())
+
+        fewest = np.sort(self.facts.n_examples.astype(np.float64))[:least]
+        sample = 1 / fewest.sum() if self.method.joint else (1 / fewest).mean()
+        return Load(extreme(self.answers.fresh), extreme(self.answers.once), self._heaviness(least), float(sample))
+
+    def _heaviness(self, least: int) -> float:
+        """That of the sum of the parties' fresh noise: a part sum v^2 / (sum v)^2 of one party's."""
+        fresh = np.sort(self.answers.fresh)
+        if not self.answers.heaviness:
+            return 0.0
+        return self.answers.heaviness * min(1.0, float((fresh[-least:] ** 2).sum() / fresh[:least].sum() ** 2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coalitions:
+    """The coalitions of the owners whom the facts name, as masks (K,)."""
+
+    algorithm: Forecastable
+    facts: FederationFacts
+    _known: dict[bytes, float] = field(default_factory=dict)
+
+    def run(self, members: Members) -> Run:
+        """The run of one of them."""
+        return Run.of(self.algorithm, self.facts.coalition(members))
+
+    def best(self) -> Members:
+        """The members of the best coalition, (K,)."""
+        k = len(self.facts.parties)
+        if self._coupled and k <= _FEW:
+            return self._least((np.arange(1, 2**k)[:, None] >> np.arange(k) & 1).astype(np.bool_))
+        ranks = np.argsort(np.argsort(self._keys(), axis=-1, kind="stable"), axis=-1, kind="stable")
+        first = (ranks[:, None] <= np.arange(k)[:, None]).reshape(-1, k)
+        if not self._coupled:
+            return self._least(first)
+        return self._improved(self._least(np.concatenate([first, self._no_stricter()])))
+
+    def values(self, best: Members) -> FloatArray:
+        """By how much the best coalition's excess is worse when an owner of it leaves, or better when one joins, (K,).
+
+        Where too few are left to run, what is left is a model of zeros.
+        """
+        here = self._excesses(best[None])
+        changed = self._excesses(best ^ np.eye(len(best), dtype=np.bool_))
+        changed = np.where(np.isfinite(changed), changed, self.run(best).problem.gap)
+        return np.where(best, changed - here, here - changed)
+
+    @property
+    def _coupled(self) -> bool:
+        return self.algorithm.coupled or self.facts.secure_sum
+
+    def _keys(self) -> FloatArray:
+        """By what to order the owners, (orders, K): A_l / w_l; where they are coupled, also own noise, and size."""
+        terms = {"secure_sum": False, "colluders": 0, "minimum_contributors": len(self.facts.parties)}
+        apart = replace(self.facts, **terms)  # type: ignore[arg-type]
+        everyone = np.eye(len(self.facts.parties), dtype=np.bool_)
+        if not self.algorithm.coupled:
+            run = Run.of(self.algorithm, apart)
+            own, weights = run.answers.fresh + run.answers.once, run.weights
+            # excess of one alone, less the start, times w_l: A_l / w_l
+            ratio = (run.estimates(everyone) - run.response.start.estimate) * weights
+        else:
+            runs = [Run.of(self.algorithm, apart.coalition(mask)) for mask in everyone]
+            own = np.array([float((run.answers.fresh + run.answers.once).sum()) for run in runs])
+            ratio = own / self.facts.n_examples
+        return np.stack([ratio, own, -self.facts.n_examples]) if self._coupled else ratio[None]
+
+    def _least(self, masks: Members) -> Members:
+        """The coalition of these, (M, K), that has the least excess, (K,)."""
+        return np.asarray(masks[np.argmin(self._excesses(masks))])
+
+    def _no_stricter(self) -> Members:
+        """For each least epsilon and least delta, all whose budgets are no stricter, (M, K)."""
+        epsilon, delta = (
+            budget >= np.unique(np.quantile(budget, np.linspace(0, 1, _LEVELS), method="nearest"))[:, None]
+            for budget in (self.facts.epsilon, self.facts.delta)
+        )
+        return np.asarray((epsilon[:, None] & delta).reshape(-1, len(self.facts.parties)))
+
+    def _improved(self, best: Members) -> Members:
+        """A coalition that is no better without any one of its members or with any one more, or nearly such."""
+        excess = float(self._excesses(best[None])[0])
+        for _ in range(_SWEEPS):
+            before = best
+            for change in np.eye(len(best), dtype=np.bool_):
+                other = float(self._excesses((best ^ change)[None])[0])
+                if other < excess:
+                    best, excess = best ^ change, other
+            if best is before:
+                break
+        return best
+
+    def _excesses(self, masks: Members) -> FloatArray:
+        """The estimated excess of coalitions (M, K), (M,); infinite where they are too few to run."""
+        facts = self.facts
+        sums = facts.secure_sum and not self.algorithm.curator
+        least = 1 + len(facts.parties) - facts.minimum_contributors + facts.colluders if sums else 1
+        fit = masks.sum(axis=1) >= least
+        excesses = np.full(len(masks), np.inf)
+        if self._coupled:
+            excesses[fit] = [self._excess(mask) for mask in masks[fit]]
+        else:
+            excesses[fit] = Run.of(self.algorithm, facts).estimates(masks[fit])
+        return excesses
+
+    def _excess(self, members: Members) -> float:
+        """The estimated excess of one coalition, remembered."""
+        key = members.tobytes()
+        if key not in self._known:
+            self._known[key] = self.run(members).estimate
+        return self._known[key]

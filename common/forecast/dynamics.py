@@ -1,0 +1,275 @@
+"""Ways of training as the forecast sees them: linear near the minimiser, one direction at a time.
+
+Near the minimiser the fitness is a paraboloid, each direction of which has a curvature h, and every method here is
+linear. Two numbers at each curvature say all of it:
+
+    reach r: how far a unit of a constant force on the mean gradient moves the model,
+    spread q: the variance of the model by noise of unit variance, fresh in each mean answer.
+
+The data themselves are a constant force, h e for weights of zero that are e from the minimiser, so what is left of e is
+1 - h r. Noise drawn once a run and kept is a constant force too. The expected excess f - f* is per direction
+
+    h/2 ((1 - h r) e)^2  +  h/2 r^2 (variance drawn once)  +  h/2 q (variance drawn each round).
+
+Each method also states the bound on the excess on the owners' own examples, J - J*, that can be proven of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from common.arrays import FloatArray
+from common.learning.losses import Huber, Loss
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be learnt: weights of so many features, by a loss."""
+
+    n_features: int
+    loss: Loss
+
+    @property
+    def gap(self) -> float:
+        """The largest mean loss at weights of zero, which bounds J(0) - J*."""
+        return float(self.loss.value(np.zeros(1), np.ones(1))[0])
+
+    @property
+    def curvature(self) -> float:
+        """c; that of the Huber loss with h = 1/2 for the hinge."""
+        return self.loss.smoothness if np.isfinite(self.loss.smoothness) else Huber().smoothness
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """The noise in each owner's answer, a coordinate of which has the variance, (K,), of ``fresh`` plus ``once``.
+
+    ``fresh`` is drawn each round, ``once`` once a run. ``heaviness`` is by what part the fourth moments of one owner's
+    fresh noise exceed a normal's. Noise of density exp(-beta |b|) in d dimensions is sqrt(V) g with g normal and
+    V ~ Gamma((d + 1) / 2), so E V^2 / (E V)^2 = (d + 3) / (d + 1) is the ratio of its fourth moments to a normal's.
+    """
+
+    fresh: FloatArray
+    once: FloatArray
+    heaviness: float = 0.0
+
+    @classmethod
+    def drawn_each_round(cls, variance: FloatArray, heaviness: float = 0.0) -> Answers:
+        """Fresh noise alone."""
+        return cls(variance, np.zeros_like(variance), heaviness)
+
+    @classmethod
+    def l2_laplace(cls, beta: FloatArray, n_features: int, parts: float = 1.0) -> Answers:
+        """Fresh noise of density exp(-beta |b|), or one of ``parts`` shares of it at each owner; beta is (K,)."""
+        return cls.drawn_each_round((n_features + 1) / (parts * beta**2), 2 * parts / (n_features + 1))
+
+    @classmethod
+    def drawn_once(cls, variance: float) -> Answers:
+        """A curator's noise: drawn once a run."""
+        return cls(np.zeros(1), np.array([variance]))
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the mean answer carries beside the truth: noise, a coordinate's variance, and the error of the sample.
+
+    ``heaviness`` is that of the fresh noise; ``sample`` is 1 / n for a model of n examples; for an average of local
+    models it is 1 / n of the examples that would do as well.
+    """
+
+    fresh: float = 0.0
+    once: float = 0.0
+    heaviness: float = 0.0
+    sample: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a method is not linear.
+
+    ``zigzag`` is the excess by steps across a kink, ``most`` that of any model it can return. Fresh noise of a variance
+    beyond ``room`` makes a projection bind; then at least ``saturated`` is left of its excess.
+    """
+
+    zigzag: float = 0.0
+    most: float = np.inf
+    room: float = np.inf
+    saturated: float = np.inf
+
+
+class Method(ABC):
+    """A way of training; hashable, so that what follows from it is worked out once.
+
+    ``slope`` bounds the root mean square of an example's gradient at the minimiser. Where ``joint``, one model is
+    trained on all examples, and an owner's answer weighs as much as it has examples; otherwise it is an average of the
+    owners' own. ``printed`` says that a paper prints the bound, without the dimension.
+    """
+
+    regularization: float
+    slope: float
+    joint: ClassVar[bool] = True
+    printed: bool
+
+    @abstractmethod
+    def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Reach and spread at curvatures h, (m,) each."""
+
+    @abstractmethod
+    def bound(self, problem: Problem, load: Load) -> float:
+        """What is proven of E J - J*; infinite where nothing is."""
+
+    def limits(self, problem: Problem) -> Limits:  # noqa: ARG002 -- what methods differ in
+        """Where the method is not linear; nowhere by default."""
+        return Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Descent(Method):
+    """w <- P(w - step_k (mean gradient + (lambda + tilt) w + noise)), from 0.
+
+    ``steps`` (T,); ``slope`` is the clip norm; ``average`` (T,), the weights of the iterates in the model, or None for
+    the last alone; ``diameter`` of the set that P projects onto; ``tilt`` is Delta, the regularisation that objective
+    perturbation adds to lambda.
+    """
+
+    steps: tuple[float, ...]
+    regularization: float
+    slope: float = 1.0
+    average: tuple[float, ...] | None = None
+    diameter: float = np.inf
+    tilt: float = 0.0
+    printed: bool = False
+
+    @property
+    def weights(self) -> FloatArray:
+        """What part each iterate has in the model, (T,)."""
+        last = np.eye(1, len(self.steps), len(self.steps) - 1)[0]
+        return last if self.average is None else np.array(self.average)
+
+    def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sums over the rounds of a step times what later rounds leave of it, and of the squares."""
+        moved = np.array(self.steps)[:, None] * self._left(h + self.tilt)
+        return moved.sum(axis=0), (moved**2).sum(axis=0)
+
+    def bound(self, problem: Problem, load: Load) -> float:
+        """Smooth and steps up to 1 / M: descent on the tilted objective, then `_untilt`. Else: Shamir & Zhang's.
+
+        With H = J + (tilt/2)|w|^2 + <e, w>, e the noise drawn once, l = lambda + tilt and M its smoothness, a round has
+        E H_{k+1} - H* <= (1 - a_k l)(E H_k - H*) + a_k^2 M E|fresh|^2 / 2, and E H(0) - H* <= loss(0) + E|e|^2 / (2 l).
+        Without tilt and e, for steps that fall, onto a set of finite diameter, and weights that rise: the telescoped
+        sum of Shamir & Zhang 2013.
+        """
+        fresh, once = problem.n_features * load.fresh, problem.n_features * load.once
+        steps, convexity = np.array(self.steps), self.regularization + self.tilt
+        if self.average is not None:
+            return self._telescoped(problem.loss, fresh) if not (self.tilt or once) else np.inf
+        smoothness = problem.loss.smoothness + convexity
+        if not bool(np.all(steps * smoothness <= 1 + 1e-12)):
+            return np.inf
+        after = np.append(np.cumprod((1 - steps * convexity)[:0:-1])[::-1], 1.0)
+        start = problem.gap + once / (2 * convexity)
+        rest = (1 - steps[0] * convexity) * after[0] * start + smoothness * fresh / 2 * (steps**2 @ after)
+        return _untilt(problem, self.regularization, self.tilt, once, float(rest))
+
+    def limits(self, problem: Problem) -> Limits:
+        """Kinks cost the mean step times G^2 / 2; a projection leaves room for three deviations of the noise."""
+        flat, radius = self.regularization, self.diameter / 2
+        zigzag = 0.0 if np.isfinite(problem.loss.smoothness) else float(self.weights @ self.steps) * self.slope**2 / 2
+        if np.isinf(radius):
+            return Limits(zigzag)
+        _, spread = replace(self, average=None).linear(np.array([flat]))
+        return Limits(
+            zigzag=zigzag,
+            most=max((min(problem.loss.lipschitz, 1 + radius) + flat * radius) * self.diameter, problem.gap),
+            room=(radius / 3) ** 2 / (problem.n_features * float(spread[0])),
+            saturated=flat / 2 * (radius / 3) ** 2 * float((self.weights**2).sum()),
+        )
+
+    def _left(self, h: FloatArray) -> FloatArray:
+        """What part of a round's step is left in the model, at curvatures h (m,) of the objective, (T, m)."""
+        shrink = 1 - np.outer(self.steps, h)
+        if self.average is None:
+            return np.vstack([np.cumprod(shrink[:0:-1], axis=0)[::-1], np.ones_like(h)])
+        left = np.repeat(self.weights[:, None], len(h), axis=1)
+        for k in range(len(left) - 2, -1, -1):
+            left[k] += shrink[k + 1] * left[k + 1]
+        return left
+
+    def _telescoped(self, loss: Loss, energy: float) -> float:
+        """Shamir & Zhang's sum for noise of this E|noise|^2."""
+        steps, average = np.array(self.steps), self.weights
+        slope = min(loss.lipschitz, self.slope) + self.regularization * self.diameter / 2
+        length = slope**2 + energy
+        telescoped = self.diameter**2 / (2 * steps[-1]) + length * steps.sum() / 2
+        return float(average.max() * telescoped + slope * length**0.5 * (average @ steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Tilt(Method):
+    """w = argmin J + (tilt/2)|w|^2 + <noise drawn once, w>: objective perturbation; without either, the minimiser."""
+
+    regularization: float
+    tilt: float = 0.0
+    slope: float = 1.0  # L; of the squared loss because its mean at the minimiser is at most 1/2
+    printed: bool = False
+
+    def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The reach is 1 / (h + tilt): the limit of descent."""
+        return 1 / (h + self.tilt), np.zeros_like(h)
+
+    def bound(self, problem: Problem, load: Load) -> float:
+        """`_untilt` at the minimiser of the tilted objective."""
+        return _untilt(problem, self.regularization, self.tilt, problem.n_features * load.once, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Average(Method):
+    """The plain average of the owners' own minimisers, each with noise in its weights."""
+
+    regularization: float
+    joint: ClassVar[bool] = False
+    slope: float = 1.0
+    printed: bool = False
+
+    def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Minimisers have all of their reach; the noise is the model's own."""
+        return 1 / h, np.ones_like(h)
+
+    def bound(self, problem: Problem, load: Load) -> float:
+        """(lambda d + c) v / 2 + (2 L^2 / lambda) mean(1 / n_l), v the noise's variance; over a population's samples.
+
+        The noise b is centred and independent of the data, and E (x.b)^2 = v |x|^2 <= v. The rest is of the average
+        itself, by convexity at most the mean over owners of E J(w_l) - E J*. The examples of others are new to w_l,
+        those of its own are not: with p_l = n_l / n and F the fitness on the population,
+        E J(w_l) <= (1 - p_l) E F(w_l) + p_l F*. A minimiser moves by 2 L / (lambda n_l) when an example is replaced, so
+        E F(w_l) <= F* + 2 L^2 / (lambda n_l) and F* <= E J* + 2 L^2 / (lambda n) (Bousquet & Elisseeff 2002; Shalev-
+        Shwartz et al. 2009). Summed, all but the mean of 1 / n_l cancels.
+
+        For shards that differ at will, nothing so small holds: one small owner, however many its examples, can turn the
+        average away from the minimiser of the pooled data by a distance that does not shrink with them, against the
+        (K - 1) / (n_min lambda) of Pathak et al. 2010.
+        """
+        noise = (self.regularization * problem.n_features + problem.loss.smoothness) * load.fresh / 2
+        return noise + 2 * problem.loss.lipschitz**2 / self.regularization * load.sample
+
+
+def _untilt(problem: Problem, regularization: float, tilt: float, once: float, rest: float) -> float:
+    """A bound on E J - J* from one on H - H*, E H - H* <= ``rest``, where H = J + (tilt/2)|w|^2 + <e, w>.
+
+    ``once`` is E|e|^2. With G = H - <e, w>, which is l = lambda + tilt strongly convex:
+
+        J - J* <= (G - G*) + (G* - J*),    sqrt(G - G*) <= |e| / sqrt(2 l) + sqrt(H - H*).
+
+    The first, for G >= J. The second, because at H's minimiser |grad G| = |e|, so that G - G* <= |e|^2 / (2 l) there;
+    from there to w, G grows by (H - H*) + |e| |w - argmin H| at most, and l |w - argmin H|^2 / 2 <= H - H*.
+    And G* - J* <= (tilt / l)(J(0) - J*), by G at (lambda / l) argmin J and the strong convexity of J. At the minimiser:
+
+        E J - J* <= E|e|^2 / (2 (lambda + tilt)) + tilt / (lambda + tilt) (J(0) - J*).
+    """
+    convexity = regularization + tilt
+    away: float = ((once / (2 * convexity)) ** 0.5 + rest**0.5) ** 2
+    return away + tilt / convexity * problem.gap

@@ -1,0 +1,1 @@
+"""Losses, exact gradient sums, risk minimisation, and how good a model is."""

@@ -1,0 +1,81 @@
+"""How good a model is: fitness relative to the best, errors of a regression, and rates for classes however unbalanced.
+
+All take a model of one set of weights (d,) and the examples (n, d) of one party, or of all pooled. A model of several
+parties' weights (K, d) has the mean of its members' accuracies.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.arrays import FloatArray
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.losses import Loss
+from common.protocol.algorithm import Model
+
+
+def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> float:
+    """The mean loss plus (regularization / 2) |w|^2: what training makes small."""
+    losses = loss.value(_scores(model, shard), shard.y)[shard.mask]
+    return float(losses.mean() + regularization / 2 * (model.weights**2).sum())
+
+
+def relative_fitness(loss: Loss, model: Model, best: Model, shard: Shard, regularization: float) -> float:
+    """Psi = f(w) / f(w*) - 1, by what part the fitness exceeds the ``best`` model's (Wu et al. 2020, Section 5)."""
+    optimum = fitness(loss, best, shard, regularization)
+    if not optimum > 0:
+        raise InvalidInputError("relative fitness needs a best fitness above 0")
+    return fitness(loss, model, shard, regularization) / optimum - 1
+
+
+def accuracy(model: Model, shard: Shard) -> float:
+    """The share of examples whose label's sign the model predicts."""
+    scores = shard.X @ np.atleast_2d(model.weights).T
+    return float(((scores > 0) == (shard.y[:, None] > 0))[shard.mask].mean())
+
+
+def recall(model: Model, shard: Shard) -> float:
+    """The share of positive examples that are predicted positive; raises InvalidInputError where there is none."""
+    positive, _ = _both_classes(model, shard, needed=1)
+    return float((positive > 0).mean())
+
+
+def auc(model: Model, shard: Shard) -> float:
+    """The probability that a positive example scores above a negative one, ties counting half.
+
+    Raises InvalidInputError for examples of one class only.
+    """
+    positive, negative = _both_classes(model, shard, needed=2)
+    ordered = np.sort(negative)
+    below, not_above = (np.searchsorted(ordered, positive, side) for side in ("left", "right"))
+    return float((below + not_above).mean() / 2 / len(negative))
+
+
+def rmse(model: Model, shard: Shard) -> float:
+    """The root mean squared error, in the units of y, in which the label's bounds are -1 and +1."""
+    residuals = (_scores(model, shard) - shard.y)[shard.mask]
+    return float(np.sqrt((residuals**2).mean()))
+
+
+def r_squared(model: Model, shard: Shard) -> float:
+    """1 - (mean squared error) / (variance of y): 0 for the best constant. Raises InvalidInputError for constant y."""
+    variance = float(shard.y[shard.mask].var())
+    if not variance > 0:
+        raise InvalidInputError("R squared needs labels that differ")
+    return 1 - rmse(model, shard) ** 2 / variance
+
+
+def _scores(model: Model, shard: Shard) -> FloatArray:
+    """w.x for each example, (n,)."""
+    scores: FloatArray = shard.X @ model.weights
+    return scores
+
+
+def _both_classes(model: Model, shard: Shard, needed: int) -> tuple[FloatArray, FloatArray]:
+    """The scores of the positive and of the negative examples; the first ``needed`` of them must not be empty."""
+    scores = _scores(model, shard)
+    classes = scores[shard.mask & (shard.y > 0)], scores[shard.mask & (shard.y <= 0)]
+    if not all(len(side) for side in classes[:needed]):
+        raise InvalidInputError("examples of one class only: the rate of the other cannot be told")
+    return classes

@@ -1,0 +1,1 @@
+"""Private randomness, noise scales, what releases cost and how costs compose."""

@@ -1,0 +1,292 @@
+"""What a release costs, how costs compose, and the promise a run makes.
+
+An *event* says what one answer of one party costs: the privacy-loss distribution of the worst pair of neighbouring
+shards. Events are frozen data, independent of the shard's values. Gaussian events compose in closed form (mu adds in
+squares; Dong, Roth & Su 2022, Corollary 3.3); everything else composes through the privacy-loss distributions of
+`dp_accounting` (pessimistic, connect-the-dots), which is imported where it is first needed because it is slow to load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.special import betainc, gammainccinv, gammaincinv
+
+from common.arrays import FloatArray
+from common.errors import InvalidInputError
+from common.privacy.calibration import Calibration, gaussian_epsilon
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+Adjacency = Literal["replace_one", "whole_party"]
+View = Literal["model", "transcript"]
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianEvent:
+    """A Gaussian release; ``mu`` is sensitivity / deviation."""
+
+    mu: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceEvent:
+    """A scalar Laplace release, or one whose 1-norm sensitivity / scale is ``epsilon``."""
+
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class L2LaplaceEvent:
+    """A release with noise of density exp(-beta |b|) in d dimensions; ``epsilon`` is beta times the sensitivity."""
+
+    epsilon: float
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateEvent:
+    """Any (epsilon, delta)-private release of which nothing more is known; delta = 0 is pure privacy.
+
+    ``assumptions`` are those of the theorem that says so, in words.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NonPrivateEvent:
+    """A release without noise: epsilon is infinite."""
+
+
+_WIDEST_INTERVAL = 1e-2
+"""The widest grid of privacy losses."""
+_TAIL = 1e-20
+"""The probability left out at either end of a quadrature."""
+
+Event = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | NonPrivateEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What is promised to whom: (epsilon, delta) for this adjacency, view and trust, under the assumptions in words.
+
+    ``view`` is what the adversary sees: ``model`` (the final model alone) or ``transcript`` (all that the learner
+    sees). ``trust`` is the number of colluding parties tolerated. ``calibration`` says whose formula set the noise.
+    """
+
+    epsilon: float
+    delta: float
+    view: View
+    calibration: Calibration
+    adjacency: Adjacency = "replace_one"
+    trust: int = 0
+    assumptions: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The guarantee as JSON values; an infinite epsilon is None, which reads "no guarantee"."""
+        return asdict(self) | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
+
+    def assuming(self, *assumptions: str) -> Guarantee:
+        """The same guarantee under further assumptions."""
+        return replace(self, assumptions=(*self.assumptions, *assumptions))
+
+    def __str__(self) -> str:
+        promise = f"({self.epsilon:.3g}, {self.delta:.1g})" if math.isfinite(self.epsilon) else "none"
+        return f"{promise} {self.view} {self.adjacency} [{self.calibration}]"
+
+
+def epsilon_after(events: Sequence[Event], delta: float) -> float:
+    """The epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
+    if not events:
+        return 0.0
+    if (mus := _mus(events)) is not None:  # what `epsilons_after_each` ends in, at once
+        return gaussian_epsilon(math.sqrt(np.cumsum(np.square(mus))[-1]), _checked_delta(delta))
+    if delta == 0 or any(isinstance(event, NonPrivateEvent) for event in events):
+        return float(epsilons_after_each(events, delta)[-1])
+    composed = _composed(tuple(events), _interval(tuple(events)))
+    return min(added_epsilon(events, delta), float(composed.get_epsilon_for_delta(_checked_delta(delta))))
+
+
+def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
+    """The epsilon at ``delta`` after the first event, the first two, and so on: (T,), never decreasing.
+
+    Where no closed form is known, counts past 40 are rounded up by at most a twentieth: an upper bound at each, and the
+    best known at the last.
+    """
+    _checked_delta(delta)
+    if any(isinstance(event, NonPrivateEvent) for event in events):
+        first = next(i for i, event in enumerate(events) if isinstance(event, NonPrivateEvent))
+        return np.concatenate([epsilons_after_each(events[:first], delta), np.full(len(events) - first, np.inf)])
+    if (mus := _mus(events)) is not None:
+        return np.array([gaussian_epsilon(math.sqrt(total), delta) for total in np.cumsum(np.square(mus))])
+    basic = _basic_composition(events, delta)
+    return basic if delta == 0 else np.minimum(basic, _by_loss_distribution(tuple(events), delta))
+
+
+def added_epsilon(events: Sequence[Event], delta: float) -> float:
+    """A bound on `epsilon_after` of noisy events, at once: their epsilons added up; infinite where one has none."""
+    return float(_basic_composition(events, delta)[-1]) if events else 0.0
+
+
+def _mus(events: Sequence[Event]) -> list[float] | None:
+    """The mus of Gaussian events; None where one is not Gaussian."""
+    mus = [event.mu for event in events if isinstance(event, GaussianEvent)]
+    return mus if len(mus) == len(events) else None
+
+
+def _checked_delta(delta: float) -> float:
+    """A delta, refused outside [0, 1)."""
+    if not 0 <= delta < 1:
+        raise InvalidInputError(f"delta must be at least 0 and below 1, not {delta}")
+    return delta
+
+
+def _basic_composition(events: Sequence[Event], delta: float) -> FloatArray:
+    """Epsilons and deltas added up; infinite where the deltas exceed ``delta`` or an event has no epsilon."""
+    epsilons = [math.inf if isinstance(event, GaussianEvent) else event.epsilon for event in _noisy(events)]
+    deltas = [event.delta if isinstance(event, ApproximateEvent) else 0.0 for event in events]
+    return np.where(np.cumsum(deltas) <= delta, np.cumsum(epsilons), np.inf)
+
+
+def _noisy(events: Sequence[Event]) -> list[GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent]:
+    """The events that have noise."""
+    return [event for event in events if not isinstance(event, NonPrivateEvent)]
+
+
+@lru_cache(maxsize=256)  # parties with equal budgets ask for the same, and a long run takes seconds
+def _by_loss_distribution(events: tuple[Event, ...], delta: float) -> FloatArray:
+    """Epsilons by composing privacy-loss distributions; between two checkpoints the later one's; read-only.
+
+    The last is composed at once, as by `epsilon_after`, so that ledgers and guarantees say the same.
+    """
+    interval = _interval(events)
+    whole = _composed((), interval)
+    epsilons: list[float] = []
+    for start, end in pairwise(_checkpoints(len(events))):
+        if end == len(events):
+            whole = _composed(events, interval)
+        else:
+            whole = whole.compose(_composed(events[start:end], interval))
+        epsilons += [whole.get_epsilon_for_delta(delta)] * (end - start)
+    totals = np.maximum.accumulate(np.array(epsilons))
+    totals.flags.writeable = False
+    return totals
+
+
+@lru_cache(maxsize=16)
+def _composed(events: tuple[Event, ...], interval: float) -> PrivacyLossDistribution:
+    """The privacy-loss distribution of all these events together, on a grid of ``interval``."""
+    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 -- two seconds to import
+
+    whole = pld.identity(value_discretization_interval=interval)
+    for event, times in Counter(events).items():
+        whole = whole.compose(_loss_distribution(event, interval).self_compose(times))
+    return whole
+
+
+def _interval(events: tuple[Event, ...]) -> float:
+    """How finely to discretise the events' privacy losses."""
+    return min(_WIDEST_INTERVAL, *(_loss_scale(event) / 100 or _WIDEST_INTERVAL for event in events))
+
+
+def _checkpoints(n: int) -> list[int]:
+    """0, the first 40 counts of events, then one in twenty of those before, and n: thousands compose in seconds."""
+    points = [0]
+    while points[-1] < n:
+        points.append(min(n, points[-1] + max(1, points[-1] // 20)))
+    return points
+
+
+def _loss_scale(event: Event) -> float:
+    """A typical privacy loss of an event, to choose the discretisation by."""
+    match event:
+        case GaussianEvent(mu=mu):
+            return mu
+        case LaplaceEvent(epsilon=epsilon) | L2LaplaceEvent(epsilon=epsilon) | ApproximateEvent(epsilon=epsilon):
+            return epsilon
+        case NonPrivateEvent():
+            return math.inf
+
+
+@lru_cache(maxsize=64)
+def _loss_distribution(event: Event, interval: float) -> PrivacyLossDistribution:
+    """The privacy-loss distribution of one event on a grid of ``interval``."""
+    from dp_accounting.pld import pld_pmf  # noqa: PLC0415 -- two seconds to import
+    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415
+
+    match event:
+        case GaussianEvent(mu=mu):
+            return pld.from_gaussian_mechanism(1.0 / mu, value_discretization_interval=interval)
+        case LaplaceEvent(epsilon=epsilon):
+            return pld.from_laplace_mechanism(1.0 / epsilon, value_discretization_interval=interval)
+        case ApproximateEvent(epsilon=epsilon, delta=delta):
+            parameters = pld.common.DifferentialPrivacyParameters(epsilon, delta)
+            return pld.from_privacy_parameters(parameters, value_discretization_interval=interval)
+        case L2LaplaceEvent(epsilon=epsilon, dimension=dimension):
+            steps = math.ceil(epsilon / interval)
+            grid = np.arange(-steps, steps + 1)
+            deltas = l2_laplace_delta(np.asarray(grid * interval, dtype=np.float64), epsilon, dimension)
+            return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, grid, deltas))
+        case NonPrivateEvent():
+            raise InvalidInputError("an event without noise has no privacy-loss distribution")
+
+
+def l2_laplace_delta(epsilons: FloatArray, bound: float, dimension: int) -> FloatArray:
+    """delta(epsilon) of noise with density exp(-beta |b|) in ``dimension`` d, ``bound`` = beta * sensitivity; (...).
+
+    With R ~ Gamma(d) the norm and t the cosine to the shift, the loss is sqrt(R^2 + 2 a R t + a^2) - R, a = ``bound``.
+    By symmetry delta(e) = P(loss > e) - e^e P(loss < -e); P is a quadrature over R of the cosine's Beta distribution.
+    In one dimension the noise is Laplace's, and delta(e) = 1 - e^((e - a) / 2).
+    """
+    if dimension == 1:
+        deltas = -np.expm1((epsilons - bound) / 2)
+    else:
+        above = 1.0 - _l2_laplace_loss_cdf(epsilons, bound, dimension)
+        deltas = above - np.exp(epsilons) * _l2_laplace_loss_cdf(-epsilons, bound, dimension)
+    return np.clip(np.where(epsilons >= bound, 0.0, deltas), np.maximum(0.0, -np.expm1(epsilons)), 1.0)
+
+
+def _l2_laplace_loss_cdf(loss: FloatArray, bound: float, dimension: int) -> FloatArray:
+    """P(privacy loss <= loss), (...), in two dimensions or more, for |loss| <= bound.
+
+    No direction has so small a loss before the norm exceeds (bound - loss) / 2.
+    """
+    onset = np.asarray((bound - loss) / 2)[..., None]
+    norm, weight = _gamma_quadrature(onset, dimension)
+    half_of_one_and_cosine = (bound + loss)[..., None] * (norm - onset) / (2 * bound * norm)
+    power = (dimension - 1) / 2
+    below = betainc(power, power, np.clip(half_of_one_and_cosine, 0.0, 1.0))
+    cdf: FloatArray = (below * weight).sum(axis=-1) / _gamma_quadrature(np.zeros(1), dimension)[1].sum()
+    return cdf
+
+
+@lru_cache(maxsize=1)
+def _legendre() -> tuple[FloatArray, FloatArray]:
+    """The nodes and weights of Gauss and Legendre's quadrature."""
+    return np.polynomial.legendre.leggauss(256)
+
+
+def _gamma_quadrature(start: FloatArray, shape: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes (..., 256) above ``start`` (..., 1), and their weights by the density x^(shape-1) e^-x up to a factor.
+
+    The variable of integration is sqrt(x - start), in which the half-integer powers that rise at ``start`` are smooth.
+    """
+    low, high = gammaincinv(shape, _TAIL), gammainccinv(shape, _TAIL)
+    start = np.clip(start, low, high)
+    nodes, weights = _legendre()
+    root = np.sqrt(high - start) * (nodes + 1) / 2
+    x = start + root**2
+    mode = shape - 1
+    density = np.exp(mode * np.log(x / mode) - (x - mode))  # about the mode, where no large terms cancel
+    return x, np.sqrt(high - start) * weights * root * density

@@ -1,0 +1,53 @@
+"""Additive noise on an exact sum: integers in, integers out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.encoding.fixed_point import UNIT, checked_integers, to_integers
+from common.errors import InvalidInputError
+from common.privacy.noise import Noise
+
+_LARGEST_DEVIATION = 2.0**15
+"""Noise of a larger deviation could leave the range of +-2^21 (that is 64 deviations away)."""
+
+
+def add_gaussian(total: IntArray, sigma: FloatArray | float, share: float, noise: Noise) -> IntArray:
+    """A sum (..., d) plus discrete Gaussian noise of variance ``share * sigma^2``.
+
+    ``sigma`` (...) is the deviation, in reals, that the whole sum needs; ``share`` is the part this party adds. Sums of
+    discrete Gaussians are not quite discrete Gaussian; at these scales the difference in total variation is below 1e-20
+    (Kairouz, Liu & Steinke 2021, Theorem 5).
+
+    Raises InvalidInputError when the deviation is too large for the fixed point: epsilon is too small.
+    """
+    scale = _fitting(sigma)[..., None] * np.sqrt(share) * float(UNIT)
+    return checked_integers(total + noise.discrete_gaussian(scale, total.shape))
+
+
+def add_laplace(total: IntArray, scale: FloatArray | float, noise: Noise) -> IntArray:
+    """A sum (..., d) plus discrete Laplace noise in each coordinate; ``scale`` (...) is in reals.
+
+    Raises InvalidInputError when the scale is too large for the fixed point: epsilon is too small.
+    """
+    return checked_integers(total + noise.discrete_laplace(_fitting(scale)[..., None] * float(UNIT), total.shape))
+
+
+def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, noise: Noise) -> IntArray:
+    """A sum (..., d) plus one of ``parts`` shares of noise of density exp(-beta |b|), rounded to the grid of 2^-32.
+
+    ``beta`` (...) is in reals. Rounding after the addition is post-processing, because the sum is itself on the grid.
+    """
+    _fitting(np.sqrt(total.shape[-1] + 1) / np.asarray(beta))
+    return checked_integers(total + to_integers(noise.l2_laplace(np.asarray(beta)[..., None], total.shape, parts)))
+
+
+def _fitting(deviation: FloatArray | float) -> FloatArray:
+    """A deviation, refused where its noise would leave the fixed-point range."""
+    deviation = np.asarray(deviation, dtype=np.float64)
+    if not bool(np.all(deviation <= _LARGEST_DEVIATION)):
+        raise InvalidInputError(
+            f"epsilon is too small: noise of deviation {deviation.max():.3g} does not fit the fixed point"
+        )
+    return deviation

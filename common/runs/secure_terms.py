@@ -1,0 +1,104 @@
+"""The terms of a run as its roster and its queries spell them: learner and party each derive them from the RunSpec.
+
+The learner drafts a roster with `draft_roster`; a party drafts it anew from the specification that it approved and
+joins only if nothing differs (`check_roster`). So whoever signs a roster signs the noise, the quorum and the parties
+that its own code derives from the run, and nothing that the learner says about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+
+from common.protocol.algorithm import Algorithm, FederationFacts
+from common.runs.specification import RunSpec
+from common.secure_sum.envelope import canonical, digest
+from common.secure_sum.errors import Reason, RosterError, RoundError
+from common.secure_sum.messages import SESSION_BYTES, Query, Roster, RosterKeyHolder, RosterParty
+
+
+def session_of(run: str, spec: RunSpec) -> str:
+    """The session of a run, in hexadecimal: the first 16 bytes of SHA-256 over the run's name and specification."""
+    return digest(canonical([run, spec.digest]))[: 2 * SESSION_BYTES]
+
+
+def noise_text(algorithm: Algorithm, facts: FederationFacts, round: int) -> str:
+    """What one party's answer of a round costs it, as text; ``facts`` are that party's.
+
+    Nine digits, so that two machines whose last bits differ spell the same.
+
+    >>> from common.privacy.accountant import GaussianEvent
+    >>> _spell(GaussianEvent(mu=1 / 3))
+    'GaussianEvent(mu=0.333333333)'
+    """
+    return _spell(algorithm.event(round, facts))
+
+
+def _spell(event: object) -> str:
+    numbers = ", ".join(f"{name}={value:.9g}" for name, value in asdict(event).items())  # type: ignore[call-overload]
+    return f"{type(event).__name__}({numbers})"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTerms:
+    """What a query says of its round beside the question: the clip norm, and the noise of the first party's answer."""
+
+    clip: float
+    noise: str
+
+    def check(self, query: Query) -> None:
+        """Raise RoundError(wrong_terms) unless the query says the same."""
+        for name, due in asdict(self).items():
+            if getattr(query, name) != due:
+                raise RoundError(f"the query's {name} is not the run's", reason=Reason.WRONG_TERMS)
+
+
+def round_terms(algorithm: Algorithm, facts: FederationFacts, round: int) -> RoundTerms:
+    """The terms of a round; a query has room for one noise, and every party can derive the first one's."""
+    return RoundTerms(facts.clip_norm, noise_text(algorithm, facts.of(0), round))
+
+
+def draft_roster(  # noqa: PLR0913  # what a specification does not say, by name
+    run: str,
+    spec: RunSpec,
+    *,
+    key_bits: int,
+    learner: str,
+    party_keys: Mapping[str, str],
+    key_holders: Sequence[RosterKeyHolder],
+) -> Roster:
+    """The roster of a run. ``learner`` and ``party_keys``, by name, are Ed25519 public keys in hexadecimal.
+
+    Raises MessageError where the specification has more parties than a sum holds, or a key is none.
+    """
+    algorithm, facts = spec.build(), spec.facts()
+    return Roster(
+        session=session_of(run, spec),
+        d=spec.study.n_features,
+        key_bits=key_bits,
+        minimum_contributors=spec.minimum_contributors,
+        colluders=spec.colluders,
+        learner=learner,
+        parties=tuple(
+            RosterParty(name, party_keys[name], noise_text(algorithm, facts.of(index), round=1))
+            for index, name in enumerate(spec.names)
+        ),
+        key_holders=tuple(key_holders),
+    )
+
+
+def check_roster(roster: Roster, run: str, spec: RunSpec) -> None:
+    """Raise RosterError(wrong_terms), naming what differs, unless the roster is the one of this run."""
+    if tuple(party.name for party in roster.parties) != spec.names:
+        raise RosterError("the roster's parties are not the approved run's", reason=Reason.WRONG_TERMS)
+    due = draft_roster(
+        run,
+        spec,
+        key_bits=roster.key_bits,
+        learner=roster.learner,
+        party_keys={party.name: party.key for party in roster.parties},
+        key_holders=roster.key_holders,
+    )
+    for item in fields(Roster):
+        if getattr(roster, item.name) != getattr(due, item.name):
+            raise RosterError(f"the roster's {item.name} is not the approved run's", reason=Reason.WRONG_TERMS)

@@ -1,0 +1,125 @@
+"""A whole session in one process, from roster to sum: what the services do over HTTP, without them.
+
+It is the protocol in the order things happen, and drives the golden vectors, the tests and the benchmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from phe import PaillierPrivateKey
+
+from common.arrays import IntArray
+from common.secure_sum.envelope import KEY_BYTES, Signed
+from common.secure_sum.keyholder import KeyHolder
+from common.secure_sum.learner import Learner, Sum
+from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
+from common.secure_sum.paillier import FreshObfuscators, ObfuscatorSource, RandomBytes
+from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.session import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSession:
+    """Every role of a session, each with its own identity, under one roof."""
+
+    roster: Roster
+    identities: Mapping[str, Identity]
+    learner: Learner
+    parties: Mapping[str, Party]
+    key_holders: tuple[KeyHolder, ...]
+    random_bytes: RandomBytes
+    obfuscators: ObfuscatorSource
+
+    @classmethod
+    def start(
+        cls,
+        keys: Sequence[PaillierPrivateKey],
+        parties: int,
+        d: int,
+        minimum_contributors: int,
+        random_bytes: RandomBytes,
+    ) -> LocalSession:
+        """Sign a roster of so many parties and one key holder for each Paillier key; all are ready for round one."""
+        party_names = [f"party-{i + 1}" for i in range(parties)]
+        holder_names = [f"key-holder-{j + 1}" for j in range(len(keys))]
+        who = {
+            name: Identity(name, Ed25519PrivateKey.from_private_bytes(random_bytes(KEY_BYTES)))
+            for name in ("learner", *party_names, *holder_names)
+        }
+        roster = Roster(
+            session=random_bytes(SESSION_BYTES).hex(),
+            d=d,
+            key_bits=keys[0].public_key.n.bit_length(),
+            minimum_contributors=minimum_contributors,
+            colluders=0,
+            learner=who["learner"].key,
+            parties=tuple(RosterParty(name, who[name].key, noise="1") for name in party_names),
+            key_holders=tuple(
+                RosterKeyHolder(name, who[name].key, f"{key.public_key.n:x}")
+                for name, key in zip(holder_names, keys, strict=True)
+            ),
+        )
+        session = cls.unsigned(roster, who, keys, random_bytes)
+        session.sign()
+        return session
+
+    @classmethod
+    def unsigned(
+        cls,
+        roster: Roster,
+        identities: Mapping[str, Identity],
+        keys: Sequence[PaillierPrivateKey],
+        random_bytes: RandomBytes,
+    ) -> LocalSession:
+        """The roles before anyone has signed the roster."""
+        policy = PartyPolicy(
+            learner=identities["learner"].key,
+            key_holders={holder.name: holder.key for holder in roster.key_holders},
+            minimum_contributors=roster.minimum_contributors,
+            minimum_key_bits=roster.key_bits,
+        )
+        return cls(
+            roster=roster,
+            identities=identities,
+            learner=Learner(roster, identities["learner"].signing_key),
+            parties={party.name: Party(identities[party.name], policy) for party in roster.parties},
+            key_holders=tuple(
+                KeyHolder(identities[holder.name], key, roster.learner, minimum_key_bits=roster.key_bits)
+                for holder, key in zip(roster.key_holders, keys, strict=True)
+            ),
+            random_bytes=random_bytes,
+            obfuscators=FreshObfuscators(random_bytes),
+        )
+
+    def sign(self) -> None:
+        """Message 0: the key holders sign the roster, then the parties."""
+        proposal = self.learner.propose()
+        holders = zip(self.roster.key_holders, self.key_holders, strict=True)
+        invitation = self.learner.invite({entry.name: holder.accept(proposal) for entry, holder in holders})
+        self.learner.begin({name: party.join(invitation) for name, party in self.parties.items()})
+
+    def ask(self, round: int, message: bytes = b"weights") -> Signed:
+        """Message 1: the query of a round."""
+        return self.learner.ask(round=round, step="gradient", message=message, clip=1, noise="1", deadline=0)
+
+    def contribute(self, name: str, asked: Signed, values: IntArray) -> Signed:
+        """Message 2: one party's answer."""
+        party = self.parties[name]
+        return party.answer(party.receive(asked), values, self.random_bytes, self.obfuscators)
+
+    def open(self, contributors: Collection[str]) -> Sum:
+        """Messages 3 and 4: every key holder opens the sum, the learner decodes it."""
+        requests = self.learner.open(contributors)
+        return self.learner.close(
+            [holder.open(request) for holder, request in zip(self.key_holders, requests, strict=True)]
+        )
+
+    def sum(self, round: int, answers: Mapping[str, IntArray]) -> Sum:
+        """A whole round."""
+        asked = self.ask(round)
+        for name, values in answers.items():
+            self.learner.receive(self.contribute(name, asked, values))
+        return self.open(answers)

@@ -1,0 +1,166 @@
+"""``parley-learner forecast``: what a run would achieve, and who should take part, before anybody is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from common.client.cli_values import pair
+from common.errors import InvalidInputError
+from learner.cli.options import (
+    DEFAULT_URL,
+    AlgorithmOption,
+    AnswerEveryOption,
+    BudgetOption,
+    ColludersOption,
+    DeltaOption,
+    EpsilonOption,
+    FormatOption,
+    MinimumOption,
+    ParameterOption,
+    PartyOption,
+    SecureSumOption,
+    StudyArgument,
+    TokenFileOption,
+    TokenOption,
+    UrlOption,
+    open_client,
+    print_json,
+    read_terms,
+)
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "parley-learner forecast wdbc --epsilon 1 --delta 1e-5   (the learner's own parties, as large as they say)\n\n"
+    "parley-learner forecast fraud.json --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 "
+    "--owner bank-a=2900 --owner bank-b=2900 --owner shop=200 --budget shop=0.1,1e-6   (owners who may join; nobody "
+    "is asked)\n\n"
+    "parley-learner forecast wdbc --epsilon 1 --delta 1e-5 --format json | jq .outcome.left_out"
+)
+
+
+_ANSWERS = {True: "yes", False: "[yellow]no[/]", None: "-"}
+
+
+_LEGEND = """\
+epsilon: what the run is charged at most. value: by how much the best coalition
+is worse without the owner (below 0: with it). alone: the excess of the owner's
+own model. worth it: whether the best coalition, the owner included, comes to
+less than that. take part: whether the owner is in the best coalition."""
+
+
+def forecast(
+    study: StudyArgument,
+    epsilon: EpsilonOption,
+    delta: DeltaOption,
+    algorithm: AlgorithmOption = "dp_gd",
+    parameter: ParameterOption = None,
+    owner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=EXAMPLES", help="an owner who may take part; repeat; the roster's if not given"),
+    ] = None,
+    party: PartyOption = None,
+    budget: BudgetOption = None,
+    minimum_contributors: MinimumOption = None,
+    answer_every: AnswerEveryOption = 1,
+    colluders: ColludersOption = 0,
+    secure_sum: SecureSumOption = "none",
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Say what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
+
+    From sizes and budgets alone, no data. *Excess fitness* is by how much the mean loss exceeds that of the best model;
+    an owner's *value* is by how much it would be worse without the owner. *Alone* is the excess fitness of the owner's
+    own model, of its own examples without noise: joining is worth it where the best coalition does better.
+    """
+    body = read_terms(
+        study,
+        parameter,
+        budget,
+        algorithm=algorithm,
+        epsilon=epsilon,
+        delta=delta,
+        parties=party,
+        owners=dict(map(_owner, owner)) if owner else None,
+        minimum_contributors=minimum_contributors,
+        answer_every=answer_every,
+        colluders=colluders,
+        secure_sum=secure_sum,
+    )
+    with open_client(url, token, token_file) as client:
+        answer = client.ask("POST", "/v1/forecasts", body)
+    if output == "json":
+        print_json(answer)
+        return
+    console = Console(highlight=False)
+    console.print(f"{answer['algorithm']}, {answer['rounds']} rounds, {len(answer['owners'])} owners")
+    summary = Table.grid("", "", padding=(0, 2))
+    for line in _summary(answer):
+        summary.add_row(*map(escape, line))
+    console.print(summary)
+    console.print(_table(answer))
+    if answer["outcome"]:
+        console.print(escape(_LEGEND))
+
+
+def _owner(given: str) -> tuple[str, int]:
+    """A pair NAME=EXAMPLES."""
+    name, value = pair(given)
+    if not (value.isascii() and value.isdecimal()):
+        raise InvalidInputError(f"the size of {name} must be a number of examples, not {value!r}")
+    return name, int(value)
+
+
+def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is to be said of the run as a whole, and under which heading."""
+    if (outcome := answer["outcome"]) is None:
+        yield "no forecast", answer["no_forecast"]
+    else:
+        yield "excess fitness with all", f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs"
+        yield "with the best coalition", f"{_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
+        yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
+        yield "proven", _bound(outcome["mended"])
+        if outcome["printed"]:
+            yield "as the paper prints it", f"{_bound(outcome['printed'])}; it drops the dimension"
+        yield "assumes that", "; ".join(outcome["assumptions"])
+    took = answer["run_time"]
+    seconds = "" if took["seconds"] is None else f"{took['seconds']:.3g} s, {took['ms_per_round']:.3g} ms a round: "
+    yield "time", f"{seconds}{took['basis']}"
+
+
+def _table(answer: Mapping[str, Any]) -> Table:
+    """The owners, one a line; the ledgers of those who were asked."""
+    from learner.cli.display import new_table  # noqa: PLC0415 -- so that help comes at once
+
+    asked = any(each["epsilon_now"] is not None for each in answer["owners"])
+    ledger = ("left now", "left after") if asked else ()
+    table = new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
+    for each in answer["owners"]:
+        worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
+        if each["epsilon_left"] is not None and each["epsilon_left"] < 0:
+            part = "[red]refuses[/]"
+        left = [_figure(each[name]) for name in ("epsilon_now", "epsilon_left")] if asked else []
+        shown = [_figure(each["value"]), _figure(each["alone"] and each["alone"]["estimate"]), worth, part]
+        table.add_row(escape(each["name"]), str(each["n_examples"]), _figure(each["epsilon"]), *left, *shown)
+    return table
+
+
+def _interval(interval: Mapping[str, float | None]) -> str:
+    return f"{_figure(interval['estimate'])} (from {_figure(interval['low'])} to {_figure(interval['high'])})"
+
+
+def _bound(bound: Mapping[str, float | None]) -> str:
+    excess = "nothing" if bound["excess"] is None else f"at most {_figure(bound['excess'])}"
+    return f"{excess} on the owners' own examples, noise energy {_figure(bound['noise_energy'])} a round"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

@@ -1,0 +1,306 @@
+"""``parley-learner``: run the learner, ask it for runs, and try algorithms without any party.
+
+What needs the web stack or numpy is imported in the command that uses it, so that help comes at once.
+"""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from common.client.cli_values import read_parameters
+from learner.cli.forecast import EXAMPLES, forecast
+from learner.cli.options import (
+    DEFAULT_URL,
+    FAILED,
+    AlgorithmOption,
+    AnswerEveryOption,
+    BudgetOption,
+    ColludersOption,
+    Commands,
+    ConfigOption,
+    DeltaOption,
+    EpsilonOption,
+    Format,
+    FormatOption,
+    MinimumOption,
+    ParameterOption,
+    PartyOption,
+    RunArgument,
+    SecureSumOption,
+    StudyArgument,
+    TokenFileOption,
+    TokenOption,
+    UrlOption,
+    open_client,
+    print_json,
+    read_terms,
+)
+
+if TYPE_CHECKING:
+    from learner.cli.client import LearnerClient
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Train one model on data that stays with its owners.\n\n"
+    "The learner asks each owner's party questions whose answers are differentially private, round by round, and makes "
+    "a model of them. Start it with **serve**; then **submit** a run, **watch** it, fetch its **model**. "
+    "**forecast** says what a run would achieve and who should take part; **simulate** tries an algorithm on public "
+    "data in this process.",
+    epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage. "
+    "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time.",
+)
+
+
+@app.command(epilog="Example: parley-learner serve --config learner.toml")
+def serve(config: ConfigOption = None) -> None:
+    """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
+    from common.service import logs
+    from common.service.serve import serve as run
+    from common.service.serve import tls_context
+    from learner.api.app import create_app
+    from learner.settings import LearnerSettings
+
+    settings = LearnerSettings.load(config)
+    logs.configure(settings.log_format)
+    if settings.tls:
+        tls_context(settings.tls)  # refuses before the store is opened
+    run(create_app(settings), settings)
+
+
+@app.command(epilog="Example: parley-learner token > alice.token   (the hash goes to [[users]] token_hash)")
+def token(output: FormatOption = "text") -> None:
+    """Make a bearer token: the token itself on standard output, its hash for the settings on standard error."""
+    from common.service.tokens import hash_token, new_token
+
+    made = new_token()
+    if output == "json":
+        print_json({"token": made, "token_hash": hash_token(made)})
+    else:
+        typer.echo(made)
+        typer.echo(f"token_hash = {json.dumps(hash_token(made))}", err=True)
+
+
+@app.command(epilog="Example: parley-learner identity --config learner.toml")
+def identity(config: ConfigOption = None) -> None:
+    """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
+    from common.secure_sum.envelope import public_hex
+    from learner.settings import LearnerSettings
+
+    typer.echo(public_hex(LearnerSettings.load(config).signing_key()))
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "parley-learner submit wdbc --epsilon 1 --delta 1e-5 --watch\n\n"
+    "parley-learner submit study.json --algorithm psgd -p n_rounds=50 --epsilon 2 --delta 1e-5 "
+    "--budget hospital-b=0.5,1e-6 --minimum-contributors 4"
+)
+def submit(
+    study: StudyArgument,
+    epsilon: EpsilonOption,
+    delta: DeltaOption,
+    algorithm: AlgorithmOption = "dp_gd",
+    parameter: ParameterOption = None,
+    party: PartyOption = None,
+    budget: BudgetOption = None,
+    minimum_contributors: MinimumOption = None,
+    answer_every: AnswerEveryOption = 1,
+    colluders: ColludersOption = 0,
+    secure_sum: SecureSumOption = "none",
+    idempotency_key: Annotated[str | None, typer.Option(help="repeat a submission without a second run")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="stay and watch the run")] = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Ask for a run: all parties are asked to approve it, then the algorithm is run."""
+    body = read_terms(
+        study,
+        parameter,
+        budget,
+        algorithm=algorithm,
+        epsilon=epsilon,
+        delta=delta,
+        parties=party,
+        minimum_contributors=minimum_contributors,
+        answer_every=answer_every,
+        colluders=colluders,
+        secure_sum=secure_sum,
+    )
+    with open_client(url, token, token_file) as client:
+        run = client.ask("POST", "/v1/runs", body, {"Idempotency-Key": idempotency_key} if idempotency_key else {})
+        if output == "json":
+            print_json(run)
+        elif not watch:
+            typer.echo(run["id"])
+        if watch:
+            _watch(client, run["id"], output)
+
+
+app.command(epilog=EXAMPLES)(forecast)
+
+
+@app.command(epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
+def watch(
+    run: RunArgument,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Watch a run to its end: rounds, objective, epsilon spent, parties dropped. Exit status 0 if it completed.
+
+    As JSON, one event a line.
+    """
+    with open_client(url, token, token_file) as client:
+        _watch(client, run, output)
+
+
+@app.command("list", epilog="Example: parley-learner list --limit 10")
+def list_runs(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="how many")] = 20,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """List the newest runs."""
+    from learner.cli.display import show_runs
+
+    with open_client(url, token, token_file) as client:
+        runs = client.ask("GET", f"/v1/runs?limit={limit}")
+    if output == "json":
+        print_json(runs)
+    else:
+        show_runs(runs, Console())
+
+
+@app.command(epilog="Example: parley-learner receipts 5f1c... --format json | jq .[0].receipts")
+def receipts(
+    run: RunArgument,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """List the sums that key holders opened in a run: round, contributors, and with JSON what each holder signed."""
+    from learner.cli.display import show_receipts
+
+    with open_client(url, token, token_file) as client:
+        opened = client.ask("GET", f"/v1/runs/{run}/receipts")
+    if output == "json":
+        print_json(opened)
+    else:
+        show_receipts(opened, Console())
+
+
+@app.command(epilog="Example: parley-learner cancel 5f1c...")
+def cancel(
+    run: RunArgument,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """End a run. What its parties have been charged stays charged."""
+    with open_client(url, token, token_file) as client:
+        view = client.ask("POST", f"/v1/runs/{run}/cancel")
+    if output == "json":
+        print_json(view)
+    else:
+        typer.echo(f"{view['id']} is {view['state']} after {view['rounds']['done']} of {view['rounds']['of']} rounds")
+
+
+@app.command(epilog="Example: parley-learner model 5f1c... --save model.json")
+def model(
+    run: RunArgument,
+    save: Annotated[Path | None, typer.Option(help="file to write; RUN.json in text format if not given")] = None,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Save a completed run's model as JSON, and say what it promises the owners of the data."""
+    from learner.cli.display import promise
+
+    with open_client(url, token, token_file) as client:
+        document = client.ask("GET", f"/v1/runs/{run}/model")
+    if output == "json":
+        print_json(document)
+    elif save is None:
+        save = Path(f"{run}.json")
+    if save is not None:
+        save.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if output == "text":
+        typer.echo(f"{save}: {document['algorithm']}, {document['rounds']} rounds, {len(document['weights'])} weights")
+        for guarantee in document["guarantees"]:
+            typer.echo(f"  {promise(guarantee)}")
+
+
+@app.command(
+    epilog="Example: parley-learner simulate --data wdbc --algorithm dp_gd --parties 5 --reveal sum --epsilon 1 "
+    "--delta 1e-5 --repeat 20 --seed 7 --format json"
+)
+def simulate(
+    data: Annotated[str, typer.Option(help="wdbc, simulated, or a CSV or Parquet file")] = "wdbc",
+    study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
+    algorithm: Annotated[
+        str,
+        typer.Option(help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, pooled, local"),
+    ] = "dp_gd",
+    parameter: ParameterOption = None,
+    parties: Annotated[int, typer.Option(min=1, help="how many parties share the data")] = 5,
+    skew: Annotated[
+        float, typer.Option(min=0, help="party k gets a share proportional to k^skew: 0 is even, 1 is 1 : 2 : 3 ...")
+    ] = 0.0,
+    reveal: Annotated[
+        Literal["sum", "each"],
+        typer.Option(help="what the learner sees: the sum (secure sum, noise in shares), or each answer"),
+    ] = "sum",
+    epsilon: Annotated[float, typer.Option(help="each party's budget")] = 1.0,
+    delta: Annotated[float, typer.Option(help="each party's budget")] = 1e-5,
+    repeat: Annotated[int, typer.Option(min=1, help="repetitions, each with a split and noise of its own")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="the same seed gives the same splits and noise")] = 0,
+    output: FormatOption = "text",
+) -> None:
+    """Try an algorithm on data in this process: accuracy on held-out examples, and the guarantee."""
+    from learner.cli.display import progress_bar, promise
+    from learner.experiments.simulation import SimulationSettings, run_simulation
+
+    settings = SimulationSettings(
+        data, study, algorithm, read_parameters(parameter), parties, skew, reveal, epsilon, delta, repeat, seed
+    )
+    with progress_bar(Console(stderr=True)) as bar:
+        task = bar.add_task(algorithm, total=repeat, figures="")
+        result = run_simulation(settings, lambda done, _: bar.update(task, completed=done))
+    if output == "json":
+        print_json(result.to_json())
+        return
+    typer.echo(f"{algorithm}: accuracy {result.mean:.4f}, sd {result.sd:.4f}, over {repeat} repetitions")
+    for guarantee in result.guarantees:
+        typer.echo(f"  {promise(guarantee.to_json())}")
+
+
+def _watch(client: LearnerClient, run: str, output: Format) -> None:
+    """Show a run's events to its end; exit with 1 unless it completed."""
+    from learner.cli.display import follow
+
+    if output == "text":
+        state = follow(client.watch(run), Console())
+    else:
+        for event in client.watch(run):
+            data = json.loads(event.data)
+            print_json({"number": event.number, "kind": event.kind, **data})
+            state = data.get("state", "running")
+    if state != "completed":
+        raise typer.Exit(FAILED)

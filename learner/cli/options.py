@@ -1,0 +1,109 @@
+"""What the commands of ``parley-learner`` are told: their common options, and how the values are read."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from common.client.cli_values import read_budgets, read_parameters
+from common.errors import InvalidInputError, ParleyError
+
+if TYPE_CHECKING:
+    from learner.cli.client import LearnerClient
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+FAILED = 1  # exit status
+
+Format = Literal["text", "json"]
+FormatOption = Annotated[Format, typer.Option("--format", help="text for people, JSON for programs")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables win over it")
+]
+UrlOption = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="where the learner listens")]
+TokenOption = Annotated[str | None, typer.Option("--token", envvar="PARLEY_TOKEN", help="your bearer token")]
+TokenFileOption = Annotated[
+    Path | None, typer.Option("--token-file", envvar="PARLEY_TOKEN_FILE", help="or the file that holds it")
+]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it")]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="a parameter of the algorithm; repeat for more"),
+]
+StudyArgument = Annotated[str, typer.Argument(help="a study that the learner knows, or a study's JSON file")]
+EpsilonOption = Annotated[float, typer.Option("--epsilon", help="what the run may cost each party")]
+DeltaOption = Annotated[float, typer.Option("--delta", help="what the run may cost each party")]
+AlgorithmOption = Annotated[str, typer.Option("--algorithm", help="dp_gd, psgd, local_average, wu_subgradient ...")]
+PartyOption = Annotated[list[str] | None, typer.Option("--party", help="a party to ask; repeat; all if not given")]
+BudgetOption = Annotated[
+    list[str] | None,
+    typer.Option("--budget", metavar="PARTY=EPSILON,DELTA", help="another budget for one party; repeat"),
+]
+MinimumOption = Annotated[
+    int | None,
+    typer.Option("--minimum-contributors", help="least number of parties in each sum; silent ones beyond are dropped"),
+]
+AnswerEveryOption = Annotated[
+    int,
+    typer.Option(
+        "--answer-every", min=1, help="asynchronous rounds, above 1: drop a party that misses so many rounds in a row"
+    ),
+]
+ColludersOption = Annotated[int, typer.Option("--colluders", min=0, help="parties whose noise may be known to others")]
+SecureSumOption = Annotated[
+    Literal["paillier", "none"],
+    typer.Option("--secure-sum", help="paillier: the learner sees sums alone, and noise comes in shares"),
+]
+
+
+class Commands(TyperGroup):
+    """Commands whose foreseen errors are a line on standard error and exit status 1."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and whatever the command returns
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except ParleyError as error:
+            typer.echo(f"parley-learner: {error.detail}", err=True)
+            raise typer.Exit(FAILED) from None
+
+
+def open_client(url: str, token: str | None, token_file: Path | None) -> LearnerClient:
+    """The learner, with the token that was given; raises InvalidInputError where none was."""
+    from learner.cli.client import LearnerClient
+
+    if token is None and token_file is None:
+        raise InvalidInputError("a token is needed: --token, --token-file, PARLEY_TOKEN or PARLEY_TOKEN_FILE")
+    if token is None and token_file is not None:
+        try:
+            token = token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInputError(f"the token file {token_file} cannot be read") from None
+    return LearnerClient(url, token or "")
+
+
+def read_study(given: str) -> Any:  # noqa: ANN401 -- a JSON value
+    """The name of a study, or the content of a study's file."""
+    if not given.endswith(".json"):
+        return given
+    from common.service.study_files import read_study
+
+    return read_study(Path(given)).model_dump(mode="json")
+
+
+def read_terms(study: str, parameter: list[str] | None, budget: list[str] | None, **terms: object) -> dict[str, Any]:
+    """A run's request; ``terms`` are the fields that are sent as they were given."""
+    return {
+        "study": read_study(study),
+        "parameters": read_parameters(parameter),
+        "budgets": read_budgets(budget),
+    } | terms
+
+
+def print_json(value: object) -> None:
+    """A JSON value on a line."""
+    typer.echo(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,1 @@
+"""Carries runs from the queue to an end, and tells of them."""

@@ -1,0 +1,37 @@
+"""A bell for each run: whoever watches sleeps until there is news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from learner.run import ENDS, Event
+from learner.storage.run_store import Store
+
+
+class Bell:
+    """Wakes the watchers of a run, within one event loop."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, asyncio.Event] = {}
+
+    def listen(self, run: str) -> asyncio.Event:
+        """An event that is set at the run's next news; listen first, then read what there is, then wait."""
+        return self._watched.setdefault(run, asyncio.Event())
+
+    def ring(self, run: str) -> None:
+        """Wake whoever listens."""
+        if heard := self._watched.pop(run, None):
+            heard.set()
+
+
+async def watch(store: Store, bell: Bell, run: str, after: int = 0) -> AsyncIterator[Event]:
+    """A run's events after number ``after``, those to come as they come, until it ends."""
+    while True:
+        heard = None if store.state(run) in ENDS else bell.listen(run)
+        for event in store.events(run, after):
+            after = event.number
+            yield event
+        if heard is None:
+            return
+        await heard.wait()

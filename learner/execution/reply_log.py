@@ -1,0 +1,34 @@
+"""A run's reply log in the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.client.party import Party
+from common.protocol.algorithm import Query, Reply, recall
+from learner.execution.round_report import Reporter
+from learner.storage.run_store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """The replies of one run, durable before the program sees them.
+
+    ``length`` is the number of rounds that were logged when the program started: only those are looked up.
+    """
+
+    store: Store
+    run: str
+    length: int
+    parties: tuple[Party, ...]
+    reporter: Reporter
+
+    def recall(self, query: Query) -> Reply | None:
+        """The reply logged for this query; ReplayMismatchError if the program asks another than it did then."""
+        return recall(self.store.reply(self.run, query.round), query) if query.round <= self.length else None
+
+    def append(self, query: Query, reply: Reply) -> None:
+        """Commit a reply, the news of its round and the newest receipts."""
+        receipts = [party.receipt for party in self.parties if party.receipt]
+        notices, opened = self.reporter.notices(query, reply), self.reporter.report().opened
+        self.store.append(self.run, query, reply, notices, receipts, opened=opened)

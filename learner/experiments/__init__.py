@@ -1,0 +1,1 @@
+"""Simulations on data sets in this process, for researchers."""

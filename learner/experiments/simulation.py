@@ -1,0 +1,132 @@
+"""Try an algorithm on data in one process, many times over, before any party is asked.
+
+Each repetition draws a split of the data and its noise from two random streams of their own, so that no noise is ever a
+function of the numbers that made the data. Repetition i of a seed sees the same data whatever the algorithm, hence two
+algorithms are compared on the same splits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.algorithms import build_algorithm
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.metrics import accuracy
+from common.privacy.accountant import Guarantee
+from common.privacy.calibration import check_epsilon_delta
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import Algorithm, FederationFacts, Reveal
+from common.protocol.simulation import simulate
+from common.runs.pricing import guarantees
+from learner.experiments.datasets import Dataset, deal, load, shard_sizes
+
+_DATA, _NOISE = 1, 2
+"""The random streams of a repetition."""
+
+Progress = Callable[[int, int], None]
+"""Told how many repetitions are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """What to simulate: ``data`` as `datasets.load` takes it, and an algorithm of the registry on K parties.
+
+    ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
+    or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s.
+    """
+
+    data: str = "wdbc"
+    study: Path | None = None
+    algorithm: str = "dp_gd"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parties: int = 5
+    skew: float = 0.0
+    reveal: Reveal = "sum"
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    repeat: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_epsilon_delta(self.epsilon, self.delta)
+        if self.repeat < 1 or self.seed < 0:
+            raise InvalidInputError(f"repeat must be positive and seed not negative, not {self.repeat}, {self.seed}")
+        if self.reveal not in {"sum", "each"}:
+            raise InvalidInputError(f"reveal must be 'sum' or 'each', not {self.reveal!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """What came out: the accuracy on held-out data of each repetition, and what the run would promise each party."""
+
+    settings: SimulationSettings
+    accuracies: tuple[float, ...]
+    n_train: int
+    n_test: int
+    guarantees: tuple[Guarantee, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean accuracy."""
+        return math.fsum(self.accuracies) / len(self.accuracies)
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation of one repetition's accuracy; 0 for a single one."""
+        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        settings = asdict(self.settings) | {"study": self.settings.study and str(self.settings.study)}
+        return settings | {
+            "n_train": self.n_train,
+            "n_test": self.n_test,
+            "accuracy": {"mean": self.mean, "sd": self.sd, "values": list(self.accuracies)},
+            "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
+        }
+
+
+def run_simulation(settings: SimulationSettings, progress: Progress = lambda _done, _total: None) -> SimulationResult:
+    """Train and test ``repeat`` times.
+
+    Raises InvalidInputError that names what is wrong with the settings, InvalidDataError for unfit data.
+    """
+    algorithm = build_algorithm(settings.algorithm, settings.parameters)
+    dataset = load(settings.data, settings.study)
+    accuracies = []
+    for repetition in range(settings.repeat):
+        train, test, facts = deal_repetition(settings, dataset, repetition)
+        noise = SeededNoise([settings.seed, repetition, _NOISE])
+        accuracies.append(accuracy(simulate(algorithm, train, facts, noise), test))
+        progress(repetition + 1, settings.repeat)
+    return SimulationResult(settings, tuple(accuracies), facts.n_total, test.X.shape[-2], promised(algorithm, facts))
+
+
+def deal_repetition(
+    settings: SimulationSettings, dataset: Dataset, repetition: int
+) -> tuple[Shard, Shard, FederationFacts]:
+    """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
+    train, test = dataset.draw(np.random.default_rng([settings.seed, repetition, _DATA]))
+    sizes = shard_sizes(train.X.shape[-2], settings.parties, settings.skew)
+    facts = FederationFacts.uniform(
+        np.array(sizes),
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        n_features=train.n_features,
+        loss=dataset.loss,
+        clip_norm=dataset.clip_norm,
+        secure_sum=settings.reveal == "sum",
+    )
+    return deal(train, sizes), test, facts
+
+
+def promised(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
+    """A run's guarantees; those of a curator's baseline are the curator's."""
+    return guarantees(algorithm, facts.curated() if algorithm.curator else facts)

@@ -1,0 +1,1 @@
+"""Forecasts for whoever asks the learner before a run."""

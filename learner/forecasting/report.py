@@ -1,0 +1,282 @@
+"""What a run would achieve, cost and take, told to whoever asks before it: public facts and figures, no data.
+
+The figures are those of `common.forecast.forecast`, and the charges those of `common.runs.pricing`. The service adds
+what it alone can find out: the sizes of its parties' shards, what they fear, what is left in their ledgers, and how
+long a round takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from statistics import median
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, Field
+
+from common.client.approval import gather_facts, with_sizes
+from common.client.party import Party
+from common.client.peer import ask_all
+from common.errors import BudgetExhaustedError, ParleyError
+from common.forecast.excess_risk import Interval
+from common.forecast.forecast import Bound, Forecast, NoForecast, forecast
+from common.privacy.accountant import View
+from common.protocol.algorithm import Algorithm, FederationFacts
+from common.runs.pricing import highest_charge
+from common.runs.specification import BudgetReport, RunSpec
+from learner.storage.run_store import Store
+
+_TRIPS = 3
+_RUNS = 20  # how many of the newest runs are searched for one like it
+
+Figure = Annotated[
+    float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)
+]
+"""A number; null where there is none, or none that is finite."""
+
+
+class IntervalView(BaseModel):
+    """An interval of excess fitness."""
+
+    low: Annotated[Figure, Field(description="the outcome is hardly ever below")]
+    estimate: Annotated[Figure, Field(description="what to expect")]
+    high: Annotated[Figure, Field(description="the outcome is hardly ever above")]
+
+    @classmethod
+    def of(cls, interval: Interval) -> Self:
+        """The view of an interval."""
+        return cls(low=interval.low, estimate=interval.estimate, high=interval.high)
+
+
+class BoundView(BaseModel):
+    """What is proven, or what a paper prints."""
+
+    noise_energy: Annotated[Figure, Field(description="E|noise|^2 on the mean answer of one round")]
+    excess: Annotated[
+        Figure,
+        Field(
+            description="bound on the expected excess fitness on the owners' own examples, whatever they are; of an "
+            "average of local models, in the mean over samples of one population; null where nothing is proven"
+        ),
+    ]
+
+    @classmethod
+    def of(cls, bound: Bound) -> Self:
+        """The view of a bound."""
+        return cls(noise_energy=bound.noise_energy, excess=bound.excess)
+
+
+class OwnerView(BaseModel):
+    """What the run means to one owner; the last four are null where there is no forecast."""
+
+    name: str
+    n_examples: int
+    epsilon: Annotated[
+        Figure,
+        Field(
+            description="what all rounds would be charged to the owner's ledger at most, which may be more than the "
+            "budget agreed on; as the party's policy views it, or the whole transcript where no party is asked. Null "
+            "for a run without noise"
+        ),
+    ]
+    delta: Annotated[float, Field(description="what the run would be charged to the owner's ledger")]
+    epsilon_now: Annotated[
+        Figure, Field(description="epsilon left in the owner's ledger now; null where the party was not reached")
+    ]
+    epsilon_left: Annotated[
+        Figure, Field(description="epsilon left after the run, at least; below 0, the party would refuse the run")
+    ]
+    value: Annotated[
+        Figure,
+        Field(
+            description="by how much the excess fitness of the best coalition is worse without the owner; "
+            "negative: by how much it would be worse with the owner"
+        ),
+    ] = None
+    recommended: Annotated[bool | None, Field(description="whether the owner is in the best coalition")] = None
+    alone: Annotated[
+        IntervalView | None,
+        Field(description="excess fitness of the owner's own model, trained without noise on its own examples"),
+    ] = None
+    worth_joining: Annotated[
+        bool | None,
+        Field(description="whether the best coalition, the owner included, is expected to do better than that"),
+    ] = None
+
+
+class OutcomeView(BaseModel):
+    """What to expect: excess fitness is by how much the mean loss, regularised, exceeds the best model's."""
+
+    excess: Annotated[IntervalView, Field(description="of a run with all owners")]
+    best: Annotated[IntervalView, Field(description="of a run with the best coalition alone")]
+    rate: Annotated[float, Field(description="how often an interval holds the outcome")]
+    coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
+    left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
+    mended: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
+    printed: Annotated[
+        BoundView | None, Field(description="what the algorithm's paper prints, without the dimension; null for none")
+    ]
+    assumptions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, answer: Forecast) -> Self:
+        """The view of a forecast."""
+        return cls(
+            excess=IntervalView.of(answer.excess),
+            best=IntervalView.of(answer.best),
+            rate=answer.rate,
+            coalition=answer.coalition,
+            left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
+            mended=BoundView.of(answer.mended),
+            printed=answer.printed and BoundView.of(answer.printed),
+            assumptions=answer.assumptions,
+        )
+
+
+class RunTime(BaseModel):
+    """How long the run would take, and how that is known."""
+
+    seconds: Annotated[Figure, Field(description="all rounds; null where it is not known")]
+    ms_per_round: Figure
+    basis: Annotated[str, Field(description="what was measured: an earlier run like it, or bare round trips just now")]
+
+
+class ForecastView(BaseModel):
+    """A forecast. ``outcome`` is null where no theory gives one, and ``no_forecast`` says so."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    rounds: int
+    outcome: OutcomeView | None
+    no_forecast: Annotated[str | None, Field(description="why there is no outcome")]
+    owners: tuple[OwnerView, ...]
+    run_time: RunTime
+
+
+async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int]) -> ForecastView:
+    """The forecast of a run among owners of these sizes, of whom nobody is asked; raises InvalidInputError."""
+    unknown = RunTime(seconds=None, ms_per_round=None, basis="not known: the owners are not those of the roster")
+    return await _foresee(with_sizes(draft, sizes), {}, {}, unknown)
+
+
+async def foresee_parties(draft: RunSpec, parties: Sequence[Party], store: Store, seconds: float) -> ForecastView:
+    """The forecast of a run among parties, who are asked for their sizes and budgets, for so many ``seconds`` at most.
+
+    Raises what `gather_facts` raises, and InvalidInputError. Who does not tell the budget is not waited for in vain.
+    """
+    spec, views = await gather_facts(parties, draft, seconds)
+    reports = dict(zip(spec.names, await ask_all(parties, Party.budget, seconds), strict=True))
+    told = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
+    return await _foresee(spec, views, told, await _run_time(spec, parties, store, seconds))
+
+
+async def _foresee(
+    spec: RunSpec, views: Mapping[str, View], budgets: Mapping[str, BudgetReport], run_time: RunTime
+) -> ForecastView:
+    """The forecast of a run; in a thread, for of a thousand owners it takes a second."""
+    algorithm, facts = spec.build(), spec.facts()
+    answer = await asyncio.to_thread(_forecast, algorithm, facts)
+    charges = await asyncio.to_thread(_charges, algorithm, facts, views)
+    return ForecastView(
+        algorithm=spec.algorithm,
+        parameters=spec.parameters,
+        rounds=algorithm.rounds(facts),
+        outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
+        no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
+        owners=tuple(_owners(spec, facts, answer, charges, budgets)),
+        run_time=run_time,
+    )
+
+
+def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
+    """The forecast; of noise beyond the range of numbers, without figures."""
+    with np.errstate(all="ignore"):
+        return forecast(algorithm, facts)
+
+
+def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, float]:
+    """The epsilon that the run would be charged to each owner at most, by name; empty for a run without noise.
+
+    An owner without a view is taken to fear the transcript, as parties do by default.
+    """
+    try:
+        return {
+            name: highest_charge(algorithm, facts.of(index), views.get(name, "transcript"))
+            for index, name in enumerate(facts.parties)
+        }
+    except BudgetExhaustedError:
+        return {}
+
+
+def _owners(
+    spec: RunSpec,
+    facts: FederationFacts,
+    answer: Forecast | NoForecast,
+    charges: Mapping[str, float],
+    budgets: Mapping[str, BudgetReport],
+) -> Iterator[OwnerView]:
+    """What the run means to each."""
+    deltas = facts.own_delta.tolist()
+    forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
+    for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
+        epsilon = charges.get(member.name)
+        now = budgets[member.name].epsilon_left if member.name in budgets else None
+        yield OwnerView(
+            name=member.name,
+            n_examples=member.n_examples,
+            epsilon=epsilon,
+            delta=delta,
+            epsilon_now=now,
+            epsilon_left=None if now is None or epsilon is None else now - epsilon,
+            value=found and found.value,
+            recommended=found and found.recommended,
+            alone=found and IntervalView.of(found.alone),
+            worth_joining=found and found.worth_joining,
+        )
+
+
+async def _run_time(spec: RunSpec, parties: Sequence[Party], store: Store, seconds: float) -> RunTime:
+    """How long the run takes by the newest run like it, or at least, by a few bare round trips to its parties."""
+    rounds = spec.build().rounds(spec.facts())
+    if (earlier := _earlier(spec, store)) is not None:
+        run, ms = earlier
+        return RunTime(seconds=rounds * ms / 1000, ms_per_round=ms, basis=f"the median round of run {run}")
+    if spec.secure_sum != "none":
+        return RunTime(seconds=None, ms_per_round=None, basis="not known: no run like it has had a secure sum yet")
+    trips = [await _trip(parties, seconds) for _ in range(_TRIPS)]
+    if None in trips:
+        return RunTime(seconds=None, ms_per_round=None, basis="not known: not all parties can be reached")
+    ms = median(trip for trip in trips if trip is not None)
+    basis = f"the median of {_TRIPS} bare round trips to all parties at once, just now: a run takes at least this"
+    return RunTime(seconds=rounds * ms / 1000, ms_per_round=ms, basis=basis)
+
+
+def _earlier(spec: RunSpec, store: Store) -> tuple[str, float] | None:
+    """The newest completed run of the same parties, algorithm, study and kind of sum, and its median ms a round."""
+    for run in store.newest(_RUNS):
+        if run.state == "completed" and _kind(run.spec) == _kind(spec):
+            return run.id, median(
+                json.loads(event.data)["ms"] for event in store.events(run.id) if event.kind == "round"
+            )
+    return None
+
+
+def _kind(spec: RunSpec) -> tuple[object, ...]:
+    """What a round's time depends on."""
+    return spec.names, spec.algorithm, spec.study.digest, spec.secure_sum
+
+
+async def _trip(parties: Sequence[Party], seconds: float) -> float | None:
+    """How many ms all parties take to answer a request for nothing; None where one does not."""
+    started = time.perf_counter()
+    outcomes = await ask_all(parties, Party.greet, seconds)
+    return (
+        None
+        if any(isinstance(outcome, ParleyError) for outcome in outcomes)
+        else (time.perf_counter() - started) * 1000
+    )

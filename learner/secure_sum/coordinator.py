@@ -1,0 +1,155 @@
+"""The learner's side of secure sums: who may take part, a roster that all sign, and the end of a session.
+
+A session belongs to one run. Once all parties have approved the run, the key holders make a key each, the roster is
+drafted and stored, the key holders sign it and then the parties. Taken up again after a crash, every step gives what it
+gave before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import httpx
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.client.endpoints import PeerEntry
+from common.client.party import Party
+from common.client.peer import all_of, ask_all
+from common.errors import InvalidInputError, NotFoundError, UnavailableError
+from common.runs.secure_terms import draft_roster, session_of
+from common.runs.specification import RunSpec
+from common.secure_sum.envelope import public_hex
+from common.secure_sum.learner import Learner
+from common.secure_sum.messages import Roster, RosterKeyHolder
+from common.secure_sum.paillier import require_gmpy2
+from learner.run import Run
+from learner.secure_sum.federation import SecureSumFederation
+from learner.secure_sum.key_holder_client import KeyHolder
+from learner.settings import LearnerSettings
+from learner.storage.session_store import SessionStore
+
+
+@dataclass(frozen=True, slots=True)
+class SecureSums:
+    """All that secure sums need beside the parties: the learner's key, key holders, the parties' keys by name."""
+
+    settings: LearnerSettings
+    key: Ed25519PrivateKey
+    key_holders: tuple[KeyHolder, ...]
+    party_keys: Mapping[str, str]
+    store: SessionStore
+
+    @classmethod
+    def build(
+        cls, settings: LearnerSettings, connect: Callable[[PeerEntry], httpx.AsyncClient], store: SessionStore
+    ) -> Self:
+        """The parts as the settings say; raises OwnKeyError when gmpy2 or the identity key cannot be used."""
+        if settings.key_holders:
+            require_gmpy2()
+        holders = [KeyHolder(entry.name, connect(entry), entry.public_key) for entry in settings.key_holders]
+        keys = {entry.name: entry.public_key for entry in settings.parties if entry.public_key}
+        return cls(settings, settings.signing_key(), tuple(holders), keys, store)
+
+    def check(self, spec: RunSpec) -> None:
+        """Raise InvalidInputError unless the settings allow the secure sum that a run asks for, if it does."""
+        if spec.secure_sum == "none":
+            return
+        if not self.key_holders:
+            raise InvalidInputError("secure_sum: this learner has no key holders ([[key_holders]] of its settings)")
+        if missing := [name for name in spec.names if name not in self.party_keys]:
+            raise InvalidInputError(f"secure_sum: the settings give no public_key of {', '.join(missing[:5])}")
+
+    async def convene(self, run: Run, parties: Sequence[Party]) -> list[str]:
+        """Have key holders and parties sign the roster of a run that the parties have approved; the former's names.
+
+        Raises RefusedError and UnavailableError naming who does not, InvalidInputError.
+        """
+        session = session_of(run.id, run.spec)
+        self.store.begin(run.id, session)
+        known = self.store.find(run.id)
+        roster = known.roster if known else await self._draft(run, session)
+        holders, role = self._holders(roster), Learner(roster, self.key)
+        proposal, seconds = role.propose(), self.settings.key_holder_seconds
+        witnesses = all_of(await ask_all(holders, lambda holder: holder.sign(session, proposal), seconds))
+        signatures = dict(zip([holder.name for holder in holders], witnesses, strict=True))
+        invitation, keys = role.invite(signatures), {party.name: party.key for party in roster.parties}
+        joined = await ask_all(
+            parties,
+            lambda party: party.join(run.id, invitation, keys[party.name]),
+            self.settings.approval_seconds,
+        )
+        signatures |= zip(run.spec.names, all_of(joined), strict=True)
+        role.begin(signatures)
+        self.store.sign(run.id, signatures)
+        return [holder.name for holder in holders]
+
+    def federation(self, run: Run, parties: Sequence[Party], recent: Sequence[tuple[int, ...]]) -> SecureSumFederation:
+        """The federation of a run that was convened, after the rounds that are logged; raises NotFoundError."""
+        session = self.store.find(run.id)
+        if session is None:
+            raise NotFoundError(f"run {run.id} has no session")
+        holders, openings = self._holders(session.roster), self.store.openings(run.id)
+        last = [openings[-1].receipts[holder.name] for holder in holders] if openings else []
+        role = Learner(session.roster, self.key, last)
+        role.invite(session.signatures)
+        role.begin(session.signatures)
+        return SecureSumFederation(
+            parties,
+            run.spec.minimum_contributors,
+            self.settings.deadline_seconds,
+            run.spec.answer_every,
+            recent,
+            spec=run.spec,
+            role=role,
+            key_holders=holders,
+            key_holder_seconds=self.settings.key_holder_seconds,
+            store=self.store,
+        )
+
+    async def end(self, run: str) -> None:
+        """Forget the seeds of a run that has ended and have its keys destroyed; who is not reached is told later."""
+        self.store.forget(run)
+        if (session := self.store.session(run)) is None:
+            return
+        outcomes = await ask_all(self.key_holders, lambda holder: holder.end(session), self.settings.deadline_seconds)
+        if missed := [str(outcome) for outcome in outcomes if isinstance(outcome, UnavailableError)]:
+            structlog.get_logger().warning("session not ended", run=run, session=session, missed=missed)
+        else:
+            self.store.end(run)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await asyncio.gather(*(holder.close() for holder in self.key_holders))
+
+    async def _draft(self, run: Run, session: str) -> Roster:
+        """The roster, with a key of each key holder; stored."""
+        self.check(run.spec)
+        seconds = self.settings.key_holder_seconds
+        moduli = all_of(await ask_all(self.key_holders, lambda holder: holder.begin(session), seconds))
+        if len({n.bit_length() for n in moduli}) > 1:
+            sizes = [f"{holder.name} {n.bit_length()} bits" for holder, n in zip(self.key_holders, moduli, strict=True)]
+            raise InvalidInputError(f"the key holders' keys differ in size: {', '.join(sizes)}")
+        roster = draft_roster(
+            run.id,
+            run.spec,
+            key_bits=moduli[0].bit_length(),
+            learner=public_hex(self.key),
+            party_keys=self.party_keys,
+            key_holders=[
+                RosterKeyHolder(holder.name, holder.public_key, f"{n:x}")
+                for holder, n in zip(self.key_holders, moduli, strict=True)
+            ],
+        )
+        self.store.draft(run.id, roster)
+        return roster
+
+    def _holders(self, roster: Roster) -> list[KeyHolder]:
+        """The roster's key holders in order; raises NotFoundError for one that the settings have no more."""
+        known = {(holder.name, holder.public_key): holder for holder in self.key_holders}
+        if missing := [entry.name for entry in roster.key_holders if (entry.name, entry.key) not in known]:
+            raise NotFoundError(f"the settings do not have the key holder {', '.join(missing)} with the run's key")
+        return [known[entry.name, entry.key] for entry in roster.key_holders]

@@ -1,0 +1,142 @@
+"""Real parties over HTTP, of whose answers the learner sees the sum alone.
+
+A round goes ask, contribute, open, decode. A round goes on without the silent while enough contribute: a late
+contribution is simply not in the set. What is sent is stored first (`learner.storage.session_store`), so a run that is
+resumed in mid-round sends the same bytes: whoever had answered answers the same for nothing, and key holders are never
+asked to open another set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+from common.client.federation import Poll
+from common.client.party import Party
+from common.client.peer import all_of, ask_all
+from common.encoding.fixed_point import checked_integers, to_reals
+from common.errors import InvalidInputError, SecureSumError
+from common.protocol.algorithm import Query, Reply
+from common.runs.secure_terms import round_terms
+from common.runs.specification import RunSpec, pack_array
+from common.secure_sum.envelope import Signed
+from common.secure_sum.learner import Learner, Sum
+from learner.secure_sum.key_holder_client import KeyHolder
+from learner.storage.session_store import SessionStore
+
+T = TypeVar("T")
+
+
+class SecureSumFederation(Poll):
+    """The parties and key holders of one session, all of which have signed its roster.
+
+    The ``role`` does arithmetic on large integers, in a thread that nobody else uses; ``key_holder_seconds`` bounds an
+    opening. Raises, beside what `Poll` raises: KeyHolderRefusedError and UnavailableError naming a key holder, and
+    SecureSumError for what came out as no sum.
+    """
+
+    def __init__(  # noqa: PLR0913 -- its parts, by name
+        self,
+        parties: Sequence[Party],
+        quorum: int,
+        deadline: float,
+        answer_every: int,
+        recent: Sequence[tuple[int, ...]],
+        *,
+        spec: RunSpec,
+        role: Learner,
+        key_holders: Sequence[KeyHolder],
+        key_holder_seconds: float,
+        store: SessionStore,
+    ) -> None:
+        super().__init__(parties, quorum, deadline, answer_every, recent)
+        self._algorithm, self._facts = spec.build(), spec.facts()
+        self._role = role
+        self._key_holders = tuple(key_holders)
+        self._key_holder_seconds = key_holder_seconds
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="secure-sum")
+
+    def end(self) -> None:
+        """End the session and forget its seeds."""
+        self._thread.submit(self._role.end)
+        self._thread.shutdown(wait=False)
+
+    async def answer(self, run: str, query: Query) -> Reply:
+        """The exact sum of all active parties' answers."""
+        if query.reveal != "sum":
+            raise InvalidInputError(f"round {query.round} asks for each party's answer, which a secure sum never shows")
+        started = time.monotonic()
+        asked, contributions = await self._begin(run, query)
+        if not contributions:
+            contributions = await self._collect(run, query.round, asked)
+        total = await self._open(query.round, contributions)
+        opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
+        self.report = replace(self.report, seconds=time.monotonic() - started, opened=opened)
+        return Reply(to_reals(checked_integers(total.values)), self._recent[-1])
+
+    async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
+        """The round's signed query, and the contributions if their set was chosen before."""
+        begun = self._store.ask(run, query.round, deadline=int(time.time() + self._deadline) + 1)
+        terms = round_terms(self._algorithm, self._facts, query.round)
+
+        def ask() -> Signed:
+            asked = self._role.ask(
+                round=query.round,
+                step=query.step,
+                message=pack_array(query.message),
+                clip=terms.clip,
+                noise=terms.noise,
+                deadline=begun.deadline,
+            )
+            for contribution in begun.contributions.values():
+                self._role.receive(contribution)
+            return asked
+
+        if begun.contributions:
+            chosen = tuple(index for index in self.active if self._parties[index].name in begun.contributions)
+            self._settle(chosen, begun.silent)
+        return await self._do(ask), begun.contributions
+
+    async def _collect(self, run: str, round: int, asked: Signed) -> Mapping[str, Signed]:
+        """The active parties' contributions, by name, stored as the set to be opened."""
+
+        async def contribute(party: Party) -> Signed:
+            contribution = await party.contribute(run, round, asked)
+            await self._check(party, contribution)
+            return contribution
+
+        answers = await self._ask(round, contribute)
+        contributions = {self._parties[index].name: contribution for index, contribution in answers.items()}
+        self._store.choose(run, contributions, {**self.report.dropped, **self.report.missed})
+        return contributions
+
+    async def _check(self, party: Party, contribution: Signed) -> None:
+        """Take a contribution; raises PartyRefusedError naming the party where it is not what was asked for."""
+        try:
+            contributor = await self._do(lambda: self._role.receive(contribution))
+        except SecureSumError as error:
+            raise party.refuse(error.reason, f"its contribution cannot be used: {error.detail}") from None
+        if contributor != party.name:
+            raise party.refuse("unknown_party", f"it contributes as {contributor}")
+
+    async def _open(self, round: int, contributors: Mapping[str, Signed]) -> Sum:
+        """The sum of the contributions, opened by every key holder."""
+        requests = await self._do(lambda: self._role.open(contributors.keys()))
+        asked = {holder.name: request for holder, request in zip(self._key_holders, requests, strict=True)}
+        session = self._role.roster.session
+        opened = await ask_all(
+            self._key_holders,
+            lambda holder: holder.open(session, round, asked[holder.name]),
+            self._key_holder_seconds,
+        )
+        sums = all_of(opened)
+        return await self._do(lambda: self._role.close(sums))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        """Have the role do something in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

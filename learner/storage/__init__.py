@@ -1,0 +1,1 @@
+"""What the learner keeps on disk."""

@@ -1,0 +1,234 @@
+"""The learner's memory on disk: runs, the replies they are made of, what watchers were told, and receipts.
+
+All that a run needs to go on after a crash is here, and every change is one transaction. A reply, the news of its round
+and the parties' receipts are committed together, before the program sees the reply: parties are never asked about
+anything that the log does not hold.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any
+
+from common.client.receipts import Receipt
+from common.errors import ConflictError, NotFoundError
+from common.protocol.algorithm import Query, Reply
+from common.runs.specification import RunSpec, pack_array, unpack_array
+from common.secure_sum.envelope import Signed
+from common.service.sqlite import connect, transaction
+from learner.plan import Plan
+from learner.run import Event, Notice, Run, State, check_transition
+from learner.storage import statements as sql
+from learner.storage.session_store import SessionStore, close_round
+
+
+class Store:
+    """The database at ``path``; ``announce`` is told a run's identifier after each commit that adds to its events.
+
+    For one thread. Raises ConflictError while another process has it open: two would carry the same runs.
+    """
+
+    def __init__(self, path: Path, announce: Callable[[str], None] = lambda _run: None) -> None:
+        self._lock = _lock(path.with_suffix(".lock"))
+        self._connection = connect(path)
+        self._announce = announce
+        with transaction(self._connection) as connection:
+            for statement in sql.TABLES:
+                connection.execute(statement)
+        self.sessions = SessionStore(self._connection)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+        self._lock.close()
+
+    def add(self, draft: RunSpec, user: str, idempotency_key: str | None = None) -> Run:
+        """Queue a run; the run queued before under the same user's same key, if it was the same.
+
+        Raises ConflictError if that was another.
+        """
+        run = uuid.uuid4().hex
+        row = {
+            "id": run,
+            "user": user,
+            "idempotency_key": idempotency_key,
+            "draft": draft.digest,
+            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "state": "queued",
+            "spec": draft.model_dump_json(),
+        }
+        with transaction(self._connection) as connection:
+            earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
+            if earlier is None:
+                connection.execute(sql.ADD_RUN, row)
+                _tell(connection, run, Notice("state", {"state": "queued"}))
+        if earlier is None:
+            return self.run(run)
+        if earlier[1] != row["draft"]:
+            raise ConflictError("the idempotency key has been used for another run")
+        return self.run(earlier[0])
+
+    def run(self, run: str) -> Run:
+        """A run; raises NotFoundError."""
+        return _run(self._found(run, sql.FIND_RUN))
+
+    def newest(self, limit: int) -> list[Run]:
+        """The newest runs, newest first."""
+        return [_run(row) for row in self._connection.execute(sql.NEWEST_RUNS, (limit,))]
+
+    def unfinished(self) -> list[str]:
+        """The identifiers of all runs that have not come to an end, oldest first."""
+        return [row[0] for row in self._connection.execute(sql.UNFINISHED_RUNS)]
+
+    def count(self) -> dict[State, int]:
+        """How many runs are in each state."""
+        return dict(self._connection.execute(sql.COUNT_RUNS).fetchall())
+
+    def state(self, run: str) -> State:
+        """The state a run is in; raises NotFoundError."""
+        state: State = self._found(run, sql.FIND_STATE)[0]
+        return state
+
+    def enter(
+        self,
+        run: str,
+        state: State,
+        *,
+        news: Mapping[str, object] = MappingProxyType({}),
+        problem: Mapping[str, object] | None = None,
+        model: Mapping[str, object] | None = None,
+    ) -> None:
+        """Move a run to a state, with the problem or the model that it ends in; ``news`` goes into the event.
+
+        Raises ConflictError where the run may not go there, NotFoundError.
+        """
+        told = {"state": state, **news, **({"problem": problem} if problem else {})}
+        ended = {"problem": problem and json.dumps(problem), "model": model and json.dumps(model)}
+        with transaction(self._connection) as connection:
+            check_transition(run, self.state(run), state)
+            connection.execute(sql.ENTER_STATE, {"run": run, "state": state, **ended})
+            _tell(connection, run, Notice("state", told))
+        self._announce(run)
+
+    def settle(self, run: str, spec: RunSpec, plan: Plan) -> None:
+        """Replace a run's draft by the specification and the plan with which it will be proposed."""
+        with transaction(self._connection) as connection:
+            values = {"run": run, "spec": spec.model_dump_json(), "plan": plan.to_json()}
+            connection.execute(sql.SETTLE_RUN, values)
+
+    def plan(self, run: str) -> Plan | None:
+        """A settled run's plan; raises NotFoundError."""
+        text = self._found(run, sql.FIND_PLAN)[0]
+        return Plan.from_json(text) if text else None
+
+    def model(self, run: str) -> dict[str, Any]:
+        """A completed run's model document; raises NotFoundError, ConflictError while there is none."""
+        text = self._found(run, sql.FIND_MODEL)[0]
+        if text is None:
+            state = self.state(run)
+            raise ConflictError(f"run {run} is {state}; it has no model", state=state)
+        document: dict[str, Any] = json.loads(text)
+        return document
+
+    def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
+        """The logged digest of a round's query and its reply."""
+        row = self._connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
+        if row is None:
+            return None
+        query, contributors, value = row
+        return query, Reply(unpack_array(value, "<f8"), tuple(json.loads(contributors)))
+
+    def recent(self, run: Run) -> list[tuple[int, ...]]:
+        """The indices of the contributors of the last logged rounds, so many as a party may not miss in a row."""
+        first = max(1, run.rounds - run.spec.answer_every + 1)
+        replies = (self.reply(run.id, round) for round in range(first, run.rounds + 1))
+        return [reply[1].contributors for reply in replies if reply is not None]
+
+    def append(  # noqa: PLR0913 -- all that is known of a round, by name
+        self,
+        run: str,
+        query: Query,
+        reply: Reply,
+        notices: Sequence[Notice],
+        receipts: Sequence[Receipt],
+        *,
+        opened: Mapping[str, Signed] = MappingProxyType({}),
+    ) -> None:
+        """Log a reply, with the news of its round and the receipts of parties and of who ``opened`` a secure sum."""
+        row = {
+            "run": run,
+            "round": query.round,
+            "query": query.digest,
+            "contributors": json.dumps(reply.contributors),
+            "value": pack_array(reply.value),
+        }
+        with transaction(self._connection) as connection:
+            connection.execute(sql.ADD_REPLY, row)
+            _tell(connection, run, *notices)
+            _keep(connection, receipts)
+            if opened:
+                close_round(connection, run, query.round, opened)
+        self._announce(run)
+
+    def keep(self, receipts: Sequence[Receipt]) -> None:
+        """Keep each party's receipt if it is newer than the one that is kept."""
+        with transaction(self._connection) as connection:
+            _keep(connection, receipts)
+
+    def receipts(self) -> dict[str, Receipt]:
+        """The newest receipt of each party, by name."""
+        return {row[0]: Receipt(*row) for row in self._connection.execute(sql.RECEIPTS)}
+
+    def events(self, run: str, after: int = 0) -> list[Event]:
+        """What watchers of a run have been told since event number ``after``."""
+        return [Event(*row) for row in self._connection.execute(sql.EVENTS, (run, after))]
+
+    def _found(self, run: str, statement: str) -> tuple[Any, ...]:
+        """A run's row; raises NotFoundError."""
+        row: tuple[Any, ...] | None = self._connection.execute(statement, (run,)).fetchone()
+        if row is None:
+            raise NotFoundError(f"there is no run {run[:100]!r}")
+        return row
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """A lock on a file that lasts until the file is closed or the process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ConflictError(f"another learner uses the state directory {path.parent}") from None
+    return file
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    run, user, created, state, spec, problem, rounds, key_holders = row
+    return Run(
+        run,
+        user,
+        created,
+        state,
+        RunSpec.model_validate_json(spec),
+        rounds,
+        json.loads(problem) if problem else None,
+        tuple(json.loads(key_holders)),
+    )
+
+
+def _tell(connection: sqlite3.Connection, run: str, *notices: Notice) -> None:
+    rows = [(run, notice.kind, json.dumps(notice.data)) for notice in notices]
+    connection.executemany(sql.ADD_EVENT, rows)
+
+
+def _keep(connection: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
+    connection.executemany(sql.KEEP_RECEIPT, [astuple(receipt) for receipt in receipts])

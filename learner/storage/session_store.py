@@ -1,0 +1,134 @@
+"""The learner's memory of secure sums: what it needs to take the same steps again after a crash, in the same bytes.
+
+A session's roster is stored before anybody is asked to sign it, the round's deadline before a party is asked, and the
+contributions before a key holder is asked to open their sum: the set that is stored is the only one ever opened. All
+else that a round sends follows from these, from the run's specification and from its log.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from common.secure_sum.envelope import Signed
+from common.secure_sum.messages import Roster
+from common.service.sqlite import transaction
+from learner.storage import statements as sql
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A run's session: the roster, and by name the signatures of it, once there are all."""
+
+    roster: Roster
+    signatures: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round in progress: when its answers are due, in seconds since 1970, and the set to be opened once it is chosen.
+
+    ``contributions`` are by party, empty until then; ``silent`` says by party why it is not among them.
+    """
+
+    deadline: int
+    contributions: Mapping[str, Signed]
+    silent: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A round that was opened: the indices of its contributors, and each key holder's receipt by name."""
+
+    round: int
+    contributors: tuple[int, ...]
+    receipts: Mapping[str, Signed]
+
+
+class SessionStore:
+    """The tables of secure sums in the learner's database, over its only connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def begin(self, run: str, session: str) -> None:
+        """Note that key holders will be asked for keys: from now on they must be told when the run has ended."""
+        with transaction(self._connection) as connection:
+            connection.execute(sql.BEGIN_SESSION, (run, session))
+
+    def draft(self, run: str, roster: Roster) -> None:
+        """Settle the roster that everybody will be asked to sign."""
+        names = json.dumps([holder.name for holder in roster.key_holders])
+        with transaction(self._connection) as connection:
+            connection.execute(sql.DRAFT_ROSTER, (roster.body, names, run))
+
+    def sign(self, run: str, signatures: Mapping[str, bytes]) -> None:
+        """Keep everybody's signature."""
+        text = json.dumps({name: signature.hex() for name, signature in signatures.items()})
+        with transaction(self._connection) as connection:
+            connection.execute(sql.SIGN_ROSTER, (text, run))
+
+    def find(self, run: str) -> Session | None:
+        """A run's session; None before its roster is drafted."""
+        row = self._connection.execute(sql.FIND_SESSION, (run,)).fetchone()
+        if row is None:
+            return None
+        body, signatures = row
+        return Session(
+            Roster.parse(body), {name: bytes.fromhex(value) for name, value in json.loads(signatures).items()}
+        )
+
+    def ask(self, run: str, round: int, deadline: int) -> Round:
+        """The round as it was begun before, or begun now with this deadline."""
+        with transaction(self._connection) as connection:
+            connection.execute(sql.BEGIN_ROUND, (run, round, deadline))
+            deadline, silent = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
+            rows = connection.execute(sql.CONTRIBUTIONS, (run,)).fetchall()
+        return Round(deadline, {party: Signed.from_bytes(frame) for party, frame in rows}, json.loads(silent))
+
+    def choose(self, run: str, contributions: Mapping[str, Signed], silent: Mapping[str, str]) -> None:
+        """Settle the set that will be opened in the round in progress."""
+        rows = [(run, party, signed.to_bytes()) for party, signed in contributions.items()]
+        with transaction(self._connection) as connection:
+            connection.executemany(sql.ADD_CONTRIBUTION, rows)
+            connection.execute(sql.SET_SILENT, (json.dumps(dict(silent)), run))
+
+    def openings(self, run: str) -> list[Opening]:
+        """All rounds opened, in order."""
+        rows = self._connection.execute(sql.OPENINGS, (run,))
+        return [
+            Opening(
+                round, tuple(json.loads(contributors)), {name: Signed.from_bytes(frame) for _, _, name, frame in group}
+            )
+            for (round, contributors), group in groupby(rows, lambda row: row[:2])
+        ]
+
+    def forget(self, run: str) -> None:
+        """Forget the round in progress and the pads' seeds: nothing will be opened any more."""
+        with transaction(self._connection) as connection:
+            connection.execute(sql.FORGET_ROUND, (run,))
+
+    def end(self, run: str) -> None:
+        """Note that all key holders know that the session has ended."""
+        with transaction(self._connection) as connection:
+            connection.execute(sql.END_SESSION, (run,))
+
+    def session(self, run: str) -> str | None:
+        """The name of a run's session of which key holders may still have keys."""
+        row = self._connection.execute(sql.FIND_UNENDED, (run,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def unended(self) -> list[str]:
+        """The runs that have ended while their key holders may still have keys."""
+        return [run for (run,) in self._connection.execute(sql.UNENDED_SESSIONS)]
+
+
+def close_round(connection: sqlite3.Connection, run: str, round: int, opened: Mapping[str, Signed]) -> None:
+    """Within a transaction: keep the receipts of a round that was opened, and forget its contributions."""
+    rows: list[tuple[Any, ...]] = [(run, round, name, receipt.to_bytes()) for name, receipt in opened.items()]
+    connection.executemany(sql.ADD_OPENING, rows)
+    connection.execute(sql.FORGET_ROUND, (run,))

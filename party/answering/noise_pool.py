@@ -1,0 +1,95 @@
+"""Noise drawn ahead of the answer that it hides.
+
+How long a draw takes depends on the bits that are drawn. So a round takes its noise from a stock, and what it took is
+replaced after its answer has left: the time to answer tells nothing of the noise, and is shorter. Only the first draw
+of a kind, when there is none in stock, is made within its round. Small draws are made for many rounds at once, which
+costs little more than one. What is taken is never put back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.arrays import FloatArray, IntArray
+from common.privacy.noise import Scale, Shape, SystemNoise
+
+_KINDS_IN_STOCK = 64
+_NUMBERS_AT_ONCE = 2048
+_DRAWS_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What is drawn: a law of `Noise` by name, its scale as bytes and shape, and the result's shape."""
+
+    law: str
+    scale: bytes
+    scale_shape: Shape
+    shape: Shape
+    parts: tuple[float, ...]
+
+    def make(self, count: int) -> list[npt.NDArray[Any]]:
+        """Draw it ``count`` times."""
+        scale = np.frombuffer(self.scale).reshape(self.scale_shape)
+        drawn: npt.NDArray[Any] = getattr(SystemNoise(), self.law)(scale, (count, *self.shape), *self.parts)
+        return list(drawn)
+
+    @property
+    def supply(self) -> int:
+        """How many to draw at once."""
+        return min(max(_NUMBERS_AT_ONCE // max(math.prod(self.shape), 1), 1), _DRAWS_AT_ONCE)
+
+
+class Stock:
+    """Makes each round's noise, as `SystemNoise` would, from what was drawn before. For one thread."""
+
+    def __init__(self) -> None:
+        self._ready: dict[Draw, list[npt.NDArray[Any]]] = {}
+        self._used: list[Draw] = []
+
+    def __call__(self, kept: Mapping[str, npt.NDArray[Any]] | None = None) -> SystemNoise:
+        """A round's noise, which restores the one-time noise ``kept``."""
+        return _StockedNoise(self, kept)
+
+    def take(self, draw: Draw) -> npt.NDArray[Any]:
+        """Noise that nobody else gets."""
+        self._used.append(draw)
+        ready = self._ready.get(draw) or draw.make(1)
+        return ready.pop()
+
+    def refill(self) -> None:
+        """Draw again what was used since the last time; the kinds that were used longest ago give way."""
+        for draw in self._used:
+            if not self._ready.get(draw):
+                self._ready.pop(draw, None)  # to come last: those used longest ago come first
+                self._ready[draw] = draw.make(draw.supply)
+        self._used.clear()
+        while len(self._ready) > _KINDS_IN_STOCK:
+            del self._ready[next(iter(self._ready))]
+
+
+class _StockedNoise(SystemNoise):
+    """One round's noise, taken from a stock: the laws that the released integers carry."""
+
+    def __init__(self, stock: Stock, kept: Mapping[str, npt.NDArray[Any]] | None) -> None:
+        super().__init__(kept)
+        self._stock = stock
+
+    def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
+        return self._take("discrete_gaussian", sigma, shape)
+
+    def discrete_laplace(self, scale: Scale, shape: Shape) -> IntArray:
+        return self._take("discrete_laplace", scale, shape)
+
+    def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
+        return self._take("l2_laplace", beta, shape, float(parts))
+
+    def _take(self, law: str, scale: Scale, shape: Shape, *parts: float) -> npt.NDArray[Any]:
+        values = np.asarray(scale, dtype=np.float64)
+        return self._stock.take(Draw(law, values.tobytes(), values.shape, shape, parts))

@@ -1,0 +1,41 @@
+"""One round at the party: from a query to the bytes that leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from common.arrays import IntArray
+from common.data.shard import Shard
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Query
+from party.ledger.ledger import Compute, Kept
+from party.policy.approval import Terms
+
+
+class KeepingNoise(Noise, Protocol):
+    """Noise that shows its one-time draws, so that they can be stored with the answer."""
+
+    @property
+    def kept(self) -> Mapping[str, npt.NDArray[Any]]:
+        """All one-time noise by name."""
+
+
+NoiseFactory = Callable[[Kept | None], KeepingNoise]
+"""Makes a round's noise from the one-time noise that earlier rounds of the run kept."""
+
+
+Pack = Callable[[IntArray], bytes]
+"""Makes a body of an answer's integers in units of 2^-32: ``.npy``, or a contribution to a secure sum."""
+
+
+def answer(terms: Terms, query: Query, shard: Shard, noise: NoiseFactory, pack: Pack) -> Compute:
+    """How to answer a query that the terms allow: a body, and the noise to keep."""
+
+    def compute(kept: Kept) -> tuple[bytes, Kept]:
+        drawn = noise(kept)
+        return pack(terms.algorithm.local(query, shard, terms.facts, drawn)), drawn.kept
+
+    return compute

@@ -1,0 +1,96 @@
+"""The commands ``parley-party keyholder``: for whoever runs a key holder."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.secure_sum.envelope import public_hex
+from common.secure_sum.paillier import require_gmpy2
+from common.service import logs
+from party.cli.output import Format, LogFormat, Output, print_json, print_table, refusing, spelt
+from party.keyholder.journal import Journal
+from party.keyholder.settings import KeyHolderSettings
+from party.keyholder.vault import Vault
+
+DEFAULT_CONFIG = Path("keyholder.toml")
+Config = Annotated[
+    Path, typer.Option("--config", "-c", help="The settings file; PARLEY_KEYHOLDER_* variables override it.")
+]
+
+app = typer.Typer(
+    name="keyholder",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="""Run a key holder: it lets a learner see only the sum of the parties' answers.
+
+It must be run by somebody who does not collude with the learner; a party's owner may. To begin: write keyholder.toml,
+give its public key (parley-party keyholder identity) to every party and to the learner, and start it.""",
+)
+
+
+@app.command()
+def serve(config: Config = DEFAULT_CONFIG, output: LogFormat = None) -> None:
+    """Open sums until told to stop (SIGINT or SIGTERM).
+
+    Exits with status 2 and one line on standard error if settings, keys or journal cannot be used.
+    """
+    from common.service.serve import serve as run  # noqa: PLC0415 -- the other commands start faster without
+    from party.keyholder.app import create_app  # noqa: PLC0415
+
+    with refusing():
+        settings = KeyHolderSettings.load(config)
+        if output:
+            settings = settings.model_copy(update={"log_format": output.value})
+        logs.configure(settings.log_format)
+        run(create_app(settings), settings)
+
+
+@app.command()
+def check(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+    """Load settings, identity and the keys of all sessions as "serve" would, and print what others must know.
+
+    Exits with status 2 and one line on standard error if something cannot be used. Opens nothing.
+    """
+    with refusing():
+        require_gmpy2()
+        settings = KeyHolderSettings.load(config)
+        facts = {
+            "name": settings.name,
+            "public_key": public_hex(settings.signing_key()),
+            "key_bits": settings.key_bits,
+            "learners": list(settings.pins),
+            "sessions": _check_keys(settings),
+        }
+    if output is Format.JSON:
+        print_json(facts)
+        return
+    print_table([(name, spelt(value)) for name, value in facts.items()])
+
+
+@app.command()
+def identity(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+    """Print the public key that this key holder signs with; it is made when first needed and stays.
+
+    Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
+    """
+    with refusing():
+        key = public_hex(KeyHolderSettings.load(config).signing_key())
+    if output is Format.JSON:
+        print_json({"public_key": key})
+        return
+    typer.echo(key)
+
+
+def _check_keys(settings: KeyHolderSettings) -> int:
+    """How many sessions are open; raises OwnKeyError where the key of one cannot be used."""
+    vault = Vault(settings.state / "keys", settings.secret.get_secret_value().encode())
+    with closing(Journal(settings.state)) as journal:
+        moduli = journal.active()
+    for n in moduli:
+        vault.load(n)
+    return len(moduli)

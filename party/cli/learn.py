@@ -1,0 +1,75 @@
+"""``parley-party learn``: an owner's own model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.client.cli_values import read_budgets, read_parameters
+from common.errors import InvalidInputError
+from party.cli.output import DEFAULT_CONFIG, Config, Format, Output, print_json, refusing
+from party.settings import PartySettings
+
+
+def learn(
+    epsilon: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
+    delta: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
+    config: Config = DEFAULT_CONFIG,
+    algorithm: Annotated[str, typer.Option(help="dp_gd, wu_strongly_convex or wu_subgradient.")] = "dp_gd",
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Of the algorithm; repeat.")
+    ] = None,
+    party: Annotated[list[str] | None, typer.Option(help="One to ask; repeat; all [[peers]] if not given.")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(metavar="PARTY=EPSILON,DELTA", help="Another budget for one party; repeat.")
+    ] = None,
+    minimum_contributors: Annotated[
+        int | None, typer.Option(min=1, help="Least number of others in each round; all if not given.")
+    ] = None,
+    deadline: Annotated[float, typer.Option(min=0.01, help="Seconds that a silent party is waited for.")] = 5.0,
+    run: Annotated[str | None, typer.Option(help="The name of a run that failed, to take it up again.")] = None,
+    save: Annotated[Path | None, typer.Option(help="File for the model; standard output if not given.")] = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Train a model of your own: on your examples as they are, and on the other owners' noisy answers.
+
+    The others are the parties in [[peers]] of party.toml (name, url, token or token_file, ca); they must know you as
+    one of their [[learners]], and they keep every promise and budget that they have made. Your own answers carry no
+    noise and never leave this process, but the weights that the others are asked about are computed from them:
+    YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK.
+
+    Examples:
+      parley-party learn --epsilon 1 --delta 1e-5 --save model.json
+
+      parley-party learn --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 --budget shop=0.1,1e-6
+    """
+    from party.data.owner_data import load  # noqa: PLC0415
+    from party.personal import training as learning  # noqa: PLC0415 -- the other commands start faster without
+
+    with refusing():
+        settings = PartySettings.load(config)
+        names = [peer.name for peer in settings.peers] if party is None else party
+        given = {name: (each["epsilon"], each["delta"]) for name, each in read_budgets(budget).items()}
+        if unknown := sorted(set(given) - set(names)):
+            raise InvalidInputError(f"a budget is given for unknown parties: {', '.join(unknown)}")
+        order = learning.Order(
+            run=run or uuid.uuid4().hex,
+            algorithm=algorithm,
+            parameters=read_parameters(parameter),
+            budgets={name: given.get(name, (epsilon, delta)) for name in names},
+            minimum_contributors=minimum_contributors,
+            deadline=deadline,
+        )
+        typer.echo(f"run {order.run}: the parties asked see weights computed from your own examples", err=True)
+        model = asyncio.run(learning.learn(order, settings.name, load(settings), settings.peers))
+    if save is not None:
+        save.write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")
+    if save is None or output is Format.JSON:
+        print_json(model)
+    else:
+        typer.echo(f"{save}: {algorithm}, {model['rounds']} rounds, with {', '.join(model['contributors'])}")

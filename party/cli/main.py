@@ -1,0 +1,181 @@
+"""The command ``parley-party``: for the owner who runs a party."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import typer
+
+from common.runs.pricing import DELTA_UNITS, MICRO
+from common.secure_sum.envelope import public_hex
+from common.service import logs
+from common.service.tokens import hash_token, new_token
+from party.answering.party import Party, open_store, report
+from party.cli.keyholder import app as keyholder
+from party.cli.learn import learn
+from party.cli.output import DEFAULT_CONFIG, Config, Format, LogFormat, Output, print_json, print_table, refusing, spelt
+from party.settings import PartySettings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="""Run a party: the service beside an owner's private data.
+
+A party answers a learner's questions about its data with noise, and counts what each answer cost. To begin: write
+party.toml, make the learner's token (parley-party token), see what the party would do (parley-party check), and start
+it (parley-party serve).""",
+)
+app.add_typer(keyholder, name="keyholder")
+app.command()(learn)
+
+
+@app.command()
+def serve(
+    config: Config = DEFAULT_CONFIG,
+    output: LogFormat = None,
+) -> None:
+    """Answer learners until told to stop (SIGINT or SIGTERM).
+
+    Exits with status 2 and one line on standard error if settings, study, data or ledger cannot be used.
+    """
+    from common.service.serve import serve as run  # noqa: PLC0415 -- the other commands start faster without
+    from common.service.serve import tls_context  # noqa: PLC0415
+    from party.api.app import create_app  # noqa: PLC0415
+
+    with refusing():
+        settings = PartySettings.load(config)
+        if output:
+            settings = settings.model_copy(update={"log_format": output.value})
+        logs.configure(settings.log_format)
+        if settings.tls:
+            tls_context(settings.tls)  # refuses before the ledger is opened
+        run(create_app(settings), settings)
+
+
+@app.command()
+def check(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+    """Load settings, study, data and ledger as "serve" would, and say what the party would refuse.
+
+    Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
+    if something cannot be used. Answers nothing and costs nothing.
+    """
+    with refusing():
+        settings = PartySettings.load(config)
+        with Party(settings) as party:
+            facts, left = party.facts.model_dump(mode="json"), party.budget().model_dump()
+        facts["public_key"] = public_hex(settings.signing_key()) if settings.secure_sum else None
+        is_alike = bool((party.holding.shard.y == party.holding.shard.y[..., :1]).all())
+    if is_alike:
+        typer.echo("parley-party: all examples have the same label: alone, they teach nothing", err=True)
+    known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
+    if output is Format.JSON:
+        print_json({"party": facts, "budget": left, "learners": known, "refuses": refuses})
+        return
+    print_table([(name, spelt(value)) for name, value in {**facts, "learners": known, **left}.items()])
+    typer.echo("refuses")
+    for refusal in refuses:
+        typer.echo(f"  {refusal}")
+
+
+@app.command()
+def budget(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+    """Show what all runs of all learners together may cost, what they have cost, and what is left."""
+    with refusing(), open_store(PartySettings.load(config)) as store:
+        left = report(store.account())
+    if output is Format.JSON:
+        print_json(left.model_dump())
+        return
+    print_table(
+        [
+            ("", "epsilon", "delta"),
+            ("allowed", f"{left.epsilon_limit:g}", f"{left.delta_limit:g}"),
+            ("spent", f"{left.epsilon_spent:g}", f"{left.delta_spent:g}"),
+            ("left", f"{left.epsilon_left:g}", f"{left.delta_left:g}"),
+        ]
+    )
+
+
+@app.command()
+def log(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+    """List the ledger: every answer that was given, to whom, when, and what it cost. One JSON object a line with JSON.
+
+    The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
+    """
+    with refusing(), open_store(PartySettings.load(config)) as store:
+        entries = store.entries()
+    if output is Format.JSON:
+        for entry in entries:
+            typer.echo(
+                json.dumps({**asdict(entry), "epsilon": entry.epsilon / MICRO, "delta": entry.delta / DELTA_UNITS})
+            )
+        return
+    rows = [
+        (
+            str(e.number),
+            _when(e.at),
+            e.learner,
+            e.run,
+            str(e.round),
+            f"{e.epsilon / MICRO:g}",
+            f"{e.delta / DELTA_UNITS:g}",
+        )
+        for e in entries
+    ]
+    print_table([("number", "time", "learner", "run", "round", "epsilon", "delta"), *rows])
+
+
+@app.command()
+def identity(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+    """Print the public key that this party signs with in secure sums; it is made when first needed and stays.
+
+    Give it to the learner, who pins it in [[parties]] as public_key.
+    """
+    with refusing():
+        key = public_hex(PartySettings.load(config).signing_key())
+    if output is Format.JSON:
+        print_json({"public_key": key})
+        return
+    typer.echo(key)
+
+
+@app.command()
+def token(output: Output = Format.TEXT) -> None:
+    """Make a bearer token for a learner, and the hash that party.toml knows it by. Neither is stored.
+
+    Give the token to the learner, and keep the hash in [[learners]] as token_hash.
+    """
+    made = new_token()
+    if output is Format.JSON:
+        print_json({"token": made, "token_hash": hash_token(made)})
+        return
+    print_table([("token", made), ("token_hash", hash_token(made))])
+
+
+def _refusals(settings: PartySettings) -> Iterator[str]:
+    """The owner's rules in words."""
+    policy = settings.policy
+    yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
+    yield f"other algorithms than {', '.join(policy.algorithms)}"
+    yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
+    yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
+    yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
+    yield f"runs of more than {policy.max_rounds} rounds"
+    if policy.require_secure_sum:
+        yield "runs without a secure sum"
+    if settings.secure_sum is None:
+        yield "runs with a secure sum, for want of key holders that the owner trusts"
+    else:
+        yield f"sums opened by others than {', '.join(settings.secure_sum.pins)}"
+        yield f"sums under keys of fewer than {settings.secure_sum.minimum_key_bits} bits"
+    if policy.colluders:
+        yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
+    yield f"data with fewer than {policy.minimum_rows} rows, and other studies than {settings.study}"
+
+
+def _when(at: int) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""The owner's data, as the party holds it."""

@@ -1,0 +1,39 @@
+"""The owner's data as a shard, loaded and checked before the service takes its first request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.data.shard import Shard
+from common.data.study import Study
+from common.errors import InvalidDataError
+from common.service.columns_files import read_columns
+from common.service.study_files import read_study
+from party.settings import PartySettings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms."""
+
+    study: Study
+    shard: Shard
+
+    @property
+    def n_examples(self) -> int:
+        """The declared, public size of the shard."""
+        return int(self.shard.n_examples)
+
+
+def load(settings: PartySettings) -> Holding:
+    """Read the study and the data.
+
+    Raises InvalidInputError for a study that cannot be used, and InvalidDataError where the data does not fit it or has
+    too few rows; both name what is wrong and never a value.
+    """
+    study = read_study(settings.study)
+    shard = study.shard(read_columns(settings.data.path), clip=settings.data.out_of_bounds == "clip")
+    holding = Holding(study, shard)
+    if holding.n_examples < settings.policy.minimum_rows:
+        raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
+    return holding

@@ -1,0 +1,1 @@
+"""What was approved, answered and charged, on disk and chained by hashes."""

@@ -1,0 +1,1 @@
+"""An owner who learns: its own model, with the others' noisy answers."""

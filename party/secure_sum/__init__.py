@@ -1,0 +1,1 @@
+"""The party's side of secure sums."""

@@ -1,0 +1,141 @@
+"""A party's side of secure sums: it signs the rosters of runs that it approved, and answers with contributions.
+
+Nothing of a session is kept but the invitation that was accepted; the last contribution is the ledger's last answer.
+Each request gets the session's role anew, as these two say it stands, so that an answer that failed to be stored is not
+remembered. The obfuscators of an answer are taken before the ledger is touched, for drawing them may take long.
+"""
+
+from __future__ import annotations
+
+import os
+from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache
+
+import structlog
+
+from common.errors import ConflictError, ParleyError
+from common.protocol.algorithm import Query as Question
+from common.runs.secure_terms import check_roster, round_terms, session_of
+from common.runs.specification import RunSpec, unpack_array
+from common.secure_sum.envelope import Signed
+from common.secure_sum.errors import Reason, RoundError, StateError
+from common.secure_sum.messages import Contribution, Query
+from common.secure_sum.party import Party as Role
+from common.secure_sum.session import Identity
+from party.answering.party import RUNS_IN_MEMORY, Party
+from party.ledger.hash_chain import Ask
+from party.ledger.ledger import Released
+from party.policy.approval import sum_policy
+from party.secure_sum.obfuscator_pool import Obfuscators, Reserved
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A signed query that was checked, and the role that will answer it."""
+
+    ask: Ask
+    query: Query
+    question: Question
+    role: Role
+
+
+class SecureSums:
+    """All secure sums of one party; for the party's thread, but for `reserve`."""
+
+    def __init__(self, owner: Party, obfuscators: Obfuscators) -> None:
+        """Draw obfuscators for the sums that were joined before a restart."""
+        self._owner = owner
+        self._store = owner.store
+        self._obfuscators = obfuscators
+        self._identity = Identity(owner.settings.name, owner.settings.signing_key())
+        self._member = lru_cache(RUNS_IN_MEMORY)(self._find_member)
+        for learner, run in self._store.joined():
+            try:
+                self._expect(learner, run)
+            except ParleyError as error:  # the owner may pin other keys by now
+                structlog.get_logger().warning("secure sum", learner=learner, run=run, refused=error.kind)
+
+    def join(self, learner: str, run: str, invitation: Signed) -> bytes:
+        """This party's signature of the roster of a run that it approved; a run has one roster.
+
+        Raises SecureSumError (what the role's ``join`` and `check_roster` raise), ForbiddenError where the owner pins
+        no keys, NotFoundError, and ConflictError where the run has no secure sum.
+        """
+        spec = self._spec(learner, run)
+        known = self._store.invitation(learner, run)
+        role = self._newcomer(learner) if known is None else copy(self._member(learner, run))
+        signature = role.join(invitation)
+        check_roster(role.roster, run, spec)
+        if known is None:
+            self._store.join(learner, run, invitation.to_bytes())
+            self._expect(learner, run)
+            structlog.get_logger().info("joined", learner=learner, run=run)
+        return signature
+
+    def receive(self, learner: str, run: str, round: int, asked: Signed) -> Asked:
+        """Check a signed query, before anything is computed or charged.
+
+        Raises SecureSumError: what the role's ``receive`` raises, RoundError(wrong_round, wrong_terms), or
+        StateError(out_of_turn) where no roster was signed; and InvalidInputError for a message that is none.
+        """
+        role = copy(self._member(learner, run))
+        if (last := self._store.last_answer(learner, run)) is not None:
+            role.restore(Signed.from_bytes(last))
+        query = role.receive(asked)
+        if query.round != round:
+            raise RoundError("the query is for another round than its URL", reason=Reason.WRONG_ROUND)
+        message = asked.attachments[0] if asked.attachments else b""
+        question = Question(round, query.step, unpack_array(message, "<f8"))
+        _, terms = self._owner.agreed(learner, run)
+        terms.check(question)
+        round_terms(terms.algorithm, terms.facts, round).check(query)
+        return Asked(Ask(learner, run, round, query.digest), query, question, role)
+
+    def reserve(self, asked: Asked) -> Reserved:
+        """The obfuscators of an answer, none if it was given before; may take seconds, in any thread."""
+        if asked.role.recall(asked.query) is not None:
+            return Reserved({})
+        roster = asked.role.roster
+        return self._obfuscators.reserve([holder.n for holder in roster.key_holders], roster.layout.blocks)
+
+    def contribute(self, asked: Asked, reserved: Reserved) -> Released:
+        """The contribution to one round, charged when it is new; raises what `Party.release` raises."""
+        return self._owner.release(
+            asked.ask,
+            asked.question,
+            lambda values: asked.role.answer(asked.query, values, os.urandom, reserved).to_bytes(),
+        )
+
+    def end(self, learner: str, run: str) -> None:
+        """Draw no more obfuscators for a run."""
+        consent, _ = self._owner.agreed(learner, run)
+        self._obfuscators.forget(session_of(run, consent.spec))
+
+    def _spec(self, learner: str, run: str) -> RunSpec:
+        """What was approved; raises ConflictError where it has no secure sum."""
+        consent, _ = self._owner.agreed(learner, run)
+        if consent.spec.secure_sum == "none":
+            raise ConflictError(f"run {run} was approved without a secure sum")
+        return consent.spec
+
+    def _newcomer(self, learner: str) -> Role:
+        """The role before it has joined anything."""
+        return Role(self._identity, sum_policy(self._owner.settings, learner))
+
+    def _find_member(self, learner: str, run: str) -> Role:
+        """The role after it has joined; to be copied before it is used."""
+        self._spec(learner, run)
+        if (invitation := self._store.invitation(learner, run)) is None:
+            raise StateError(f"run {run} has no roster yet", reason=Reason.OUT_OF_TURN)
+        role = self._newcomer(learner)
+        role.join(Signed.from_bytes(invitation))
+        return role
+
+    def _expect(self, learner: str, run: str) -> None:
+        """Have obfuscators drawn for the rounds that a run still has."""
+        roster, (_, terms) = self._member(learner, run).roster, self._owner.agreed(learner, run)
+        last = self._store.last_answer(learner, run)
+        answered = 0 if last is None else Contribution.parse(Signed.from_bytes(last).body).round
+        moduli = [holder.n for holder in roster.key_holders]
+        self._obfuscators.expect(roster.session, moduli, (len(terms.questions) - answered) * roster.layout.blocks)
