@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, Self
 
-from common.privacy.accountant import View
-from common.runs.pricing import MICRO, guarantees, schedule
+from common.privacy.account import MICRO
+from common.privacy.guarantee import View
+from common.runs.pricing import guarantees, schedule
 from common.runs.specification import RunSpec
 
 

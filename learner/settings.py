@@ -9,14 +9,14 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from common.client.endpoints import PartyEntry, PeerEntry
-from common.data.study import Name, Study
+from common.data.study import Study
 from common.errors import InvalidInputError
-from common.runs.specification import Identifier
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.service.keys import PublicKey
-from common.service.settings import ServiceSettings, Table
+from common.service.settings import ServiceSettings
 from common.service.study_files import read_study
 from common.service.tokens import TokenHash
+from common.strict import Identifier, Name, Strict
 
 _MOST_PARTIES = 1000
 """The exact sum of so many answers below 2^53 fits 64 bits."""
@@ -30,7 +30,7 @@ class KeyHolderEntry(PeerEntry):
     ]
 
 
-class UserEntry(Table):
+class UserEntry(Strict):
     """Somebody who may use this learner."""
 
     name: Annotated[Identifier, Field(description="the user's name, noted with each run")]

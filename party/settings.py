@@ -10,19 +10,19 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import PeerEntry
-from common.privacy.accountant import View
-from common.runs.specification import Identifier
+from common.privacy.guarantee import View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.service.keys import PublicKey
-from common.service.settings import ServiceSettings, Table
+from common.service.settings import ServiceSettings
 from common.service.tokens import TokenHash
+from common.strict import Identifier, Strict
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Data(Table):
+class Data(Strict):
     """The owner's examples."""
 
     path: Annotated[Path, Field(description="CSV (.csv) or Parquet (.parquet) file with the study's columns")]
@@ -34,7 +34,7 @@ class Data(Table):
     ] = "refuse"
 
 
-class Policy(Table):
+class Policy(Strict):
     """What the owner allows. Everything is enforced here, whatever a learner says."""
 
     epsilon: Annotated[Epsilon, Field(description="epsilon that all runs of all learners together may cost")]
@@ -70,7 +70,7 @@ class Policy(Table):
         return self
 
 
-class KnownLearner(Table):
+class KnownLearner(Strict):
     """A learner that may ask."""
 
     name: Annotated[Identifier, Field(description="name under which the ledger charges it")]
@@ -81,7 +81,7 @@ class KnownLearner(Table):
     ] = None
 
 
-class PinnedKeyHolder(Table):
+class PinnedKeyHolder(Strict):
     """A key holder that the owner trusts not to collude with the learner."""
 
     name: Annotated[Identifier, Field(description="the key holder's own name")]
@@ -90,7 +90,7 @@ class PinnedKeyHolder(Table):
     ]
 
 
-class SecureSum(Table):
+class SecureSum(Strict):
     """Whom the owner trusts with opening sums."""
 
     key_holders: Annotated[

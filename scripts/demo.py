@@ -32,7 +32,7 @@ from common.algorithms import build_algorithm
 from common.data.shard import Shard
 from common.learning.metrics import accuracy
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import FederationFacts
+from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.service.columns_files import read_columns
 from learner.experiments.datasets import WDBC

@@ -33,7 +33,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.arrays import IntArray
-from common.data.study import Columns
+from common.data.columns import Columns
 from common.secure_sum.envelope import public_hex
 from common.service.keys import read_key, write_key
 from common.service.tokens import hash_token, new_token

@@ -1,33 +1,59 @@
-"""The algorithms, one file each; adding one is a file and a line here."""
+"""The algorithms, one file each; adding one is a file and a line here.
+
+A file is loaded when its algorithm is first asked for: settings that name algorithms, and commands that ask for help,
+load none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from common.algorithms.dp_gd import DpGd
-from common.algorithms.gop import Gop
-from common.algorithms.local import Local
-from common.algorithms.local_average import LocalAverage
-from common.algorithms.pooled import Pooled
-from common.algorithms.psgd import Psgd
-from common.algorithms.wu_strongly_convex import WuStronglyConvex
-from common.algorithms.wu_subgradient import WuSubgradient
 from common.errors import InvalidInputError
-from common.protocol.algorithm import Algorithm
+from common.strict import faults
 
-REGISTRY: dict[str, type[Algorithm]] = {
-    "dp_gd": DpGd,
-    "psgd": Psgd,
-    "gop": Gop,
-    "local_average": LocalAverage,
-    "pooled": Pooled,
-    "local": Local,
-    "wu_strongly_convex": WuStronglyConvex,
-    "wu_subgradient": WuSubgradient,
-}
+if TYPE_CHECKING:
+    from common.protocol.algorithm import Algorithm
+
+
+class Registry(Mapping[str, "type[Algorithm]"]):
+    """Algorithms by name, each as the ``module:Class`` that it is loaded from."""
+
+    def __init__(self, **places: str) -> None:
+        self._places = places
+
+    def add(self, name: str, place: str) -> None:
+        """Add an algorithm from elsewhere; raises InvalidInputError for a name that is taken by another."""
+        if self._places.setdefault(name, place) != place:
+            raise InvalidInputError(f"there is an algorithm {name!r} already")
+
+    def __getitem__(self, name: str) -> type[Algorithm]:
+        module, _, kind = self._places[name].partition(":")
+        return cast("type[Algorithm]", getattr(import_module(module), kind))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+REGISTRY = Registry(
+    dp_gd="common.algorithms.dp_gd:DpGd",
+    psgd="common.algorithms.psgd:Psgd",
+    gop="common.algorithms.gop:Gop",
+    local_average="common.algorithms.local_average:LocalAverage",
+    pooled="common.algorithms.pooled:Pooled",
+    local="common.algorithms.local:Local",
+    wu_strongly_convex="common.algorithms.wu_strongly_convex:WuStronglyConvex",
+    wu_subgradient="common.algorithms.wu_subgradient:WuSubgradient",
+)
 
 
 def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Algorithm:
@@ -40,8 +66,7 @@ def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> A
     try:
         return TypeAdapter(REGISTRY[name]).validate_python(dict(parameters or {}))
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-        raise InvalidInputError(f"parameters of {name}: {faults}") from None
+        raise InvalidInputError(f"parameters of {name}: {faults(error)}") from None
 
 
 def parameter_schema(name: str) -> dict[str, Any]:

@@ -20,12 +20,14 @@ from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.forecast.dynamics import Answers
-from common.learning.losses import gradient_sum
-from common.privacy.accountant import Event, GaussianEvent, Guarantee, LaplaceEvent
+from common.learning.gradients import gradient_sum
 from common.privacy.calibration import gaussian_sigmas
+from common.privacy.events import Event, GaussianEvent, LaplaceEvent
+from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_laplace
 from common.privacy.noise import Noise
-from common.protocol.algorithm import FederationFacts, Query
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 L1Clip = Annotated[float, Field(gt=0, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
 Overlap = Annotated[int, Field(ge=1, description="kappa: in how many shards one person's record may be")]

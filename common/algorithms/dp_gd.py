@@ -17,12 +17,16 @@ from common.algorithms._parameters import Regularization, Rounds, Step, algorith
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.forecast.dynamics import Answers, Descent
-from common.learning.losses import gradient_sum
-from common.privacy.accountant import Event, GaussianEvent, Guarantee
+from common.learning.gradients import gradient_sum
+from common.learning.model import Model
 from common.privacy.calibration import gaussian_sigmas
+from common.privacy.events import Event, GaussianEvent
+from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian
 from common.privacy.noise import Noise
-from common.protocol.algorithm import FederationFacts, Model, Program, Query
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 
 @algorithm

@@ -11,11 +11,13 @@ from common.data.shard import Shard
 from common.encoding.fixed_point import to_integers
 from common.errors import InvalidInputError
 from common.forecast.dynamics import Answers, Tilt
-from common.privacy.accountant import ApproximateEvent, Event, Guarantee
 from common.privacy.calibration import slack
+from common.privacy.events import ApproximateEvent, Event
+from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.objective import EXACT_MINIMISER, objective_perturbation, tilt_sigma
 from common.privacy.noise import Noise
-from common.protocol.algorithm import FederationFacts, Query
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 _ASSUMPTIONS = (EXACT_MINIMISER, "all owners trust the curator with their raw data")
 

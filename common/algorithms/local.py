@@ -8,7 +8,10 @@ import numpy as np
 
 from common.algorithms._parameters import algorithm
 from common.algorithms.pooled import Pooled
-from common.protocol.algorithm import FederationFacts, Model, Program, Query
+from common.learning.model import Model
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 
 @algorithm

@@ -22,10 +22,14 @@ from common.encoding.fixed_point import WEIGHT_BITS, to_integers, weights_on_gri
 from common.forecast.dynamics import Answers, Average
 from common.learning.erm import check_smooth, minimise
 from common.learning.losses import bounded_slope
-from common.privacy.accountant import Event, Guarantee, L2LaplaceEvent
+from common.learning.model import Model
+from common.privacy.events import Event, L2LaplaceEvent
+from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_l2_laplace
 from common.privacy.noise import Noise
-from common.protocol.algorithm import FederationFacts, Model, Program, Query
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 _ASK = Query(1, "minimise", np.zeros(0))
 _TOLERANCE = 1e-9

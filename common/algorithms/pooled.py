@@ -12,9 +12,13 @@ from common.data.shard import Shard
 from common.encoding.fixed_point import to_integers, weights_on_grid
 from common.forecast.dynamics import Answers, Tilt
 from common.learning.erm import check_smooth, minimise
-from common.privacy.accountant import Event, Guarantee, NonPrivateEvent
+from common.learning.model import Model
+from common.privacy.events import Event, NonPrivateEvent
+from common.privacy.guarantee import Guarantee
 from common.privacy.noise import Noise
-from common.protocol.algorithm import FederationFacts, Model, Program, Query
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 
 @algorithm

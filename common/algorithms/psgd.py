@@ -24,13 +24,17 @@ from common.algorithms._parameters import Regularization, Rounds, algorithm
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.forecast.dynamics import Answers, Descent
-from common.learning.losses import gradient_sum
-from common.privacy.accountant import Event, Guarantee, L2LaplaceEvent
+from common.learning.gradients import gradient_sum
+from common.learning.model import Model
 from common.privacy.calibration import sigma_star, slack
+from common.privacy.events import Event, L2LaplaceEvent
+from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
 from common.privacy.mechanisms.objective import EXACT_MINIMISER
 from common.privacy.noise import Noise
-from common.protocol.algorithm import FederationFacts, Model, Program, Query
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 
 @algorithm

@@ -19,7 +19,10 @@ from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
 from common.forecast.dynamics import Descent
-from common.protocol.algorithm import FederationFacts, Model, Program, Query
+from common.learning.model import Model
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 Rho = Annotated[
     float | None, Field(gt=0, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M")

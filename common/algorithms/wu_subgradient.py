@@ -18,7 +18,10 @@ from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms._parameters import Step, algorithm
 from common.arrays import FloatArray
 from common.forecast.dynamics import Descent
-from common.protocol.algorithm import FederationFacts, Model, Program, Query
+from common.learning.model import Model
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 
 WeightBound = Annotated[float, Field(gt=0, le=1000, description="theta_max: the largest absolute value of a weight")]
 

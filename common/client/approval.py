@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from common.client.party import Party
 from common.client.peer import all_of, ask_all
 from common.errors import PartyRefusedError
-from common.privacy.accountant import View
-from common.runs.specification import Approval, Member, PartyFacts, RunProposal, RunSpec
+from common.privacy.guarantee import View
+from common.runs.specification import Member, RunSpec
+from common.wire.party_api import Approval, PartyFacts, RunProposal
 
 
 async def gather_facts(parties: Sequence[Party], draft: RunSpec, seconds: float) -> tuple[RunSpec, dict[str, View]]:

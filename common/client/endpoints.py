@@ -8,12 +8,11 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
-from common.runs.specification import Identifier
 from common.service.keys import PublicKey
-from common.service.settings import Table
+from common.strict import Identifier, Strict
 
 
-class PeerEntry(Table):
+class PeerEntry(Strict):
     """A service that the learner asks: where it is and the token that it knows this learner by."""
 
     name: Annotated[Identifier, Field(description="the service's own name")]

@@ -20,9 +20,9 @@ from common.arrays import IntArray
 from common.client.party import Party
 from common.client.peer import ask_all
 from common.encoding.fixed_point import checked_integers, to_reals
+from common.encoding.npy import pack_array
 from common.errors import ParleyError, QuorumLostError, UnavailableError
-from common.protocol.algorithm import Query, Reply
-from common.runs.specification import pack_array
+from common.protocol.messages import Query, Reply
 from common.secure_sum.envelope import Signed
 
 T = TypeVar("T")

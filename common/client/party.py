@@ -10,9 +10,10 @@ from common.arrays import IntArray
 from common.client.peer import JSON, Peer
 from common.client.receipts import HEADER, Receipt, read_receipt
 from common.encoding.fixed_point import checked_integers
+from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError, PartyRefusedError, RefusedError
-from common.runs.specification import NPY, Approval, BudgetReport, PartyFacts, RunProposal, unpack_array
 from common.secure_sum.envelope import Signed
+from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 
 
 class Party(Peer):

@@ -21,11 +21,11 @@ from pydantic import BaseModel, ValidationError
 from common.client.endpoints import PeerEntry
 from common.client.transport import Transport
 from common.errors import InvalidInputError, ParleyError, RefusedError, UnavailableError
-from common.runs.specification import Signature
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
 from common.service.signed_bodies import MEDIA_TYPE as SIGNED
+from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
 T = TypeVar("T")

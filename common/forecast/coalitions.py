@@ -30,7 +30,8 @@ import numpy.typing as npt
 from common.arrays import FloatArray
 from common.forecast.dynamics import Answers, Load, Method, Problem
 from common.forecast.excess_risk import Interval, Response, respond
-from common.protocol.algorithm import Algorithm, FederationFacts
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
 
 Members = npt.NDArray[np.bool_]
 _FEW = 8

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from common.forecast.coalitions import Coalitions, Forecastable, Members, Run
 from common.forecast.dynamics import Load, Problem, Tilt
 from common.forecast.excess_risk import RATE, Interval, respond
-from common.protocol.algorithm import Algorithm, FederationFacts
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
 
 ASSUMPTIONS = (
     "the owners' examples are samples of one population",

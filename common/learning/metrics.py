@@ -12,7 +12,7 @@ from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
-from common.protocol.algorithm import Model
+from common.learning.model import Model
 
 
 def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> float:

@@ -11,99 +11,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betainc, gammainccinv, gammaincinv
 
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
-from common.privacy.calibration import Calibration, gaussian_epsilon
+from common.privacy.calibration import gaussian_epsilon
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-Adjacency = Literal["replace_one", "whole_party"]
-View = Literal["model", "transcript"]
-
-
-@dataclass(frozen=True, slots=True)
-class GaussianEvent:
-    """A Gaussian release; ``mu`` is sensitivity / deviation."""
-
-    mu: float
-
-
-@dataclass(frozen=True, slots=True)
-class LaplaceEvent:
-    """A scalar Laplace release, or one whose 1-norm sensitivity / scale is ``epsilon``."""
-
-    epsilon: float
-
-
-@dataclass(frozen=True, slots=True)
-class L2LaplaceEvent:
-    """A release with noise of density exp(-beta |b|) in d dimensions; ``epsilon`` is beta times the sensitivity."""
-
-    epsilon: float
-    dimension: int
-
-
-@dataclass(frozen=True, slots=True)
-class ApproximateEvent:
-    """Any (epsilon, delta)-private release of which nothing more is known; delta = 0 is pure privacy.
-
-    ``assumptions`` are those of the theorem that says so, in words.
-    """
-
-    epsilon: float
-    delta: float = 0.0
-    assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NonPrivateEvent:
-    """A release without noise: epsilon is infinite."""
-
+from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
+from common.privacy.l2_laplace import l2_laplace_delta
 
 _WIDEST_INTERVAL = 1e-2
 """The widest grid of privacy losses."""
-_TAIL = 1e-20
-"""The probability left out at either end of a quadrature."""
-
-Event = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | NonPrivateEvent
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """What is promised to whom: (epsilon, delta) for this adjacency, view and trust, under the assumptions in words.
-
-    ``view`` is what the adversary sees: ``model`` (the final model alone) or ``transcript`` (all that the learner
-    sees). ``trust`` is the number of colluding parties tolerated. ``calibration`` says whose formula set the noise.
-    """
-
-    epsilon: float
-    delta: float
-    view: View
-    calibration: Calibration
-    adjacency: Adjacency = "replace_one"
-    trust: int = 0
-    assumptions: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The guarantee as JSON values; an infinite epsilon is None, which reads "no guarantee"."""
-        return asdict(self) | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
-
-    def assuming(self, *assumptions: str) -> Guarantee:
-        """The same guarantee under further assumptions."""
-        return replace(self, assumptions=(*self.assumptions, *assumptions))
-
-    def __str__(self) -> str:
-        promise = f"({self.epsilon:.3g}, {self.delta:.1g})" if math.isfinite(self.epsilon) else "none"
-        return f"{promise} {self.view} {self.adjacency} [{self.calibration}]"
 
 
 def epsilon_after(events: Sequence[Event], delta: float) -> float:
@@ -240,53 +164,3 @@ def _loss_distribution(event: Event, interval: float) -> PrivacyLossDistribution
             return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, grid, deltas))
         case NonPrivateEvent():
             raise InvalidInputError("an event without noise has no privacy-loss distribution")
-
-
-def l2_laplace_delta(epsilons: FloatArray, bound: float, dimension: int) -> FloatArray:
-    """delta(epsilon) of noise with density exp(-beta |b|) in ``dimension`` d, ``bound`` = beta * sensitivity; (...).
-
-    With R ~ Gamma(d) the norm and t the cosine to the shift, the loss is sqrt(R^2 + 2 a R t + a^2) - R, a = ``bound``.
-    By symmetry delta(e) = P(loss > e) - e^e P(loss < -e); P is a quadrature over R of the cosine's Beta distribution.
-    In one dimension the noise is Laplace's, and delta(e) = 1 - e^((e - a) / 2).
-    """
-    if dimension == 1:
-        deltas = -np.expm1((epsilons - bound) / 2)
-    else:
-        above = 1.0 - _l2_laplace_loss_cdf(epsilons, bound, dimension)
-        deltas = above - np.exp(epsilons) * _l2_laplace_loss_cdf(-epsilons, bound, dimension)
-    return np.clip(np.where(epsilons >= bound, 0.0, deltas), np.maximum(0.0, -np.expm1(epsilons)), 1.0)
-
-
-def _l2_laplace_loss_cdf(loss: FloatArray, bound: float, dimension: int) -> FloatArray:
-    """P(privacy loss <= loss), (...), in two dimensions or more, for |loss| <= bound.
-
-    No direction has so small a loss before the norm exceeds (bound - loss) / 2.
-    """
-    onset = np.asarray((bound - loss) / 2)[..., None]
-    norm, weight = _gamma_quadrature(onset, dimension)
-    half_of_one_and_cosine = (bound + loss)[..., None] * (norm - onset) / (2 * bound * norm)
-    power = (dimension - 1) / 2
-    below = betainc(power, power, np.clip(half_of_one_and_cosine, 0.0, 1.0))
-    cdf: FloatArray = (below * weight).sum(axis=-1) / _gamma_quadrature(np.zeros(1), dimension)[1].sum()
-    return cdf
-
-
-@lru_cache(maxsize=1)
-def _legendre() -> tuple[FloatArray, FloatArray]:
-    """The nodes and weights of Gauss and Legendre's quadrature."""
-    return np.polynomial.legendre.leggauss(256)
-
-
-def _gamma_quadrature(start: FloatArray, shape: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes (..., 256) above ``start`` (..., 1), and their weights by the density x^(shape-1) e^-x up to a factor.
-
-    The variable of integration is sqrt(x - start), in which the half-integer powers that rise at ``start`` are smooth.
-    """
-    low, high = gammaincinv(shape, _TAIL), gammainccinv(shape, _TAIL)
-    start = np.clip(start, low, high)
-    nodes, weights = _legendre()
-    root = np.sqrt(high - start) * (nodes + 1) / 2
-    x = start + root**2
-    mode = shape - 1
-    density = np.exp(mode * np.log(x / mode) - (x - mode))  # about the mode, where no large terms cancel
-    return x, np.sqrt(high - start) * weights * root * density

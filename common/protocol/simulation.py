@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from common.data.shard import Shard
 from common.encoding.fixed_point import checked_integers, to_reals
 from common.errors import InvalidInputError
+from common.learning.model import Model
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm, FederationFacts, MemoryLog, Model, Query, Reply, drive
+from common.protocol.algorithm import Algorithm
+from common.protocol.driver import MemoryLog, drive
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ import numpy as np
 from scipy.special import expit
 
 from common.arrays import FloatArray
-from common.data.study import RealLabel, Study
+from common.data.columns import RealLabel
+from common.data.study import Study
 from common.errors import InvalidInputError
-from common.protocol.algorithm import Model
+from common.learning.model import Model
 from common.runs.specification import RunSpec
 
 FORMAT = "parley-model-1"

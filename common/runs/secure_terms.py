@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from common.protocol.algorithm import Algorithm, FederationFacts
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import canonical, digest
 from common.secure_sum.errors import Reason, RosterError, RoundError

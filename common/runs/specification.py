@@ -6,35 +6,24 @@ or as JSON lists for whoever asks by hand.
 
 from __future__ import annotations
 
-import io
-import math
-import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, JsonValue, model_validator
 
 from common.algorithms import build_algorithm
-from common.data.study import Name, Strict, Study
+from common.data.study import Study
 from common.encoding.canonical_json import canonical, digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
-from common.privacy.accountant import View
 from common.privacy.calibration import check_epsilon_delta
-from common.protocol.algorithm import Algorithm, FederationFacts
-from common.secure_sum.messages import SESSION_BYTES
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
 from common.secure_sum.packing import MAX_CONTRIBUTORS
+from common.strict import Identifier, Name, Strict
 
-NPY = "application/x-npy"
-"""The media type of an array."""
-
-Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 SecureSumKind = Literal["none", "paillier"]
 _LEAST_IN_A_SUM = 2
-SessionId = Annotated[
-    str, Field(pattern=f"^[0-9a-f]{{{2 * SESSION_BYTES}}}$", description="128 bits, lower-case hexadecimal")
-]
 
 
 class Budget(Strict):
@@ -134,104 +123,3 @@ class RunSpec(Strict):
         if party not in self.names:
             raise InvalidInputError(f"the run does not name the party {party!r}")
         return self.names.index(party)
-
-
-class PartyFacts(Strict):
-    """What a party says of itself to a learner it knows: nothing private but the declared size of its shard."""
-
-    name: Identifier
-    version: str
-    study_digest: str
-    n_examples: int
-    algorithms: tuple[str, ...]
-    views: tuple[View, ...]
-    minimum_contributors: int
-    require_secure_sum: bool
-    max_epsilon_per_run: float
-    max_delta_per_run: float
-
-
-class BudgetReport(Strict):
-    """A party's ledger in short: (epsilon, delta) allowed in total, spent, and left."""
-
-    epsilon_limit: float
-    delta_limit: float
-    epsilon_spent: float
-    delta_spent: float
-    epsilon_left: float
-    delta_left: float
-
-
-class RunProposal(Strict):
-    """What a learner sends a party to approve."""
-
-    run: Identifier
-    spec: RunSpec
-
-
-class Approval(Strict):
-    """A party's consent: it will answer this run's rounds at this price."""
-
-    run: Identifier
-    spec_digest: str
-    rounds: int
-    epsilon: float
-    delta: float
-
-
-class KeyHolderFacts(Strict):
-    """What anyone on a roster must know of a key holder."""
-
-    name: str
-    public_key: Annotated[str, Field(description="its Ed25519 key, for others to pin")]
-    key_bits: Annotated[int, Field(description="size of the Paillier keys it makes")]
-    version: str
-
-
-class NewSession(Strict):
-    """What a learner asks a session by."""
-
-    session: SessionId
-    key_bits: Annotated[int, Field(description="size of the Paillier key")]
-
-
-class SessionKey(Strict):
-    """A session's public Paillier key."""
-
-    session: str
-    modulus: Annotated[str, Field(description="n, hexadecimal")]
-
-
-class Signature(Strict):
-    """A signature of a roster."""
-
-    signature: Annotated[str, Field(description="Ed25519, hexadecimal")]
-
-
-_NPY_HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '(<[fi]8)', 'fortran_order': False,"
-    rb" 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), \} *\n",
-    re.DOTALL,
-)
-
-
-def pack_array(array: npt.NDArray[Any]) -> bytes:
-    """An array as an ``.npy`` body, little-endian."""
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def unpack_array(body: bytes, dtype: Literal["<f8", "<i8"]) -> npt.NDArray[Any]:
-    """The array of an ``.npy`` body; raises InvalidInputError unless it is well-formed, complete and of this type.
-
-    The header is matched, never evaluated: NumPy writes it in one way only.
-    """
-    header = _NPY_HEADER.match(body)
-    if not header or header.end() != 10 + int.from_bytes(body[8:10], "little"):
-        raise InvalidInputError("the body is not an .npy array of version 1.0, with one axis or two, in C order")
-    found, *sizes = header.groups()
-    shape = tuple(int(size) for size in sizes if size is not None)
-    if found.decode() != dtype or len(body) - header.end() != math.prod(shape) * 8:
-        raise InvalidInputError(f"the body must hold a whole array of type {dtype}")
-    return np.frombuffer(body, dtype, offset=header.end()).reshape(shape)

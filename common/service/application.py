@@ -7,7 +7,6 @@ leaves as a problem document. So a route cannot forget any of this.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,13 +29,13 @@ from common.service import problems
 from common.service.logs import place_of
 from common.service.prometheus import MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
+from common.service.strict_json import strict_json
 from common.service.tokens import identify
 
 REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
 """What anybody may ask without a token."""
 
-_MAX_DEPTH = 32
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -182,39 +181,6 @@ class StrictRoute(APIRoute):
             return await handle(StrictRequest(request.scope, request.receive))
 
         return strict
-
-
-def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
-    """A JSON value without NaN, infinities, overflowing numbers or nesting beyond 32 levels.
-
-    Raises json.JSONDecodeError, which quotes nothing.
-    """
-    try:
-        value = json.loads(body, parse_constant=_refuse, parse_float=_finite)
-        _check_depth(value, _MAX_DEPTH)
-    except (ValueError, RecursionError):
-        raise json.JSONDecodeError("not strict JSON", "", 0) from None
-    return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(text)
-    return value
-
-
-def _check_depth(value: Any, levels: int) -> None:  # noqa: ANN401 -- any JSON value
-    """Raise ValueError if arrays and objects nest deeper than this."""
-    if isinstance(value, dict | list):
-        if levels == 0:
-            raise ValueError("nested too deep")
-        for child in value.values() if isinstance(value, dict) else value:
-            _check_depth(child, levels - 1)
 
 
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from common.encoding.npy import NPY
 from common.errors import UnsupportedMediaError
-from common.runs.specification import NPY
 
 JSON = "application/json"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.data.study import Columns
+from common.data.columns import Columns
 from common.errors import InvalidDataError
 
 

@@ -15,24 +15,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
 from common.errors import InvalidInputError
-from common.runs.specification import Identifier
 from common.service.keys import identity_key, read_key
+from common.strict import Identifier, Strict, faults
 
 _FILE = "_file"
 
 
-class Table(BaseModel):
-    """A table of the settings file: frozen, takes no key it does not know, never repeats a value in an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class Tls(Table):
+class Tls(Strict):
     """TLS 1.3 for whoever connects."""
 
     certificate: Annotated[Path, Field(description="PEM file with the service's certificate chain")]
@@ -43,7 +37,7 @@ class Tls(Table):
     ] = None
 
 
-class Limits(Table):
+class Limits(Strict):
     """What one request may ask for."""
 
     body_bytes: Annotated[int, Field(ge=1024, description="largest request body in bytes")] = 2**24
@@ -69,8 +63,7 @@ class Settings(BaseSettings):
         try:
             return cls(**(_with_files_read(_read_toml(path), f"settings {path}: ") if path else {}))
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise InvalidInputError(f"settings {path or 'of the environment'}: {faults}") from None
+            raise InvalidInputError(f"settings {path or 'of the environment'}: {faults(error)}") from None
         except SettingsError as error:
             raise InvalidInputError(f"settings of the environment: {error}") from None
 

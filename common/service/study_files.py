@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from common.data.study import Study
 from common.errors import InvalidInputError
+from common.strict import faults
 
 
 def read_study(path: Path) -> Study:
@@ -17,5 +18,4 @@ def read_study(path: Path) -> Study:
     except OSError:
         raise InvalidInputError(f"study {path} cannot be read") from None
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-        raise InvalidInputError(f"study {path}: {faults}") from None
+        raise InvalidInputError(f"study {path}: {faults(error)}") from None

@@ -22,10 +22,10 @@ from common.client.peer import ask_all, connect
 from common.data.study import Study
 from common.errors import ParleyError
 from common.runs.model_document import predict
-from common.runs.specification import PartyFacts
 from common.service import problems
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.prometheus import Metrics
+from common.wire.party_api import PartyFacts
 from learner.api.page import show_page
 from learner.api.schemas import (
     AlgorithmView,
@@ -40,7 +40,8 @@ from learner.api.schemas import (
 from learner.execution.engine import Engine
 from learner.execution.event_stream import Bell, watch
 from learner.execution.round_report import read_public_data
-from learner.forecasting.report import ForecastView, foresee_owners, foresee_parties
+from learner.forecasting.report import foresee_owners, foresee_parties
+from learner.forecasting.views import ForecastView
 from learner.run import TRANSITIONS
 from learner.secure_sum.coordinator import SecureSums
 from learner.settings import LearnerSettings, load_studies

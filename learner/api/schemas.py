@@ -7,13 +7,15 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from common.data.study import Name, Strict, Study
+from common.data.study import Study
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.privacy.calibration import check_epsilon_delta
-from common.runs.specification import Budget, Identifier, Member, PartyFacts, RunSpec, SecureSumKind
+from common.runs.specification import Budget, Member, RunSpec, SecureSumKind
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
+from common.strict import Identifier, Name, Strict, faults
+from common.wire.party_api import PartyFacts
 from learner.run import Run, State
 from learner.storage.session_store import Opening
 
@@ -66,8 +68,7 @@ class RunRequest(Strict):
                 answer_every=self.answer_every,
             )
         except ValidationError as error:
-            faults = [fault["msg"].removeprefix("Value error, ") for fault in error.errors()]
-            raise InvalidInputError("; ".join(faults)) from None
+            raise InvalidInputError(faults(error)) from None
         self._check_program(draft)
         return draft
 

@@ -19,7 +19,7 @@ from common.client.federation import HttpFederation
 from common.client.party import Party
 from common.client.peer import ask_all
 from common.errors import NotFoundError, ParleyError
-from common.protocol.algorithm import drive
+from common.protocol.driver import drive
 from common.runs.model_document import model_document
 from common.runs.specification import RunSpec
 from common.service import problems

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.client.party import Party
-from common.protocol.algorithm import Query, Reply, recall
+from common.protocol.driver import recall
+from common.protocol.messages import Query, Reply
 from learner.execution.round_report import Reporter
 from learner.storage.run_store import Store
 

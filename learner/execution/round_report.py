@@ -9,12 +9,14 @@ from typing import Any
 
 from common.arrays import FloatArray
 from common.client.federation import RoundReport
+from common.data.columns import Label
 from common.data.shard import Shard
-from common.data.study import Label, Study
+from common.data.study import Study
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
 from common.learning.metrics import accuracy
-from common.protocol.algorithm import Model, Query, Reply
+from common.learning.model import Model
+from common.protocol.messages import Query, Reply
 from common.service.columns_files import read_columns
 from learner.plan import Plan
 from learner.run import Notice

@@ -26,8 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
+from common.data.columns import Columns, Feature, Label
 from common.data.shard import Shard
-from common.data.study import Columns, Feature, Label, Study
+from common.data.study import Study
 from common.errors import InvalidInputError
 from common.learning.losses import Logistic, Loss
 from common.service.columns_files import read_columns

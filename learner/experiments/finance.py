@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray
+from common.data.columns import Columns, Feature, Label, RealLabel
+from common.data.losses import HingeLoss, SquaredLoss
 from common.data.shard import Shard
-from common.data.study import Columns, Feature, HingeLoss, Label, RealLabel, SquaredLoss, Study
+from common.data.study import Study
 from common.errors import InvalidDataError
 from common.service.columns_files import read_columns
 

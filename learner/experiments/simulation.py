@@ -19,10 +19,12 @@ from common.algorithms import build_algorithm
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.metrics import accuracy
-from common.privacy.accountant import Guarantee
 from common.privacy.calibration import check_epsilon_delta
+from common.privacy.guarantee import Guarantee
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm, FederationFacts, Reveal
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
 from learner.experiments.datasets import Dataset, deal, load, shard_sizes

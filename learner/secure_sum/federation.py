@@ -19,10 +19,11 @@ from common.client.federation import Poll
 from common.client.party import Party
 from common.client.peer import all_of, ask_all
 from common.encoding.fixed_point import checked_integers, to_reals
+from common.encoding.npy import pack_array
 from common.errors import InvalidInputError, SecureSumError
-from common.protocol.algorithm import Query, Reply
+from common.protocol.messages import Query, Reply
 from common.runs.secure_terms import round_terms
-from common.runs.specification import RunSpec, pack_array
+from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.secure_sum.learner import Learner, Sum
 from learner.secure_sum.key_holder_client import KeyHolder

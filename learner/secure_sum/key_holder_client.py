@@ -9,10 +9,10 @@ import httpx
 
 from common.client.peer import JSON, Peer
 from common.errors import KeyHolderRefusedError, RefusedError
-from common.runs.specification import KeyHolderFacts, NewSession, SessionKey
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import SignatureError
 from common.secure_sum.messages import Opened
+from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionKey
 
 _HEX = re.compile(r"[0-9a-f]{1,4096}")
 

@@ -19,9 +19,10 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from common.client.receipts import Receipt
+from common.encoding.npy import pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError
-from common.protocol.algorithm import Query, Reply
-from common.runs.specification import RunSpec, pack_array, unpack_array
+from common.protocol.messages import Query, Reply
+from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.service.sqlite import connect, transaction
 from learner.plan import Plan

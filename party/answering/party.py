@@ -9,16 +9,18 @@ from typing import Self
 import numpy as np
 import structlog
 
+from common.encoding.npy import pack_array
 from common.errors import ConflictError, InvalidInputError, NotFoundError
+from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
-from common.protocol.algorithm import Query
-from common.runs.pricing import DELTA_UNITS, MICRO, Account, limit
-from common.runs.specification import Approval, BudgetReport, PartyFacts, RunProposal, RunSpec, pack_array
+from common.protocol.messages import Query
+from common.runs.specification import RunSpec
+from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 from party.answering.release import NoiseFactory, Pack, answer
 from party.data.owner_data import Holding, load
 from party.ledger.hash_chain import Ask
 from party.ledger.ledger import Consent, Released, Store
-from party.policy.approval import Price, Terms, review, sum_policy, terms
+from party.policy.approval import Terms, review, sum_policy, terms
 from party.settings import PartySettings
 
 RUNS_IN_MEMORY = 64

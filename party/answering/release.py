@@ -10,7 +10,7 @@ import numpy.typing as npt
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Query
+from common.protocol.messages import Query
 from party.ledger.ledger import Compute, Kept
 from party.policy.approval import Terms
 

@@ -17,15 +17,18 @@ from pydantic import Field, FiniteFloat
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
-from common.data.study import Strict
+from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError
-from common.protocol.algorithm import Query, Reveal
-from common.runs.specification import NPY, Approval, BudgetReport, PartyFacts, RunProposal, Signature, unpack_array
+from common.protocol.messages import Query, Reveal
 from common.secure_sum.paillier import require_gmpy2
 from common.service import signed_bodies as signed
-from common.service.application import caller, service, strict_json
+from common.service.application import caller, service
 from common.service.array_bodies import documented, is_json, wants_json
 from common.service.prometheus import Metrics
+from common.service.strict_json import strict_json
+from common.strict import Strict
+from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
+from common.wire.roster_api import Signature
 from party.answering.noise_pool import Stock
 from party.answering.party import Party
 from party.answering.release import NoiseFactory

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from common.runs.pricing import DELTA_UNITS, MICRO
+from common.privacy.account import DELTA_UNITS, MICRO
 from common.secure_sum.envelope import public_hex
 from common.service import logs
 from common.service.tokens import hash_token, new_token

@@ -14,14 +14,15 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from common.data.study import Strict
 from common.errors import UnavailableError
-from common.runs.specification import KeyHolderFacts, NewSession, SessionId, SessionKey, Signature
 from common.secure_sum.paillier import require_gmpy2
 from common.secure_sum.session import Identity
 from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.prometheus import Metrics
+from common.strict import Strict
+from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey
+from common.wire.roster_api import Signature
 from party.keyholder.journal import Journal, Session
 from party.keyholder.key_pool import KeySource, KeyStock
 from party.keyholder.sessions import Sessions, roster_digest

@@ -7,14 +7,14 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from common.runs.specification import Identifier
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.service.keys import PublicKey
-from common.service.settings import Limits, ServiceSettings, Table
+from common.service.settings import Limits, ServiceSettings
 from common.service.tokens import TokenHash
+from common.strict import Identifier, Strict
 
 
-class PinnedLearner(Table):
+class PinnedLearner(Strict):
     """A learner that may have sums opened."""
 
     name: Annotated[Identifier, Field(description="name under which its sessions are kept")]

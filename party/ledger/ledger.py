@@ -22,14 +22,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from common.encoding.npy import pack_array
 from common.errors import ConflictError, LedgerError, NotFoundError, UnavailableError
-from common.runs.pricing import Account, Cost, exhausted
-from common.runs.specification import RunProposal, RunSpec, pack_array
+from common.privacy.account import Account, Cost, Price, exhausted
+from common.runs.specification import RunSpec
 from common.service.sqlite import connect, transaction
+from common.wire.party_api import RunProposal
 from party.ledger import statements as sql
 from party.ledger.hash_chain import Ask, Entry, Head, check_chain, read_receipt, write_receipt
 from party.ledger.head_file import HeadFile
-from party.policy.approval import Price
 
 Kept = Mapping[str, npt.NDArray[Any]]
 Compute = Callable[[Kept], tuple[bytes, Kept]]

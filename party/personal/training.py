@@ -29,10 +29,14 @@ from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
 from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Algorithm, Federation, FederationFacts, MemoryLog, Query, Reply, drive
+from common.protocol.algorithm import Algorithm
+from common.protocol.driver import Federation, MemoryLog, drive
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
 from common.runs.model_document import model_document
 from common.runs.pricing import guarantees
 from common.runs.specification import Budget, Member, RunSpec
+from common.strict import faults
 from party.data.owner_data import Holding
 
 APPROVAL_SECONDS = 60.0
@@ -140,8 +144,7 @@ def _draft(order: Order, holding: Holding) -> RunSpec:
             minimum_contributors=len(members) if order.minimum_contributors is None else order.minimum_contributors,
         )
     except ValidationError as error:
-        faults = [fault["msg"].removeprefix("Value error, ") for fault in error.errors()]
-        raise InvalidInputError("; ".join(faults)) from None
+        raise InvalidInputError(faults(error)) from None
 
 
 def _check(draft: RunSpec, name: str, known: Sequence[str]) -> None:

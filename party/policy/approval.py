@@ -19,9 +19,12 @@ from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.fixed_point import MAX_NORM, to_reals
 from common.errors import ForbiddenError, InvalidInputError
+from common.privacy.account import DELTA_UNITS, MICRO, Price, limit
 from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Algorithm, FederationFacts, Query, Reply
-from common.runs.pricing import DELTA_UNITS, MICRO, Cost, limit, schedule
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
+from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from common.secure_sum.party import PartyPolicy
 from party.settings import PartySettings, Policy
@@ -57,24 +60,6 @@ class Terms:
             sane = float(np.linalg.norm(query.message)) <= MAX_NORM
         if not sane:
             raise InvalidInputError(f"the message must be finite and of norm at most {MAX_NORM:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a run costs after each of its rounds, in total: epsilon in micro-units, delta in units of 1e-18; (T,)."""
-
-    epsilon: tuple[int, ...]
-    delta: tuple[int, ...]
-
-    @property
-    def whole(self) -> Cost:
-        """What all rounds cost."""
-        return Cost(self.epsilon[-1], self.delta[-1])
-
-    def step(self, round: int, last: int) -> Cost:
-        """What round ``round`` adds when ``last`` (0 for none) was the last one charged: what was skipped is paid."""
-        spent = (self.epsilon[last - 1], self.delta[last - 1]) if last else (0, 0)
-        return Cost(self.epsilon[round - 1] - spent[0], self.delta[round - 1] - spent[1])
 
 
 def review(spec: RunSpec, policy: Policy, party: str, study: Study, n_examples: int) -> Price:

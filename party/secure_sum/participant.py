@@ -14,10 +14,11 @@ from functools import lru_cache
 
 import structlog
 
+from common.encoding.npy import unpack_array
 from common.errors import ConflictError, ParleyError
-from common.protocol.algorithm import Query as Question
+from common.protocol.messages import Query as Question
 from common.runs.secure_terms import check_roster, round_terms, session_of
-from common.runs.specification import RunSpec, unpack_array
+from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RoundError, StateError
 from common.secure_sum.messages import Contribution, Query

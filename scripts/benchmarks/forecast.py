@@ -21,7 +21,7 @@ from common.forecast.excess_risk import respond
 from common.forecast.forecast import forecast
 from common.learning.losses import Logistic
 from common.privacy.calibration import gaussian_mu
-from common.protocol.algorithm import FederationFacts
+from common.protocol.facts import FederationFacts
 
 GOALS_MS = {10: 50.0, 1000: 2000.0}
 N_ROUNDS, N_FEATURES = 100, 30

@@ -26,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.data.study import Feature, Label, Study
+from common.data.columns import Feature, Label
+from common.data.study import Study
 from common.service.tokens import hash_token, new_token
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
 

@@ -18,7 +18,8 @@ from common.algorithms import build_algorithm
 from common.data.shard import Shard
 from common.learning.losses import Logistic
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import FederationFacts, Query
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 from common.protocol.simulation import Simulation
 
 PARTIES, ROWS, FEATURES = 20_000, 20, 20

@@ -20,8 +20,11 @@ from common.forecast.forecast import Forecast, forecast
 from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber
 from common.learning.metrics import relative_fitness
+from common.learning.model import Model
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import FederationFacts, MemoryLog, Model, Query, Reply, drive
+from common.protocol.driver import MemoryLog, drive
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation, simulate
 from learner.experiments.datasets import deal
 from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published

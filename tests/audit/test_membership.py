@@ -18,9 +18,10 @@ from common.algorithms import build_algorithm
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
-from common.privacy.accountant import Event, GaussianEvent, L2LaplaceEvent
+from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
 from common.privacy.noise import Noise, SeededNoise
-from common.protocol.algorithm import FederationFacts, Query
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 from common.runs.pricing import transcript
 from tests.contracts.algorithms import Case, D, exact
 from tests.support.noises import RoundNoise, ScaledNoise

@@ -11,8 +11,11 @@ from common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.learning.losses import Logistic
+from common.learning.model import Model
 from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Algorithm, FederationFacts, Model, Query, Reply
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
 
 D = 4
 """The number of features."""

@@ -16,7 +16,7 @@ from common.data.shard import Shard
 from common.learning.losses import Logistic
 from common.learning.metrics import accuracy
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import FederationFacts
+from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
 

@@ -17,9 +17,10 @@ from common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from common.arrays import FloatArray
 from common.encoding.fixed_point import MAX_INTEGER
 from common.errors import InvalidInputError, ReplayMismatchError
-from common.privacy.accountant import NonPrivateEvent
+from common.privacy.events import NonPrivateEvent
 from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
-from common.protocol.algorithm import MemoryLog, Query, Reply, drive, recall
+from common.protocol.driver import MemoryLog, drive, recall
+from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation
 from tests.contracts.algorithms import CASES, SIZES, Case, D, conversation, exact, federation
 from tests.support.noises import StackedNoise

@@ -16,9 +16,11 @@ from common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.learning.losses import Logistic
-from common.privacy.accountant import NonPrivateEvent
+from common.privacy.events import NonPrivateEvent
 from common.privacy.noise import NoNoise
-from common.protocol.algorithm import FederationFacts, Query, Reply, drive, recall
+from common.protocol.driver import drive, recall
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
 from common.runs.specification import Budget, Member, RunSpec
 from learner.storage.run_store import Store

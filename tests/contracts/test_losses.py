@@ -15,7 +15,8 @@ from common.data.shard import Shard
 from common.encoding.fixed_point import MAX_EXAMPLES, UNIT
 from common.errors import InvalidInputError
 from common.learning import losses
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared, gradient_sum
+from common.learning.gradients import gradient_sum
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
 
 LOSSES: list[Loss] = [Logistic(), Huber(), Huber(0.01), Huber(1.0), Squared(), Hinge()]
 EVERY = pytest.mark.parametrize("loss", LOSSES, ids=repr)

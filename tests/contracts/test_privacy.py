@@ -17,16 +17,10 @@ from scipy import stats
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import UNIT, to_reals
-from common.privacy.accountant import (
-    ApproximateEvent,
-    Event,
-    GaussianEvent,
-    L2LaplaceEvent,
-    LaplaceEvent,
-    NonPrivateEvent,
-)
+from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
 from common.privacy.noise import Noise, SeededNoise, SystemNoise
-from common.protocol.algorithm import FederationFacts, Query
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 from common.runs.pricing import events, guarantees, transcript
 from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, exact, federation, labels
 from tests.support.noises import RoundNoise, ScaledNoise

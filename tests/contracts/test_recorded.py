@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from common.errors import BudgetExhaustedError
-from common.privacy.accountant import View
+from common.privacy.guarantee import View
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import FederationFacts
+from common.protocol.facts import FederationFacts
 from common.runs.pricing import guarantees, schedule
 from tests.contracts.algorithms import CASES, Case, conversation, federation
 

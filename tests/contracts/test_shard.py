@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from common.arrays import FloatArray
+from common.data.columns import Feature, Label
 from common.data.shard import Shard
-from common.data.study import Feature, Label, Study
+from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS
 
 ANY = st.floats(allow_nan=True, allow_infinity=True, width=64)

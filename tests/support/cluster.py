@@ -16,8 +16,10 @@ from fastapi import FastAPI
 
 from common.client.endpoints import PeerEntry
 from common.client.peer import connect
+from common.data.columns import Feature, Label
+from common.data.losses import LogisticLoss
 from common.data.shard import Shard
-from common.data.study import Feature, Label, LogisticLoss, Study
+from common.data.study import Study
 from common.privacy.noise import SeededNoise, SystemNoise
 from common.service.columns_files import read_columns
 from common.service.tokens import hash_token

@@ -9,8 +9,8 @@ from multiprocessing.process import BaseProcess
 
 import numpy as np
 
-from common.protocol.algorithm import Query
-from common.runs.specification import RunProposal
+from common.protocol.messages import Query
+from common.wire.party_api import RunProposal
 from party.answering.party import Party
 from party.answering.release import NoiseFactory
 from party.settings import PartySettings

@@ -6,7 +6,9 @@ import httpx
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
-from common.runs.specification import NPY, Budget, Member, RunProposal, RunSpec, pack_array, unpack_array
+from common.encoding.npy import NPY, pack_array, unpack_array
+from common.runs.specification import Budget, Member, RunSpec
+from common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, Cluster
 
 ASKING = {"Authorization": f"Bearer {LEARNER}", "Accept-Encoding": "identity"}

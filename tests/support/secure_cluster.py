@@ -21,7 +21,8 @@ from phe import PaillierPrivateKey
 
 from common.encoding.fixed_point import to_reals
 from common.privacy.noise import Noise
-from common.protocol.algorithm import MemoryLog, Query, Reply, drive
+from common.protocol.driver import MemoryLog, drive
+from common.protocol.messages import Query, Reply
 from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import KEY_BYTES, digest, public_hex

@@ -9,8 +9,8 @@ import httpx
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
+from common.encoding.npy import pack_array
 from common.runs.secure_terms import draft_roster, round_terms
-from common.runs.specification import pack_array
 from common.secure_sum.envelope import Signed
 from common.secure_sum.keyholder import KeyHolder
 from common.secure_sum.learner import Learner

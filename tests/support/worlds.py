@@ -18,8 +18,9 @@ from common.forecast.forecast import Forecast, forecast
 from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
 from common.learning.metrics import fitness
+from common.learning.model import Model
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import FederationFacts, Model
+from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 
 _POPULATION = 5000

@@ -13,19 +13,11 @@ from scipy.special import betainc, comb
 
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
-from common.privacy.accountant import (
-    ApproximateEvent,
-    Event,
-    GaussianEvent,
-    Guarantee,
-    L2LaplaceEvent,
-    LaplaceEvent,
-    NonPrivateEvent,
-    epsilon_after,
-    epsilons_after_each,
-    l2_laplace_delta,
-)
+from common.privacy.accountant import epsilon_after, epsilons_after_each
 from common.privacy.calibration import gaussian_epsilon
+from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
+from common.privacy.guarantee import Guarantee
+from common.privacy.l2_laplace import l2_laplace_delta
 from common.privacy.noise import SeededNoise
 
 # ── one L2-Laplace release ───────────────────────────────────────────────────

@@ -12,21 +12,12 @@ from hypothesis import strategies as st
 from common.algorithms import REGISTRY, build_algorithm
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.learning.losses import Logistic
-from common.privacy.accountant import View, epsilon_after, epsilons_after_each
+from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, limit
+from common.privacy.accountant import epsilon_after, epsilons_after_each
+from common.privacy.guarantee import View
 from common.privacy.mechanisms.objective import EXACT_MINIMISER
-from common.protocol.algorithm import FederationFacts
-from common.runs.pricing import (
-    DELTA_UNITS,
-    MICRO,
-    Account,
-    Cost,
-    events,
-    guarantees,
-    highest_charge,
-    limit,
-    schedule,
-    transcript,
-)
+from common.protocol.facts import FederationFacts
+from common.runs.pricing import events, guarantees, highest_charge, schedule, transcript
 
 
 def facts(epsilon: float = 1.0, delta: float = 1e-5, **terms: object) -> FederationFacts:

@@ -14,7 +14,7 @@ from common.forecast import coalitions as search
 from common.forecast.coalitions import Forecastable, Run
 from common.forecast.forecast import Forecast
 from common.learning.losses import Logistic, Loss, Squared
-from common.protocol.algorithm import FederationFacts
+from common.protocol.facts import FederationFacts
 from tests.support.worlds import coalitions, facts_of, predict
 
 WU = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}

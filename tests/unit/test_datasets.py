@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from common.data.columns import Columns, Feature, Label, RealLabel
+from common.data.losses import SquaredLoss
 from common.data.shard import Shard
-from common.data.study import Columns, Feature, Label, RealLabel, SquaredLoss, Study
+from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError, ParleyError
 from common.learning.erm import minimise
 from common.learning.metrics import accuracy
-from common.protocol.algorithm import Model
+from common.learning.model import Model
 from common.service.columns_files import read_columns
 from learner.experiments.datasets import WDBC, deal, examples, load, shard_sizes, simulated, wdbc_columns
 

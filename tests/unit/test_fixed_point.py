@@ -27,7 +27,8 @@ from common.encoding.fixed_point import (
     weights_on_grid,
 )
 from common.errors import InvalidInputError
-from common.learning.losses import Logistic, gradient_sum
+from common.learning.gradients import gradient_sum
+from common.learning.losses import Logistic
 
 
 def shard_and_weights(seed: int, n: int, d: int, norm: float) -> tuple[Shard, FloatArray]:

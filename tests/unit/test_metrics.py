@@ -12,7 +12,7 @@ from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import Logistic, Squared
 from common.learning.metrics import accuracy, auc, fitness, r_squared, recall, relative_fitness, rmse
-from common.protocol.algorithm import Model
+from common.learning.model import Model
 
 
 def drawn(seed: int, n: int, positives: int) -> tuple[Model, Shard]:

@@ -12,8 +12,12 @@ from common.algorithms import build_algorithm
 from common.data.shard import Shard
 from common.errors import InvalidInputError, QuorumLostError
 from common.learning.losses import Logistic
+from common.learning.model import Model
 from common.privacy.noise import NoNoise
-from common.protocol.algorithm import FederationFacts, MemoryLog, Model, Program, Query, Reply, drive
+from common.protocol.algorithm import Program
+from common.protocol.driver import MemoryLog, drive
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation, simulate
 
 

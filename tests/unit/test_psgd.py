@@ -15,7 +15,8 @@ from common.learning.losses import Hinge, Logistic
 from common.privacy.calibration import sigma_star, slack
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
 from common.privacy.noise import Noise, NoNoise, SeededNoise
-from common.protocol.algorithm import FederationFacts, Query, Reply
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Reply
 from tests.support.noises import Relay
 
 D, K, N = 4, 4000, 5

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from common.data.columns import Feature, RealLabel
+from common.data.losses import LogisticLoss, SquaredLoss
 from common.data.shard import Shard
-from common.data.study import Feature, LogisticLoss, RealLabel, SquaredLoss, Study
+from common.data.study import Study
 from common.errors import InvalidDataError
 from common.learning.erm import minimise
 from common.learning.metrics import r_squared
-from common.protocol.algorithm import Model
+from common.learning.model import Model
 from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
 
 HEADER = (

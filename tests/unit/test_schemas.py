@@ -16,8 +16,9 @@ from pydantic import JsonValue, ValidationError
 
 from common.encoding.canonical_json import canonical, digest
 from common.encoding.fixed_point import MAX_EXAMPLES
+from common.encoding.npy import pack_array, unpack_array
 from common.errors import InvalidInputError
-from common.runs.specification import Budget, Member, RunSpec, pack_array, unpack_array
+from common.runs.specification import Budget, Member, RunSpec
 
 # ── one spelling, one hash ───────────────────────────────────────────────────
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import learner.experiments.simulation as module
-from common.data.study import Feature, Study
+from common.data.columns import Feature
+from common.data.study import Study
 from common.errors import InvalidInputError
 from common.privacy.noise import SeededNoise
 from learner.experiments.datasets import WDBC, examples, simulated, wdbc_columns

@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data.study import (
-    Columns,
-    Feature,
-    HingeLoss,
-    HuberLoss,
-    Label,
-    LogisticLoss,
-    RealLabel,
-    SquaredLoss,
-    Study,
-)
+from common.data.columns import Columns, Feature, Label, RealLabel
+from common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SquaredLoss
+from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS
 from common.errors import InvalidDataError, InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Squared

@@ -17,11 +17,14 @@ from common.encoding.fixed_point import UNIT
 from common.errors import InvalidInputError
 from common.forecast.dynamics import Descent
 from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared, gradient_sum
+from common.learning.gradients import gradient_sum
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
 from common.learning.metrics import relative_fitness
-from common.privacy.accountant import GaussianEvent, LaplaceEvent
+from common.learning.model import Model
+from common.privacy.events import GaussianEvent, LaplaceEvent
 from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.algorithm import FederationFacts, Model, Query
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 from common.protocol.simulation import simulate
 from common.runs.pricing import events, transcript
 from learner.experiments.datasets import deal

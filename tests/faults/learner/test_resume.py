@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 from common.encoding.fixed_point import to_reals
-from common.protocol.algorithm import MemoryLog, Query, Reply, drive
+from common.encoding.npy import unpack_array
+from common.protocol.driver import MemoryLog, drive
+from common.protocol.messages import Query, Reply
 from common.runs.pricing import schedule
-from common.runs.specification import RunSpec, unpack_array
+from common.runs.specification import RunSpec
 from learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready

@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from common.runs.specification import NPY, RunProposal, pack_array
+from common.encoding.npy import NPY, pack_array
+from common.wire.party_api import RunProposal
 from party.api.app import RECEIPT, create_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready

@@ -18,8 +18,10 @@ from typing import Protocol
 
 import httpx
 
-from common.runs.pricing import limit, schedule
-from common.runs.specification import RunProposal, RunSpec
+from common.privacy.account import limit
+from common.runs.pricing import schedule
+from common.runs.specification import RunSpec
+from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Entry
 from party.ledger.ledger import Store
 from party.settings import PartySettings

@@ -20,9 +20,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from common.encoding.npy import NPY, pack_array
+from common.privacy.account import limit
 from common.privacy.noise import NoNoise
-from common.runs.pricing import limit
-from common.runs.specification import NPY, pack_array
 from party.api.app import RECEIPT, create_app
 from party.ledger.ledger import Store
 from tests.support.cluster import Cluster

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from common.runs.pricing import limit
-from common.runs.specification import NPY, pack_array
+from common.encoding.npy import NPY, pack_array
+from common.privacy.account import limit
 from party.ledger.ledger import Store
 from tests.support.cluster import Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from common.errors import ParleyError
-from common.runs.pricing import Account
-from common.runs.specification import RunProposal
+from common.privacy.account import Account, Price
+from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Ask, Head
 from party.ledger.head_file import HeadFile
 from party.ledger.ledger import Kept, Store
-from party.policy.approval import Price
 from tests.support.cluster import Cluster
 from tests.support.powercut import Disk, recorded_disk
 from tests.support.rounds import run_spec

@@ -6,11 +6,10 @@ import multiprocessing
 from pathlib import Path
 
 from common.errors import BudgetExhaustedError
-from common.runs.pricing import Account
-from common.runs.specification import RunProposal
+from common.privacy.account import Account, Price
+from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Ask
 from party.ledger.ledger import Store
-from party.policy.approval import Price
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 

@@ -9,7 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
-from common.runs.specification import PartyFacts, pack_array
+from common.encoding.npy import pack_array
+from common.wire.party_api import PartyFacts
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
 

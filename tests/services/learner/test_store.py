@@ -12,7 +12,7 @@ import pytest
 
 from common.client.receipts import Receipt
 from common.errors import ConflictError, NotFoundError
-from common.protocol.algorithm import Query, Reply
+from common.protocol.messages import Query, Reply
 from learner.run import ENDS, TRANSITIONS, Notice, State
 from learner.storage.run_store import Store
 from tests.support.cluster import Cluster

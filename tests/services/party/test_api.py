@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Query
+from common.protocol.messages import Query
 from common.runs.specification import Budget
 from common.service.signed_bodies import MEDIA_TYPE
 from common.service.tokens import hash_token

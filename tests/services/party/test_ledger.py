@@ -20,13 +20,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.data.study import Feature, Label, Study
+from common.data.columns import Feature, Label
+from common.data.study import Study
 from common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
-from common.runs.pricing import Account
-from common.runs.specification import Budget, Member, RunProposal, RunSpec
+from common.privacy.account import Account, Price
+from common.runs.specification import Budget, Member, RunSpec
+from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Ask, Entry, Head, check_chain
 from party.ledger.ledger import Kept, Released, Store
-from party.policy.approval import Price
 
 ROUNDS = 6
 LIMIT = Account(epsilon_limit=100, delta_limit=12)

@@ -10,11 +10,12 @@ from starlette.testclient import TestClient
 
 from common.algorithms import REGISTRY
 from common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputError
-from common.privacy.accountant import View
-from common.protocol.algorithm import Query
+from common.privacy.account import Price
+from common.privacy.guarantee import View
+from common.protocol.messages import Query
 from common.runs.specification import RunSpec
 from party.api.app import create_app
-from party.policy.approval import Price, review, terms
+from party.policy.approval import review, terms
 from party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, propose, run_spec

@@ -17,9 +17,9 @@ from common.client.peer import connect
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
-from common.learning.losses import gradient_sum
+from common.learning.gradients import gradient_sum
 from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Query, Reply
+from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
 from common.service.tokens import hash_token
 from party.data.owner_data import load

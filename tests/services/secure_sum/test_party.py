@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from common.encoding.npy import pack_array
 from common.errors import ForbiddenError
 from common.privacy.noise import NoNoise
-from common.runs.specification import pack_array
 from common.secure_sum import paillier
 from common.secure_sum.envelope import Signed, digest
 from common.secure_sum.errors import Reason

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from common.algorithms import REGISTRY
-from common.data.study import Feature, Label, Study
+from common.data.columns import Feature, Label
+from common.data.study import Study
 from common.runs.secure_terms import check_roster, draft_roster, noise_text, round_terms, session_of
 from common.runs.specification import Budget, Member, RunSpec
 from common.secure_sum.errors import Reason

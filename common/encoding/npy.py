@@ -1,0 +1,45 @@
+"""Arrays as bodies: NumPy's ``.npy``, version 1.0, float64 or int64, read without evaluating anything."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from common.errors import InvalidInputError
+
+NPY = "application/x-npy"
+"""The media type of an array."""
+
+
+_NPY_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(<[fi]8)', 'fortran_order': False,"
+    rb" 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), \} *\n",
+    re.DOTALL,
+)
+
+
+def pack_array(array: npt.NDArray[Any]) -> bytes:
+    """An array as an ``.npy`` body, little-endian."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def unpack_array(body: bytes, dtype: Literal["<f8", "<i8"]) -> npt.NDArray[Any]:
+    """The array of an ``.npy`` body; raises InvalidInputError unless it is well-formed, complete and of this type.
+
+    The header is matched, never evaluated: NumPy writes it in one way only.
+    """
+    header = _NPY_HEADER.match(body)
+    if not header or header.end() != 10 + int.from_bytes(body[8:10], "little"):
+        raise InvalidInputError("the body is not an .npy array of version 1.0, with one axis or two, in C order")
+    found, *sizes = header.groups()
+    shape = tuple(int(size) for size in sizes if size is not None)
+    if found.decode() != dtype or len(body) - header.end() != math.prod(shape) * 8:
+        raise InvalidInputError(f"the body must hold a whole array of type {dtype}")
+    return np.frombuffer(body, dtype, offset=header.end()).reshape(shape)

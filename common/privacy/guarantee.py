@@ -1,0 +1,43 @@
+"""The promise a run makes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from common.privacy.calibration import Calibration
+
+Adjacency = Literal["replace_one", "whole_party"]
+
+
+View = Literal["model", "transcript"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What is promised to whom: (epsilon, delta) for this adjacency, view and trust, under the assumptions in words.
+
+    ``view`` is what the adversary sees: ``model`` (the final model alone) or ``transcript`` (all that the learner
+    sees). ``trust`` is the number of colluding parties tolerated. ``calibration`` says whose formula set the noise.
+    """
+
+    epsilon: float
+    delta: float
+    view: View
+    calibration: Calibration
+    adjacency: Adjacency = "replace_one"
+    trust: int = 0
+    assumptions: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The guarantee as JSON values; an infinite epsilon is None, which reads "no guarantee"."""
+        return asdict(self) | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
+
+    def assuming(self, *assumptions: str) -> Guarantee:
+        """The same guarantee under further assumptions."""
+        return replace(self, assumptions=(*self.assumptions, *assumptions))
+
+    def __str__(self) -> str:
+        promise = f"({self.epsilon:.3g}, {self.delta:.1g})" if math.isfinite(self.epsilon) else "none"
+        return f"{promise} {self.view} {self.adjacency} [{self.calibration}]"

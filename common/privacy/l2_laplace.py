@@ -1,0 +1,63 @@
+"""The privacy of noise of density exp(-beta |b|) in d dimensions."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import betainc, gammainccinv, gammaincinv
+
+from common.arrays import FloatArray
+
+_TAIL = 1e-20
+"""The probability left out at either end of a quadrature."""
+
+
+def l2_laplace_delta(epsilons: FloatArray, bound: float, dimension: int) -> FloatArray:
+    """delta(epsilon) of noise with density exp(-beta |b|) in ``dimension`` d, ``bound`` = beta * sensitivity; (...).
+
+    With R ~ Gamma(d) the norm and t the cosine to the shift, the loss is sqrt(R^2 + 2 a R t + a^2) - R, a = ``bound``.
+    By symmetry delta(e) = P(loss > e) - e^e P(loss < -e); P is a quadrature over R of the cosine's Beta distribution.
+    In one dimension the noise is Laplace's, and delta(e) = 1 - e^((e - a) / 2).
+    """
+    if dimension == 1:
+        deltas = -np.expm1((epsilons - bound) / 2)
+    else:
+        above = 1.0 - _l2_laplace_loss_cdf(epsilons, bound, dimension)
+        deltas = above - np.exp(epsilons) * _l2_laplace_loss_cdf(-epsilons, bound, dimension)
+    return np.clip(np.where(epsilons >= bound, 0.0, deltas), np.maximum(0.0, -np.expm1(epsilons)), 1.0)
+
+
+def _l2_laplace_loss_cdf(loss: FloatArray, bound: float, dimension: int) -> FloatArray:
+    """P(privacy loss <= loss), (...), in two dimensions or more, for |loss| <= bound.
+
+    No direction has so small a loss before the norm exceeds (bound - loss) / 2.
+    """
+    onset = np.asarray((bound - loss) / 2)[..., None]
+    norm, weight = _gamma_quadrature(onset, dimension)
+    half_of_one_and_cosine = (bound + loss)[..., None] * (norm - onset) / (2 * bound * norm)
+    power = (dimension - 1) / 2
+    below = betainc(power, power, np.clip(half_of_one_and_cosine, 0.0, 1.0))
+    cdf: FloatArray = (below * weight).sum(axis=-1) / _gamma_quadrature(np.zeros(1), dimension)[1].sum()
+    return cdf
+
+
+@lru_cache(maxsize=1)
+def _legendre() -> tuple[FloatArray, FloatArray]:
+    """The nodes and weights of Gauss and Legendre's quadrature."""
+    return np.polynomial.legendre.leggauss(256)
+
+
+def _gamma_quadrature(start: FloatArray, shape: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes (..., 256) above ``start`` (..., 1), and their weights by the density x^(shape-1) e^-x up to a factor.
+
+    The variable of integration is sqrt(x - start), in which the half-integer powers that rise at ``start`` are smooth.
+    """
+    low, high = gammaincinv(shape, _TAIL), gammainccinv(shape, _TAIL)
+    start = np.clip(start, low, high)
+    nodes, weights = _legendre()
+    root = np.sqrt(high - start) * (nodes + 1) / 2
+    x = start + root**2
+    mode = shape - 1
+    density = np.exp(mode * np.log(x / mode) - (x - mode))  # about the mode, where no large terms cancel
+    return x, np.sqrt(high - start) * weights * root * density

@@ -1,0 +1,66 @@
+"""Drive a program to its model: ask only what the log does not hold."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from common.errors import ReplayMismatchError
+from common.learning.model import Model
+from common.protocol.algorithm import Program
+from common.protocol.messages import Query, Reply
+
+
+class Federation(Protocol):
+    """Whoever answers queries: simulated shards, real services, or a log."""
+
+    async def answer(self, run: str, query: Query) -> Reply:
+        """All parties' answers to a query, or their sum."""
+
+
+class Log(Protocol):
+    """The replies of a run in order."""
+
+    def recall(self, query: Query) -> Reply | None:
+        """The reply logged for this query; None for a new round; ReplayMismatchError if another was asked."""
+
+    def append(self, query: Query, reply: Reply) -> None:
+        """Remember a reply, durably if the log is durable."""
+
+
+class MemoryLog:
+    """A log in memory: for simulation and tests."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[str, Reply]] = {}
+
+    def recall(self, query: Query) -> Reply | None:
+        """The reply logged for this query, or None."""
+        return recall(self.entries.get(query.round), query)
+
+    def append(self, query: Query, reply: Reply) -> None:
+        """Remember a reply."""
+        self.entries[query.round] = (query.digest, reply)
+
+
+def recall(entry: tuple[str, Reply] | None, query: Query) -> Reply | None:
+    """The reply of a log's entry (query digest, reply) if it answers this query; None where there is no entry."""
+    if entry is None:
+        return None
+    digest, reply = entry
+    if digest != query.digest:
+        raise ReplayMismatchError(f"the log of round {query.round} answers another query than the program asks")
+    return reply
+
+
+async def drive(program: Program, federation: Federation, run: str, log: Log) -> Model:
+    """Run a program to its model, asking the federation only what the log does not hold."""
+    try:
+        query = next(program)
+        while True:
+            if (reply := log.recall(query)) is None:
+                reply = await federation.answer(run, query)
+                log.append(query, reply)
+            query = program.send(reply)
+    except StopIteration as stop:
+        model: Model = stop.value
+        return model

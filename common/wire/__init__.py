@@ -1,0 +1,1 @@
+"""What services say to each other, as models of JSON."""

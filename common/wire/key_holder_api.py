@@ -1,0 +1,37 @@
+"""What a learner and a key holder say to each other as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from common.secure_sum.messages import SESSION_BYTES
+from common.strict import Strict
+
+SessionId = Annotated[
+    str, Field(pattern=f"^[0-9a-f]{{{2 * SESSION_BYTES}}}$", description="128 bits, lower-case hexadecimal")
+]
+
+
+class KeyHolderFacts(Strict):
+    """What anyone on a roster must know of a key holder."""
+
+    name: str
+    public_key: Annotated[str, Field(description="its Ed25519 key, for others to pin")]
+    key_bits: Annotated[int, Field(description="size of the Paillier keys it makes")]
+    version: str
+
+
+class NewSession(Strict):
+    """What a learner asks a session by."""
+
+    session: SessionId
+    key_bits: Annotated[int, Field(description="size of the Paillier key")]
+
+
+class SessionKey(Strict):
+    """A session's public Paillier key."""
+
+    session: str
+    modulus: Annotated[str, Field(description="n, hexadecimal")]

@@ -1,0 +1,134 @@
+"""A forecast as users see it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from common.forecast.excess_risk import Interval
+from common.forecast.forecast import Bound, Forecast
+
+Figure = Annotated[
+    float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)
+]
+"""A number; null where there is none, or none that is finite."""
+
+
+class IntervalView(BaseModel):
+    """An interval of excess fitness."""
+
+    low: Annotated[Figure, Field(description="the outcome is hardly ever below")]
+    estimate: Annotated[Figure, Field(description="what to expect")]
+    high: Annotated[Figure, Field(description="the outcome is hardly ever above")]
+
+    @classmethod
+    def of(cls, interval: Interval) -> Self:
+        """The view of an interval."""
+        return cls(low=interval.low, estimate=interval.estimate, high=interval.high)
+
+
+class BoundView(BaseModel):
+    """What is proven, or what a paper prints."""
+
+    noise_energy: Annotated[Figure, Field(description="E|noise|^2 on the mean answer of one round")]
+    excess: Annotated[
+        Figure,
+        Field(
+            description="bound on the expected excess fitness on the owners' own examples, whatever they are; of an "
+            "average of local models, in the mean over samples of one population; null where nothing is proven"
+        ),
+    ]
+
+    @classmethod
+    def of(cls, bound: Bound) -> Self:
+        """The view of a bound."""
+        return cls(noise_energy=bound.noise_energy, excess=bound.excess)
+
+
+class OwnerView(BaseModel):
+    """What the run means to one owner; the last four are null where there is no forecast."""
+
+    name: str
+    n_examples: int
+    epsilon: Annotated[
+        Figure,
+        Field(
+            description="what all rounds would be charged to the owner's ledger at most, which may be more than the "
+            "budget agreed on; as the party's policy views it, or the whole transcript where no party is asked. Null "
+            "for a run without noise"
+        ),
+    ]
+    delta: Annotated[float, Field(description="what the run would be charged to the owner's ledger")]
+    epsilon_now: Annotated[
+        Figure, Field(description="epsilon left in the owner's ledger now; null where the party was not reached")
+    ]
+    epsilon_left: Annotated[
+        Figure, Field(description="epsilon left after the run, at least; below 0, the party would refuse the run")
+    ]
+    value: Annotated[
+        Figure,
+        Field(
+            description="by how much the excess fitness of the best coalition is worse without the owner; "
+            "negative: by how much it would be worse with the owner"
+        ),
+    ] = None
+    recommended: Annotated[bool | None, Field(description="whether the owner is in the best coalition")] = None
+    alone: Annotated[
+        IntervalView | None,
+        Field(description="excess fitness of the owner's own model, trained without noise on its own examples"),
+    ] = None
+    worth_joining: Annotated[
+        bool | None,
+        Field(description="whether the best coalition, the owner included, is expected to do better than that"),
+    ] = None
+
+
+class OutcomeView(BaseModel):
+    """What to expect: excess fitness is by how much the mean loss, regularised, exceeds the best model's."""
+
+    excess: Annotated[IntervalView, Field(description="of a run with all owners")]
+    best: Annotated[IntervalView, Field(description="of a run with the best coalition alone")]
+    rate: Annotated[float, Field(description="how often an interval holds the outcome")]
+    coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
+    left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
+    mended: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
+    printed: Annotated[
+        BoundView | None, Field(description="what the algorithm's paper prints, without the dimension; null for none")
+    ]
+    assumptions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, answer: Forecast) -> Self:
+        """The view of a forecast."""
+        return cls(
+            excess=IntervalView.of(answer.excess),
+            best=IntervalView.of(answer.best),
+            rate=answer.rate,
+            coalition=answer.coalition,
+            left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
+            mended=BoundView.of(answer.mended),
+            printed=answer.printed and BoundView.of(answer.printed),
+            assumptions=answer.assumptions,
+        )
+
+
+class RunTime(BaseModel):
+    """How long the run would take, and how that is known."""
+
+    seconds: Annotated[Figure, Field(description="all rounds; null where it is not known")]
+    ms_per_round: Figure
+    basis: Annotated[str, Field(description="what was measured: an earlier run like it, or bare round trips just now")]
+
+
+class ForecastView(BaseModel):
+    """A forecast. ``outcome`` is null where no theory gives one, and ``no_forecast`` says so."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    rounds: int
+    outcome: OutcomeView | None
+    no_forecast: Annotated[str | None, Field(description="why there is no outcome")]
+    owners: tuple[OwnerView, ...]
+    run_time: RunTime
