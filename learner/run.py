@@ -9,9 +9,9 @@ from typing import Any, Literal
 from common.errors import ConflictError
 from common.runs.specification import RunSpec
 
-State = Literal["queued", "recruiting", "running", "completed", "failed", "cancelled"]
+RunState = Literal["queued", "recruiting", "running", "completed", "failed", "cancelled"]
 
-TRANSITIONS: Mapping[State, frozenset[State]] = {
+TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
     "queued": frozenset({"recruiting", "failed", "cancelled"}),
     "recruiting": frozenset({"running", "failed", "cancelled"}),
     "running": frozenset({"completed", "failed", "cancelled"}),
@@ -21,10 +21,10 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 }
 """Which states may follow each; a state that nothing follows is an end."""
 
-ENDS: frozenset[State] = frozenset(state for state, followers in TRANSITIONS.items() if not followers)
+ENDS: frozenset[RunState] = frozenset(state for state, followers in TRANSITIONS.items() if not followers)
 
 
-def check_transition(run: str, state: State, follower: State) -> None:
+def check_transition(run: str, state: RunState, follower: RunState) -> None:
     """Raise ConflictError unless a run may go from ``state`` to ``follower``."""
     if follower not in TRANSITIONS[state]:
         raise ConflictError(f"run {run} is {state} and cannot become {follower}", state=state)
@@ -42,7 +42,7 @@ class Run:
     id: str
     user: str
     created: str
-    state: State
+    state: RunState
     spec: RunSpec
     rounds: int
     problem: Mapping[str, Any] | None
@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something that whoever watches a run is told; ``number`` orders the events of all runs."""
 
     number: int

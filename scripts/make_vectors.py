@@ -21,7 +21,7 @@ from common.secure_sum import pad, paillier
 from common.secure_sum.envelope import Signed
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyfile import seal_key
-from common.secure_sum.messages import Contribution, Message, Open, Opened, Query, Roster
+from common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
 from common.secure_sum.packing import OFFSET, Layout, decode, encode
 
 FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "secure_sum"
@@ -144,7 +144,7 @@ def session() -> Vector:
         "signing_keys": {name: who.signing_key.private_bytes_raw().hex() for name, who in local.identities.items()},
         "answers": {name: values.tolist() for name, values in answers.items()},
         "roster": _travelling(local.learner.propose(), Roster),
-        "query": _travelling(asked, Query),
+        "query": _travelling(asked, SumQuery),
         "contributions": [_travelling(contribution, Contribution) for contribution in contributions.values()],
         "open": [_travelling(request, Open) for request in requests],
         "opened": [_travelling(answer, Opened) for answer in opened],

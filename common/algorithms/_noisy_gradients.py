@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._parameters import Calibration, Regularization, Rounds, algorithm
+from common.algorithms._parameters import CalibrationChoice, Regularization, Rounds, algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
@@ -51,7 +51,7 @@ class NoisyGradients:
     regularization: Regularization = 0.01
     l1_clip: L1Clip = 1.0
     overlap: Overlap = 1
-    calibration: Calibration = "paper"
+    calibration: CalibrationChoice = "paper"
     curator: ClassVar[bool] = False
     coupled: ClassVar[bool] = False
 

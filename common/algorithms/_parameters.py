@@ -9,21 +9,21 @@ from pydantic.dataclasses import dataclass
 
 from common.privacy import calibration
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 Rounds = Annotated[int, Field(ge=1, le=100_000, description="number of rounds T")]
 # The least lambda keeps the minimiser of a loss of at most 1 at w = 0 within the largest norm of weights, 2^16.
 Regularization = Annotated[
     float, Field(ge=1e-9, allow_inf_nan=False, description="lambda of (1/n) sum loss + (lambda/2)|w|^2")
 ]
-Calibration = Annotated[
+CalibrationChoice = Annotated[
     calibration.Calibration, Field(description="whose noise: the paper's, or the least that a proof supports")
 ]
 Step = Annotated[float, Field(gt=0, allow_inf_nan=False, description="step length")]
 
 
 @dataclass_transform(frozen_default=True)
-def algorithm(cls: type[T]) -> type[T]:
+def algorithm(cls: type[_T]) -> type[_T]:
     """Make a class a frozen, slotted dataclass that validates its fields and takes no other."""
     decorate = dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", hide_input_in_errors=True))
-    return cast("type[T]", decorate(cls))
+    return cast("type[_T]", decorate(cls))

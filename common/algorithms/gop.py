@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.algorithms._parameters import Calibration, Regularization, algorithm
+from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
 from common.algorithms.pooled import Pooled
 from common.arrays import IntArray
 from common.data.shard import Shard
@@ -27,7 +27,7 @@ class Gop(Pooled):
     """The minimiser of the pooled risk, tilted by Gaussian noise (Section 4.1)."""
 
     regularization: Regularization = 0.01
-    calibration: Calibration = "paper"
+    calibration: CalibrationChoice = "paper"
 
     def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
         """The private minimiser on all data: a stack of one curator."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from common.client.party import Party
+from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.errors import PartyRefusedError
 from common.privacy.guarantee import View
@@ -12,13 +12,15 @@ from common.runs.specification import Member, RunSpec
 from common.wire.party_api import Approval, PartyFacts, RunProposal
 
 
-async def gather_facts(parties: Sequence[Party], draft: RunSpec, seconds: float) -> tuple[RunSpec, dict[str, View]]:
+async def gather_facts(
+    parties: Sequence[PartyClient], draft: RunSpec, seconds: float
+) -> tuple[RunSpec, dict[str, View]]:
     """The draft with the parties' true sizes, and what each party fears, by name.
 
     Raises UnavailableError for a party that cannot be reached, PartyRefusedError for one that refuses, goes by another
     name or holds another study; both name the party.
     """
-    facts = dict(zip(draft.names, all_of(await ask_all(parties, Party.facts, seconds)), strict=True))
+    facts = dict(zip(draft.names, all_of(await ask_all(parties, PartyClient.facts, seconds)), strict=True))
     for name, fact in facts.items():
         _check_facts(name, fact, draft.study.digest)
     spec = with_sizes(draft, {name: fact.n_examples for name, fact in facts.items()})
@@ -31,7 +33,7 @@ def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
     return draft.model_copy(update={"parties": tuple(members)})
 
 
-async def propose(parties: Sequence[Party], run: str, spec: RunSpec, seconds: float) -> Mapping[str, Approval]:
+async def propose(parties: Sequence[PartyClient], run: str, spec: RunSpec, seconds: float) -> Mapping[str, Approval]:
     """Every party's approval of a run, by name; the same proposal again gets the same approval.
 
     Raises PartyRefusedError with the party's name and reason, UnavailableError.

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from common.arrays import IntArray
-from common.client.party import Party
+from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.encoding.fixed_point import checked_integers, to_reals
 from common.encoding.npy import pack_array
@@ -25,7 +25,7 @@ from common.errors import ParleyError, QuorumLostError, UnavailableError
 from common.protocol.messages import Query, Reply
 from common.secure_sum.envelope import Signed
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class RoundReport:
     opened: Mapping[str, Signed] = field(default_factory=dict)
 
 
-class Poll:
+class PartyPool:
     """The parties of one run, in the order of its specification, asked round by round.
 
     ``quorum`` is the least number that must answer; ``deadline`` is in seconds; each party must answer at least once in
@@ -53,7 +53,7 @@ class Poll:
 
     def __init__(
         self,
-        parties: Sequence[Party],
+        parties: Sequence[PartyClient],
         quorum: int,
         deadline: float,
         answer_every: int = 1,
@@ -75,7 +75,7 @@ class Poll:
     def end(self) -> None:
         """Nobody will be asked any more."""
 
-    async def _ask(self, round: int, request: Callable[[Party], Awaitable[T]]) -> dict[int, T]:
+    async def _ask(self, round: int, request: Callable[[PartyClient], Awaitable[_T]]) -> dict[int, _T]:
         """What all active parties answer in time, by their indices.
 
         Raises PartyRefusedError naming who refused, QuorumLostError naming who was silent and who was charged.
@@ -83,7 +83,7 @@ class Poll:
         started = time.monotonic()
         took: dict[str, float] = {}
 
-        async def ask(party: Party) -> T:
+        async def ask(party: PartyClient) -> _T:
             answer = await request(party)
             took[party.name] = time.monotonic() - started
             return answer
@@ -104,9 +104,9 @@ class Poll:
             missed={name: why for name, why in silent.items() if name in still},
         )
 
-    def _sift(self, round: int, outcomes: Sequence[T | ParleyError]) -> tuple[dict[int, T], dict[str, str]]:
+    def _sift(self, round: int, outcomes: Sequence[_T | ParleyError]) -> tuple[dict[int, _T], dict[str, str]]:
         """The answers by the parties' indices, and the silent ones' reasons by name."""
-        answers: dict[int, T] = {}
+        answers: dict[int, _T] = {}
         silent: dict[str, str] = {}
         for index, outcome in zip(self.active, outcomes, strict=True):
             match outcome:
@@ -128,11 +128,11 @@ class Poll:
         return answers, silent
 
 
-class HttpFederation(Poll):
+class HttpFederation(PartyPool):
     """Parties whose answers the learner sees."""
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """All active parties' answers, or their exact sum; raises what `Poll` raises."""
+        """All active parties' answers, or their exact sum; raises what `PartyPool` raises."""
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
         body = pack_array(query.message)
         answers = await self._ask(query.round, lambda party: party.answer(path, body))

@@ -7,8 +7,9 @@ from typing import ClassVar
 import httpx
 
 from common.arrays import IntArray
-from common.client.peer import JSON, Peer
+from common.client.peer import Peer
 from common.client.receipts import HEADER, Receipt, read_receipt
+from common.encoding.canonical_json import JSON
 from common.encoding.fixed_point import checked_integers
 from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError, PartyRefusedError, RefusedError
@@ -16,7 +17,7 @@ from common.secure_sum.envelope import Signed
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 
 
-class Party(Peer):
+class PartyClient(Peer):
     """One party, over a client that holds its base URL and token.
 
     ``receipt`` is the newest that is known. All methods raise UnavailableError or PartyRefusedError.

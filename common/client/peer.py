@@ -20,18 +20,18 @@ from pydantic import BaseModel, ValidationError
 
 from common.client.endpoints import PeerEntry
 from common.client.transport import Transport
+from common.encoding.canonical_json import JSON
 from common.errors import InvalidInputError, ParleyError, RefusedError, UnavailableError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
-from common.service.signed_bodies import MEDIA_TYPE as SIGNED
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
 from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
-T = TypeVar("T")
+_T = TypeVar("_T")
 M = TypeVar("M", bound=BaseModel)
 
-JSON = "application/json"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
 _LONGEST_ANSWER = 2**26  # bytes; a peer may not fill the learner's memory
 _LONGEST_REASON = 500  # characters of a peer's own words
@@ -121,15 +121,15 @@ class Peer:
 
 
 async def ask_all(
-    peers: Sequence[P], request: Callable[[P], Awaitable[T]], seconds: float
-) -> list[T | UnavailableError | RefusedError]:
+    peers: Sequence[P], request: Callable[[P], Awaitable[_T]], seconds: float
+) -> list[_T | UnavailableError | RefusedError]:
     """What each peer answers to a request, or the error that stands for it, in the order of ``peers``.
 
     All are asked at once, each repeatedly while it is unavailable, for so many seconds. Nobody's failure hides
     another's answer.
     """
 
-    async def ask(peer: P) -> T | UnavailableError | RefusedError:
+    async def ask(peer: P) -> _T | UnavailableError | RefusedError:
         try:
             return await _persist(peer, request, seconds)
         except (UnavailableError, RefusedError) as error:
@@ -138,9 +138,9 @@ async def ask_all(
     return await asyncio.gather(*map(ask, peers))
 
 
-def all_of(outcomes: Sequence[T | ParleyError]) -> list[T]:
+def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
     """The answers of `ask_all`, if all answered; else the first error is raised."""
-    answers: list[T] = []
+    answers: list[_T] = []
     for outcome in outcomes:
         if isinstance(outcome, ParleyError):
             raise outcome
@@ -148,7 +148,7 @@ def all_of(outcomes: Sequence[T | ParleyError]) -> list[T]:
     return answers
 
 
-async def _persist(peer: P, request: Callable[[P], Awaitable[T]], seconds: float) -> T:
+async def _persist(peer: P, request: Callable[[P], Awaitable[_T]], seconds: float) -> _T:
     """The answer to a request that is repeated, with growing pauses, while the peer is unavailable."""
     reason, pause = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE
     try:
@@ -164,7 +164,7 @@ async def _persist(peer: P, request: Callable[[P], Awaitable[T]], seconds: float
         raise UnavailableError(reason, **{peer.role: peer.name}) from None
 
 
-def connect(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+def open_client_of(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
     """A client that keeps its connection, takes no proxy or password from the environment, no redirect and no cookie.
 
     ``transport`` stands in for the network. Raises InvalidInputError when the token, the peer's authority or the

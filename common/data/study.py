@@ -22,7 +22,7 @@ from common.arrays import FloatArray
 from common.data.columns import AnyLabel, Columns, Feature, RealLabel, _numbers, _scaled, _spelling
 from common.data.losses import AnyLoss, LogisticLoss
 from common.data.shard import Shard
-from common.encoding.canonical_json import digest
+from common.encoding.canonical_json import canonical_digest
 from common.errors import InvalidDataError, InvalidInputError
 from common.strict import Name, Strict
 
@@ -63,7 +63,7 @@ class Study(Strict):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the study's canonical JSON."""
-        return digest(self.model_dump(mode="json"))
+        return canonical_digest(self.model_dump(mode="json"))
 
     def design(self, raw: FloatArray) -> FloatArray:
         """Raw values (..., len(features)), clipped to their bounds, as rows (..., n_features) of the unit ball."""

@@ -6,6 +6,9 @@ import hashlib
 import json
 from typing import Any
 
+JSON = "application/json"
+"""The media type of JSON."""
+
 
 def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
     """A JSON value as UTF-8: keys sorted, no spaces, no NaN or infinity (ValueError).
@@ -17,6 +20,6 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
     return text.encode()
 
 
-def digest(value: Any) -> str:  # noqa: ANN401 -- any JSON value
+def canonical_digest(value: Any) -> str:  # noqa: ANN401 -- any JSON value
     """SHA-256 of a value's canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical(value)).hexdigest()

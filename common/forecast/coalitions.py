@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from common.arrays import FloatArray
 from common.forecast.dynamics import Answers, Load, Method, Problem
-from common.forecast.excess_risk import Interval, Response, respond
+from common.forecast.excess_risk import Interval, Response, response_of
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 
@@ -60,7 +60,7 @@ class Forecastable(Algorithm, Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class CoalitionRun:
     """A run of one coalition; ``facts`` are those that its parties are told."""
 
     facts: FederationFacts
@@ -68,7 +68,7 @@ class Run:
     answers: Answers
 
     @classmethod
-    def of(cls, algorithm: Forecastable, facts: FederationFacts) -> Run:
+    def of(cls, algorithm: Forecastable, facts: FederationFacts) -> CoalitionRun:
         """The run of an algorithm among all whom the facts name."""
         told = facts.curated() if algorithm.curator else facts
         return cls(told, algorithm.method(told), algorithm.answers(told))
@@ -81,7 +81,7 @@ class Run:
     @property
     def response(self) -> Response:
         """What the run makes of its noise."""
-        return respond(self.method, self.problem)
+        return response_of(self.method, self.problem)
 
     @property
     def weights(self) -> FloatArray:
@@ -141,9 +141,9 @@ class Coalitions:
     facts: FederationFacts
     _known: dict[bytes, float] = field(default_factory=dict)
 
-    def run(self, members: Members) -> Run:
+    def run(self, members: Members) -> CoalitionRun:
         """The run of one of them."""
-        return Run.of(self.algorithm, self.facts.coalition(members))
+        return CoalitionRun.of(self.algorithm, self.facts.coalition(members))
 
     def best(self) -> Members:
         """The members of the best coalition, (K,)."""
@@ -176,12 +176,12 @@ class Coalitions:
         apart = replace(self.facts, **terms)  # type: ignore[arg-type]
         everyone = np.eye(len(self.facts.parties), dtype=np.bool_)
         if not self.algorithm.coupled:
-            run = Run.of(self.algorithm, apart)
+            run = CoalitionRun.of(self.algorithm, apart)
             own, weights = run.answers.fresh + run.answers.once, run.weights
             # excess of one alone, less the start, times w_l: A_l / w_l
             ratio = (run.estimates(everyone) - run.response.start.estimate) * weights
         else:
-            runs = [Run.of(self.algorithm, apart.coalition(mask)) for mask in everyone]
+            runs = [CoalitionRun.of(self.algorithm, apart.coalition(mask)) for mask in everyone]
             own = np.array([float((run.answers.fresh + run.answers.once).sum()) for run in runs])
             ratio = own / self.facts.n_examples
         return np.stack([ratio, own, -self.facts.n_examples]) if self._coupled else ratio[None]
@@ -221,7 +221,7 @@ class Coalitions:
         if self._coupled:
             excesses[fit] = [self._excess(mask) for mask in masks[fit]]
         else:
-            excesses[fit] = Run.of(self.algorithm, facts).estimates(masks[fit])
+            excesses[fit] = CoalitionRun.of(self.algorithm, facts).estimates(masks[fit])
         return excesses
 
     def _excess(self, members: Members) -> float:

@@ -88,7 +88,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LinearRange:
     """Where a method is not linear.
 
     ``zigzag`` is the excess by steps across a kink, ``most`` that of any model it can return. Fresh noise of a variance
@@ -122,9 +122,9 @@ class Method(ABC):
     def bound(self, problem: Problem, load: Load) -> float:
         """What is proven of E J - J*; infinite where nothing is."""
 
-    def limits(self, problem: Problem) -> Limits:  # noqa: ARG002 -- what methods differ in
+    def limits(self, problem: Problem) -> LinearRange:  # noqa: ARG002 -- what methods differ in
         """Where the method is not linear; nowhere by default."""
-        return Limits()
+        return LinearRange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +175,14 @@ class Descent(Method):
         rest = (1 - steps[0] * convexity) * after[0] * start + smoothness * fresh / 2 * (steps**2 @ after)
         return _untilt(problem, self.regularization, self.tilt, once, float(rest))
 
-    def limits(self, problem: Problem) -> Limits:
+    def limits(self, problem: Problem) -> LinearRange:
         """Kinks cost the mean step times G^2 / 2; a projection leaves room for three deviations of the noise."""
         flat, radius = self.regularization, self.diameter / 2
         zigzag = 0.0 if np.isfinite(problem.loss.smoothness) else float(self.weights @ self.steps) * self.slope**2 / 2
         if np.isinf(radius):
-            return Limits(zigzag)
+            return LinearRange(zigzag)
         _, spread = replace(self, average=None).linear(np.array([flat]))
-        return Limits(
+        return LinearRange(
             zigzag=zigzag,
             most=max((min(problem.loss.lipschitz, 1 + radius) + flat * radius) * self.diameter, problem.gap),
             room=(radius / 3) ** 2 / (problem.n_features * float(spread[0])),

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from common.arrays import FloatArray
-from common.forecast.dynamics import Limits, Load, Method, Problem
+from common.forecast.dynamics import LinearRange, Load, Method, Problem
 
 RATE = 0.9
 """How often an interval holds what is measured."""
@@ -69,7 +69,7 @@ class Response:
     spectra: Spectra
     once: FloatArray
     fresh: FloatArray
-    limits: Limits
+    limits: LinearRange
 
     def estimate(self, fresh: FloatArray, once: FloatArray, sample: FloatArray) -> FloatArray:
         """The estimated excess for loads of these variances and samples, (...)."""
@@ -103,7 +103,7 @@ class Response:
 
 
 @lru_cache(maxsize=8)
-def respond(method: Method, problem: Problem) -> Response:
+def response_of(method: Method, problem: Problem) -> Response:
     """What excess fitness the method turns its load into, for any data in the unit ball."""
     spectra = _spectra(problem, method.regularization)
     h, limits = spectra.all, method.limits(problem)

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from common.forecast.coalitions import Coalitions, Forecastable, Members, Run
+from common.forecast.coalitions import CoalitionRun, Coalitions, Forecastable, Members
 from common.forecast.dynamics import Load, Problem, Tilt
-from common.forecast.excess_risk import RATE, Interval, respond
+from common.forecast.excess_risk import RATE, Interval, response_of
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 
@@ -102,7 +102,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
     if not isinstance(algorithm, Forecastable):
         return NoForecast(f"no bound on the excess fitness of {type(algorithm).__name__} is known")
     facts = replace(facts, index=...)
-    coalitions, everyone = Coalitions(algorithm, facts), Run.of(algorithm, facts)
+    coalitions, everyone = Coalitions(algorithm, facts), CoalitionRun.of(algorithm, facts)
     members = coalitions.best()
     best = coalitions.run(members).outcome
     return Forecast(
@@ -117,7 +117,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
 def _owners(coalitions: Coalitions, excess: float, members: Members, regularization: float) -> Iterator[OwnerForecast]:
     """What the run means to each, the best coalition's excess being ``excess``."""
     facts, values = coalitions.facts, coalitions.values(members).tolist()
-    minimiser = respond(Tilt(regularization), Problem(facts.n_features, facts.loss))
+    minimiser = response_of(Tilt(regularization), Problem(facts.n_features, facts.loss))
     rows = zip(facts.parties, facts.n_examples.tolist(), values, members.tolist(), strict=True)
     for name, n_examples, value, recommended in rows:
         alone = minimiser.excess(Load(sample=1 / n_examples))
@@ -125,7 +125,7 @@ def _owners(coalitions: Coalitions, excess: float, members: Members, regularizat
         yield OwnerForecast(name, value, recommended, alone, joined < alone.estimate)
 
 
-def _bound(run: Run, problem: Problem) -> Bound:
+def _bound(run: CoalitionRun, problem: Problem) -> Bound:
     """What is proven where all parties answer; a problem of one feature takes the noise of one for that of all."""
     load = run.load(len(run.weights), 1)
     excess = run.method.bound(problem, load)

@@ -35,14 +35,14 @@ class MemoryLog:
 
     def recall(self, query: Query) -> Reply | None:
         """The reply logged for this query, or None."""
-        return recall(self.entries.get(query.round), query)
+        return logged_reply(self.entries.get(query.round), query)
 
     def append(self, query: Query, reply: Reply) -> None:
         """Remember a reply."""
         self.entries[query.round] = (query.digest, reply)
 
 
-def recall(entry: tuple[str, Reply] | None, query: Query) -> Reply | None:
+def logged_reply(entry: tuple[str, Reply] | None, query: Query) -> Reply | None:
     """The reply of a log's entry (query digest, reply) if it answers this query; None where there is no entry."""
     if entry is None:
         return None

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
+from common.encoding.canonical_json import canonical
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 from common.runs.specification import RunSpec
-from common.secure_sum.envelope import canonical, digest
+from common.secure_sum.envelope import sha256_hex
 from common.secure_sum.errors import Reason, RosterError, RoundError
-from common.secure_sum.messages import SESSION_BYTES, Query, Roster, RosterKeyHolder, RosterParty
+from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty, SumQuery
 
 
 def session_of(run: str, spec: RunSpec) -> str:
     """The session of a run, in hexadecimal: the first 16 bytes of SHA-256 over the run's name and specification."""
-    return digest(canonical([run, spec.digest]))[: 2 * SESSION_BYTES]
+    return sha256_hex(canonical([run, spec.digest]))[: 2 * SESSION_BYTES]
 
 
 def noise_text(algorithm: Algorithm, facts: FederationFacts, round: int) -> str:
@@ -47,7 +48,7 @@ class RoundTerms:
     clip: float
     noise: str
 
-    def check(self, query: Query) -> None:
+    def check(self, query: SumQuery) -> None:
         """Raise RoundError(wrong_terms) unless the query says the same."""
         for name, due in asdict(self).items():
             if getattr(query, name) != due:

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from common.algorithms import build_algorithm
 from common.data.study import Study
-from common.encoding.canonical_json import canonical, digest
+from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.privacy.calibration import check_epsilon_delta
@@ -97,7 +97,7 @@ class RunSpec(Strict):
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: the name under which parties approve the run."""
-        return digest(self.model_dump(mode="json"))
+        return canonical_digest(self.model_dump(mode="json"))
 
     def build(self) -> Algorithm:
         """The algorithm with its parameters; raises InvalidInputError."""

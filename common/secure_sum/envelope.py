@@ -7,7 +7,6 @@ messages signed by others. On the wire it is one frame: every part behind its le
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -23,23 +22,14 @@ SIGNATURE_BYTES = 64
 _LENGTH_BYTES = 4
 
 
-def canonical(value: object) -> bytes:
-    """The one spelling of a JSON value: ASCII, keys sorted, no spaces, no NaN.
-
-    >>> canonical({"b": (1, 2), "a": "x"})
-    b'{"a":"x","b":[1,2]}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def digest(data: bytes) -> str:
+def sha256_hex(data: bytes) -> str:
     """SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def check_digest(data: bytes, expected: str, what: str) -> bytes:
     """The data, if its SHA-256 is the expected one. Raises BlobError(wrong_hash)."""
-    if digest(data) != expected:
+    if sha256_hex(data) != expected:
         raise BlobError(f"{what} is not what was signed for", reason=Reason.WRONG_HASH)
     return data
 

@@ -13,11 +13,11 @@ from phe import PaillierPrivateKey
 
 from common.arrays import IntArray
 from common.secure_sum.envelope import KEY_BYTES, Signed
-from common.secure_sum.keyholder import KeyHolder
-from common.secure_sum.learner import Learner, Sum
+from common.secure_sum.keyholder import KeyHolderRole
+from common.secure_sum.learner import LearnerRole, Sum
 from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
 from common.secure_sum.paillier import FreshObfuscators, ObfuscatorSource, RandomBytes
-from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.party import PartyPolicy, PartyRole
 from common.secure_sum.session import Identity
 
 
@@ -27,9 +27,9 @@ class LocalSession:
 
     roster: Roster
     identities: Mapping[str, Identity]
-    learner: Learner
-    parties: Mapping[str, Party]
-    key_holders: tuple[KeyHolder, ...]
+    learner: LearnerRole
+    parties: Mapping[str, PartyRole]
+    key_holders: tuple[KeyHolderRole, ...]
     random_bytes: RandomBytes
     obfuscators: ObfuscatorSource
 
@@ -84,10 +84,10 @@ class LocalSession:
         return cls(
             roster=roster,
             identities=identities,
-            learner=Learner(roster, identities["learner"].signing_key),
-            parties={party.name: Party(identities[party.name], policy) for party in roster.parties},
+            learner=LearnerRole(roster, identities["learner"].signing_key),
+            parties={party.name: PartyRole(identities[party.name], policy) for party in roster.parties},
             key_holders=tuple(
-                KeyHolder(identities[holder.name], key, roster.learner, minimum_key_bits=roster.key_bits)
+                KeyHolderRole(identities[holder.name], key, roster.learner, minimum_key_bits=roster.key_bits)
                 for holder, key in zip(roster.key_holders, keys, strict=True)
             ),
             random_bytes=random_bytes,

@@ -14,7 +14,7 @@ from enum import Enum
 from phe import PaillierPrivateKey
 
 from common.secure_sum.checks import check_blob, check_contribution, check_set
-from common.secure_sum.envelope import Signed, check_digest, digest
+from common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RoundError
 from common.secure_sum.messages import Contribution, Open, Opened, Roster, set_digest
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, add_blocks, blocks_to_blob, decrypt_blocks
@@ -24,7 +24,7 @@ Decrypt = Callable[[PaillierPrivateKey, Sequence[int]], list[int]]
 """`decrypt_blocks`, or the same over several cores."""
 
 
-class State(Enum):
+class KeyHolderState(Enum):
     """Where a key holder stands in a session."""
 
     NEW = "new"
@@ -32,14 +32,14 @@ class State(Enum):
     ENDED = "ended"
 
 
-TRANSITIONS: Transitions = {
-    State.NEW: {Roster: State.SERVING, End: State.ENDED},
-    State.SERVING: {Roster: State.SERVING, Open: State.SERVING, End: State.ENDED},
-    State.ENDED: {End: State.ENDED},
+KEY_HOLDER_TRANSITIONS: Transitions = {
+    KeyHolderState.NEW: {Roster: KeyHolderState.SERVING, End: KeyHolderState.ENDED},
+    KeyHolderState.SERVING: {Roster: KeyHolderState.SERVING, Open: KeyHolderState.SERVING, End: KeyHolderState.ENDED},
+    KeyHolderState.ENDED: {End: KeyHolderState.ENDED},
 }
 
 
-class KeyHolder(Role):
+class KeyHolderRole(Role):
     """One key holder in one session, with the Paillier key of that session and the learner's pinned public key.
 
     Raises KeyMaterialError(wrong_key_size) when the key has fewer than ``minimum_key_bits``.
@@ -54,7 +54,7 @@ class KeyHolder(Role):
         minimum_key_bits: int = DEFAULT_KEY_BITS,
         decrypt: Decrypt = decrypt_blocks,
     ) -> None:
-        super().__init__(TRANSITIONS, State.NEW)
+        super().__init__(KEY_HOLDER_TRANSITIONS, KeyHolderState.NEW)
         bits = private_key.public_key.n.bit_length()
         if bits < minimum_key_bits:
             raise KeyMaterialError(
@@ -101,7 +101,7 @@ class KeyHolder(Role):
             if (given := self._recall(asked.round, chosen)) is not None:
                 return given
             sums = self._sum(contributions, blobs)
-            opened = Opened(asked.session, asked.roster, asked.round, chosen, digest(sums))
+            opened = Opened(asked.session, asked.roster, asked.round, chosen, sha256_hex(sums))
             signed = opened.sign(self._identity.signing_key, (sums,))
             self._last = opened, signed
             return signed

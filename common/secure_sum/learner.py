@@ -19,16 +19,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.arrays import IntArray
 from common.secure_sum.checks import check_blob, check_contribution, check_set
-from common.secure_sum.envelope import Signed, check_digest, digest
+from common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from common.secure_sum.errors import BlobError, ContributorsError, MessageError, Reason, RoundError, SignatureError
-from common.secure_sum.messages import Contribution, Member, Open, Opened, Query, Roster, Scalar, set_digest
+from common.secure_sum.messages import Contribution, Open, Opened, Roster, RosterMember, Scalar, SumQuery, set_digest
 from common.secure_sum.packing import decode
 from common.secure_sum.pad import SEED_BYTES, add, expand
 from common.secure_sum.paillier import blocks_from_blob
 from common.secure_sum.session import End, Role, Transitions
 
 
-class State(Enum):
+class LearnerState(Enum):
     """Where a learner stands in a session."""
 
     DRAFTED = "drafted"
@@ -39,18 +39,23 @@ class State(Enum):
     ENDED = "ended"
 
 
-TRANSITIONS: Transitions = {
-    State.DRAFTED: {Roster: State.WITNESSED, End: State.ENDED},
-    State.WITNESSED: {Roster: State.READY, End: State.ENDED},
-    State.READY: {Query: State.COLLECTING, End: State.ENDED},
-    State.COLLECTING: {
-        Contribution: State.COLLECTING,
-        Open: State.OPENING,
-        Query: State.COLLECTING,
-        End: State.ENDED,
+LEARNER_TRANSITIONS: Transitions = {
+    LearnerState.DRAFTED: {Roster: LearnerState.WITNESSED, End: LearnerState.ENDED},
+    LearnerState.WITNESSED: {Roster: LearnerState.READY, End: LearnerState.ENDED},
+    LearnerState.READY: {SumQuery: LearnerState.COLLECTING, End: LearnerState.ENDED},
+    LearnerState.COLLECTING: {
+        Contribution: LearnerState.COLLECTING,
+        Open: LearnerState.OPENING,
+        SumQuery: LearnerState.COLLECTING,
+        End: LearnerState.ENDED,
     },
-    State.OPENING: {Open: State.OPENING, Opened: State.READY, Query: State.COLLECTING, End: State.ENDED},
-    State.ENDED: {End: State.ENDED},
+    LearnerState.OPENING: {
+        Open: LearnerState.OPENING,
+        Opened: LearnerState.READY,
+        SumQuery: LearnerState.COLLECTING,
+        End: LearnerState.ENDED,
+    },
+    LearnerState.ENDED: {End: LearnerState.ENDED},
 }
 
 
@@ -64,14 +69,14 @@ class Sum:
     receipts: tuple[Signed, ...]
 
 
-class Learner(Role):
+class LearnerRole(Role):
     """The learner in one session."""
 
     def __init__(self, roster: Roster, signing_key: Ed25519PrivateKey, receipts: Sequence[Signed] = ()) -> None:
-        super().__init__(TRANSITIONS, State.DRAFTED, roster)
+        super().__init__(LEARNER_TRANSITIONS, LearnerState.DRAFTED, roster)
         self._signing_key = signing_key
         self._receipts = tuple(receipts)
-        self._query: Query | None = None
+        self._query: SumQuery | None = None
         self._received: dict[str, tuple[Contribution, Signed]] = {}
         self._chosen: tuple[str, ...] = ()
 
@@ -93,15 +98,15 @@ class Learner(Role):
         self, *, round: int, step: str, message: bytes, clip: Scalar, noise: Scalar, deadline: int
     ) -> Signed:
         """The query of a round, for every party. Rounds go up; a round not opened is given up. Store before sending."""
-        with self._on(Query):
+        with self._on(SumQuery):
             if self._query is not None and round <= self._query.round:
                 raise RoundError(f"round {round} is over", reason=Reason.ROUND_OLD)
-            query = Query(
+            query = SumQuery(
                 session=self.roster.session,
                 roster=self._roster_digest,
                 round=round,
                 step=step,
-                message=digest(message),
+                message=sha256_hex(message),
                 clip=clip,
                 noise=noise,
                 deadline=deadline,
@@ -180,13 +185,13 @@ class Learner(Role):
         with self._on(End):
             self._received = {}
 
-    def _asked(self) -> Query:
+    def _asked(self) -> SumQuery:
         """The round's query."""
         if self._query is None:
             raise RoundError("no query asked", reason=Reason.WRONG_QUERY)
         return self._query
 
-    def _check_signatures(self, members: Sequence[Member], signatures: Mapping[str, bytes]) -> list[bytes]:
+    def _check_signatures(self, members: Sequence[RosterMember], signatures: Mapping[str, bytes]) -> list[bytes]:
         """Each member's signature of the roster, in order."""
         for member in members:
             if member.name not in signatures:
@@ -194,7 +199,7 @@ class Learner(Role):
             Signed(self.roster.body, signatures[member.name]).verify(Roster.TAG, member.key)
         return [signatures[member.name] for member in members]
 
-    def _check_opened(self, signed: Signed, holder: Member) -> list[int]:
+    def _check_opened(self, signed: Signed, holder: RosterMember) -> list[int]:
         """The sums of one key holder's answer, if it is one to the request."""
         opened, layout = Opened.read(signed, holder.key), self.roster.layout
         self._check_session(opened)

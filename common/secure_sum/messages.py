@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from common.encoding.canonical_json import canonical
 from common.encoding.fixed_point import FRACTION_BITS
-from common.secure_sum.envelope import HASH_BYTES, KEY_BYTES, Signed, canonical, digest
+from common.secure_sum.envelope import HASH_BYTES, KEY_BYTES, Signed, sha256_hex
 from common.secure_sum.errors import ContributorsError, MessageError, Reason, RoundError
 from common.secure_sum.packing import GUARD_BITS, LANE_BITS, MAX_CONTRIBUTORS, Layout
 from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
@@ -118,7 +119,7 @@ class Message(Record):
     @property
     def digest(self) -> str:
         """SHA-256 of its body."""
-        return digest(self.body)
+        return sha256_hex(self.body)
 
     def sign(self, key: Ed25519PrivateKey, attachments: Iterable[bytes] = ()) -> Signed:
         """The message as it travels."""
@@ -144,7 +145,7 @@ class Message(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Record):
+class RosterMember(Record):
     """Someone on the roster and its Ed25519 key."""
 
     name: str = field(metadata=_NAME)
@@ -152,14 +153,14 @@ class Member(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RosterParty(Member):
+class RosterParty(RosterMember):
     """A party on the roster; ``noise`` is the scale of the noise it adds."""
 
     noise: Scalar = field(metadata=_SCALAR)
 
 
 @dataclass(frozen=True, slots=True)
-class RosterKeyHolder(Member):
+class RosterKeyHolder(RosterMember):
     """A key holder on the roster, with the modulus of its Paillier key of this session."""
 
     modulus: str = field(metadata={"check": lambda value: isinstance(value, str) and bool(_HEX.fullmatch(value))})
@@ -194,7 +195,7 @@ class Roster(Message):
 
     def __post_init__(self) -> None:
         Message.__post_init__(self)
-        members: tuple[Member, ...] = (*self.parties, *self.key_holders)
+        members: tuple[RosterMember, ...] = (*self.parties, *self.key_holders)
         keys = {self.learner, *(member.key for member in members)}
         faults = {
             "two members share a name": len({member.name for member in members}) < len(members),
@@ -244,7 +245,7 @@ class RoundMessage(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Query(RoundMessage):
+class SumQuery(RoundMessage):
     """1: what all parties are asked. ``message`` is a hash; ``deadline``, in seconds since 1970, is for services."""
 
     TAG: ClassVar[str] = "parley-secure-sum-1/query"
@@ -291,4 +292,4 @@ class Opened(RoundMessage):
 
 def set_digest(contributions: Iterable[str]) -> str:
     """The hash of a set of contributions, in whatever order they are named."""
-    return digest(canonical(sorted(contributions)))
+    return sha256_hex(canonical(sorted(contributions)))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from common.arrays import IntArray
-from common.secure_sum.envelope import Signed, check_digest, digest
+from common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RosterError, RoundError, SignatureError
-from common.secure_sum.messages import Contribution, Opened, Query, Roster
+from common.secure_sum.messages import Contribution, Opened, Roster, SumQuery
 from common.secure_sum.packing import Layout, encode
 from common.secure_sum.pad import SEED_BYTES, split
 from common.secure_sum.paillier import (
@@ -28,7 +28,7 @@ from common.secure_sum.paillier import (
 from common.secure_sum.session import End, Identity, Role, Transitions
 
 
-class State(Enum):
+class PartyState(Enum):
     """Where a party stands in a session."""
 
     NEW = "new"
@@ -67,18 +67,18 @@ class PartyPolicy:
             )
 
 
-TRANSITIONS: Transitions = {
-    State.NEW: {Roster: State.MEMBER, End: State.ENDED},
-    State.MEMBER: {Roster: State.MEMBER, Query: State.MEMBER, End: State.ENDED},
-    State.ENDED: {End: State.ENDED},
+PARTY_TRANSITIONS: Transitions = {
+    PartyState.NEW: {Roster: PartyState.MEMBER, End: PartyState.ENDED},
+    PartyState.MEMBER: {Roster: PartyState.MEMBER, SumQuery: PartyState.MEMBER, End: PartyState.ENDED},
+    PartyState.ENDED: {End: PartyState.ENDED},
 }
 
 
-class Party(Role):
+class PartyRole(Role):
     """One party in one session."""
 
     def __init__(self, identity: Identity, policy: PartyPolicy) -> None:
-        super().__init__(TRANSITIONS, State.NEW)
+        super().__init__(PARTY_TRANSITIONS, PartyState.NEW)
         self._identity = identity
         self._policy = policy
         self._last: tuple[Contribution, Signed] | None = None
@@ -99,40 +99,40 @@ class Party(Role):
 
     def restore(self, contribution: Signed) -> None:
         """Take up the session after a restart: give the last contribution stored, after `join`."""
-        with self._on(Query):
+        with self._on(SumQuery):
             restored = Contribution.read(contribution, self._identity.key)
             self._check_session(restored)
             self._last = restored, contribution
 
-    def receive(self, asked: Signed) -> Query:
+    def receive(self, asked: Signed) -> SumQuery:
         """Check a query before anything is computed or charged; its message is ``asked.attachments[0]``.
 
         Raises SignatureError, MessageError, BlobError, or RoundError: another session or roster, a round that is over
         (round_old), a round answered for another query (round_answered), a receipt that does not fit.
         """
-        with self._on(Query):
-            query = Query.read(asked, self.roster.learner)
+        with self._on(SumQuery):
+            query = SumQuery.read(asked, self.roster.learner)
             self._check_round(query)
             message, *receipts = asked.attachments or (b"",)
             check_digest(message, query.message, "the message")
             self._check_receipts([Signed.from_bytes(receipt) for receipt in receipts], query)
             return query
 
-    def recall(self, query: Query) -> Signed | None:
+    def recall(self, query: SumQuery) -> Signed | None:
         """The contribution already given to this very query."""
         if self._last is not None and self._last[0].query == query.digest:
             return self._last[1]
         return None
 
     def answer(
-        self, query: Query, values: IntArray, random_bytes: RandomBytes, obfuscators: ObfuscatorSource
+        self, query: SumQuery, values: IntArray, random_bytes: RandomBytes, obfuscators: ObfuscatorSource
     ) -> Signed:
         """Contribute integers (d,), each below 2^53 in absolute value, to a received query; store before sending.
 
         The same query gets the same contribution, whatever the values. Raises PackingError, KeyMaterialError,
         RoundError.
         """
-        with self._on(Query):
+        with self._on(SumQuery):
             self._check_round(query)
             if (given := self.recall(query)) is not None:
                 return given
@@ -150,8 +150,8 @@ class Party(Role):
                 query=query.digest,
                 party=self._identity.name,
                 d=layout.d,
-                blobs=tuple(map(digest, blobs)),
-                seed=digest(seeds[0]),
+                blobs=tuple(map(sha256_hex, blobs)),
+                seed=sha256_hex(seeds[0]),
             )
             signed = contribution.sign(self._identity.signing_key, (seeds[0], *blobs))
             self._last = contribution, signed
@@ -162,7 +162,7 @@ class Party(Role):
         with self._on(End):
             self._roster = self._last = None
 
-    def _check_round(self, query: Query) -> None:
+    def _check_round(self, query: SumQuery) -> None:
         """Refuse what is of another roster, older than the last answer, or another query for the same round."""
         self._check_session(query)
         if self._last is None:
@@ -172,7 +172,7 @@ class Party(Role):
         if query.round == self._last[0].round and query.digest != self._last[0].query:
             raise RoundError(f"round {query.round} was answered for another query", reason=Reason.ROUND_ANSWERED)
 
-    def _check_receipts(self, receipts: list[Signed], query: Query) -> None:
+    def _check_receipts(self, receipts: list[Signed], query: SumQuery) -> None:
         """The receipts of a query: none, or one by every key holder, all for one earlier round and one set."""
         holders = self.roster.key_holders
         if receipts and len(receipts) != len(holders):

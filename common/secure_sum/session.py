@@ -11,15 +11,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.secure_sum.envelope import public_hex
 from common.secure_sum.errors import Reason, RosterError, StateError
-from common.secure_sum.messages import Member, Message, Roster, RoundMessage
+from common.secure_sum.messages import Message, Roster, RosterMember, RoundMessage
 
 
 class End:
     """The event that ends a session."""
 
 
-Event = type[Message] | type[End]
-Transitions = Mapping[Enum, Mapping[Event, Enum]]
+SessionEvent = type[Message] | type[End]
+Transitions = Mapping[Enum, Mapping[SessionEvent, Enum]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Identity:
         """The public half of the key, in hexadecimal."""
         return public_hex(self.signing_key)
 
-    def position(self, members: Sequence[Member]) -> int:
+    def position(self, members: Sequence[RosterMember]) -> int:
         """Its place among members. Raises RosterError(not_on_roster)."""
         for position, member in enumerate(members):
             if (member.name, member.key) == (self.name, self.key):
@@ -59,7 +59,7 @@ class Role:
         return self._roster
 
     @contextmanager
-    def _on(self, event: Event) -> Iterator[None]:
+    def _on(self, event: SessionEvent) -> Iterator[None]:
         """Take the transition of an event, once what is done inside succeeds. Raises StateError(out_of_turn)."""
         following = self._transitions[self.state].get(event)
         if following is None:

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from common.errors import ParleyError, TooLargeError, UnsupportedMediaError
 from common.service import problems
 from common.service.logs import place_of
-from common.service.prometheus import MEDIA_TYPE as METRICS_TYPE
+from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
 from common.service.strict_json import strict_json
 from common.service.tokens import identify
@@ -66,7 +66,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         redoc_url=None,
         redirect_slashes=False,
         responses={
-            "default": {"description": "Refused", "content": {problems.MEDIA_TYPE: {"schema": problems.SCHEMA}}}
+            "default": {"description": "Refused", "content": {problems.PROBLEM_MEDIA_TYPE: {"schema": problems.SCHEMA}}}
         },
     )
     app.router.route_class = StrictRoute

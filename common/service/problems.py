@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 
 from common.errors import ParleyError
 
-MEDIA_TYPE = "application/problem+json"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:parley:problem:"
 
 SCHEMA = {
@@ -42,7 +42,7 @@ def document(status: int, kind: str, detail: str, **facts: object) -> dict[str, 
 
 def problem(status: int, kind: str, detail: str, **facts: object) -> JSONResponse:
     """A problem document as a response."""
-    return JSONResponse(document(status, kind, detail, **facts), status, media_type=MEDIA_TYPE)
+    return JSONResponse(document(status, kind, detail, **facts), status, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def document_of(error: ParleyError) -> dict[str, object]:
@@ -52,7 +52,7 @@ def document_of(error: ParleyError) -> dict[str, object]:
 
 def of_error(error: ParleyError) -> JSONResponse:
     """The problem document of an error that Parley raised on purpose, as a response."""
-    response = JSONResponse(document_of(error), error.status, media_type=MEDIA_TYPE)
+    response = JSONResponse(document_of(error), error.status, media_type=PROBLEM_MEDIA_TYPE)
     if error.status == 401:  # noqa: PLR2004 -- RFC 9110 wants the scheme named
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

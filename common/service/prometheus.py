@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, disable_created_metric
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps of no use
 
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:

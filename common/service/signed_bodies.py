@@ -10,26 +10,29 @@ from starlette.responses import Response
 from common.errors import UnsupportedMediaError
 from common.secure_sum.envelope import Signed
 
-MEDIA_TYPE = "application/x-parley-signed"
+SIGNED_MEDIA_TYPE = "application/x-parley-signed"
 
 
 def is_signed(request: Request) -> bool:
     """Whether the body says that it is a signed message."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == MEDIA_TYPE
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == SIGNED_MEDIA_TYPE
 
 
 async def read_signed(request: Request) -> Signed:
     """The body's signed message, its signature not yet checked. Raises UnsupportedMediaError, MessageError."""
     if not is_signed(request):
-        raise UnsupportedMediaError(f"the body must be {MEDIA_TYPE}")
+        raise UnsupportedMediaError(f"the body must be {SIGNED_MEDIA_TYPE}")
     return Signed.from_bytes(await request.body())
 
 
-def respond(frame: bytes) -> Response:
+def signed_response(frame: bytes) -> Response:
     """A signed message's frame as a response."""
-    return Response(frame, media_type=MEDIA_TYPE)
+    return Response(frame, media_type=SIGNED_MEDIA_TYPE)
 
 
 def body(description: str) -> dict[str, Any]:
     """An OpenAPI body that is a signed message."""
-    return {"description": description, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
+    return {
+        "description": description,
+        "content": {SIGNED_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }

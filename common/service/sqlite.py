@@ -27,7 +27,7 @@ _PRAGMAS = (
 )
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def open_database(path: Path) -> sqlite3.Connection:
     """The process's connection to the database at ``path``, made readable by its owner alone if it is new.
 
     Raises sqlite3.Error where the file is not a database, and OSError where it cannot be opened.

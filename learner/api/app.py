@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from common.algorithms import REGISTRY, parameter_schema
 from common.client.endpoints import PartyEntry, PeerEntry
-from common.client.party import Party
-from common.client.peer import ask_all, connect
+from common.client.party import PartyClient
+from common.client.peer import ask_all, open_client_of
 from common.data.study import Study
 from common.errors import ParleyError
 from common.runs.model_document import predict
@@ -38,14 +38,14 @@ from learner.api.schemas import (
     RunView,
 )
 from learner.execution.engine import Engine
-from learner.execution.event_stream import Bell, watch
+from learner.execution.event_stream import RunNotifier, watch
 from learner.execution.round_report import read_public_data
 from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
 from learner.run import TRANSITIONS
-from learner.secure_sum.coordinator import SecureSums
+from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.settings import LearnerSettings, load_studies
-from learner.storage.run_store import Store
+from learner.storage.run_store import RunStore
 
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 
@@ -58,10 +58,10 @@ class Learner:
 
     settings: LearnerSettings
     studies: dict[str, Study]
-    roster: dict[str, Party]
-    bell: Bell
-    store: Store
-    sums: SecureSums
+    roster: dict[str, PartyClient]
+    bell: RunNotifier
+    store: RunStore
+    sums: SecureSumCoordinator
     engine: Engine
 
     @classmethod
@@ -69,13 +69,13 @@ class Learner:
         """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
         studies = load_studies(settings.studies)
         public = read_public_data(settings.public_data, studies)
-        bell = Bell()
+        bell = RunNotifier()
         with ExitStack() as undo:
-            store = Store(settings.state / "learner.sqlite", bell.ring)
+            store = RunStore(settings.state / "learner.sqlite", bell.ring)
             undo.callback(store.close)
             receipts = store.receipts()
-            roster = {e.name: Party(e.name, connect(e), receipts.get(e.name)) for e in settings.parties}
-            sums = SecureSums.build(settings, connect, store.sessions)
+            roster = {e.name: PartyClient(e.name, connect(e), receipts.get(e.name)) for e in settings.parties}
+            sums = SecureSumCoordinator.build(settings, connect, store.sessions)
             learner = cls(settings, studies, roster, bell, store, sums, Engine(store, roster, settings, public, sums))
             undo.pop_all()
             return learner
@@ -96,7 +96,7 @@ class Learner:
         self.store.count()
 
 
-def create_app(settings: LearnerSettings, connect: Connect = connect) -> FastAPI:
+def create_learner_app(settings: LearnerSettings, connect: Connect = open_client_of) -> FastAPI:
     """The learner's application; ``connect`` makes the client of each party and key holder."""
     learner = Learner.build(settings, connect)
     metrics = Metrics()
@@ -126,7 +126,7 @@ def _add_catalogue(app: FastAPI, learner: Learner) -> None:
     @app.get("/v1/parties", summary="The parties of the roster and what they say of themselves", tags=["catalogue"])
     async def parties() -> list[PartyView]:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
-        answers = await ask_all(list(learner.roster.values()), Party.facts, learner.settings.deadline_seconds)
+        answers = await ask_all(list(learner.roster.values()), PartyClient.facts, learner.settings.deadline_seconds)
         return [_party_view(entry, answer) for entry, answer in zip(learner.settings.parties, answers, strict=True)]
 
     @app.get("/v1/algorithms", summary="The algorithms and their parameters", tags=["catalogue"])
@@ -244,7 +244,7 @@ def _party_view(entry: PartyEntry, answer: PartyFacts | ParleyError) -> PartyVie
 class _RunGauge(Collector):
     """The number of runs in each state, counted when somebody looks."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RunStore) -> None:
         self._store = store
 
     def collect(self) -> Iterable[Metric]:

@@ -16,7 +16,7 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
 from common.strict import Identifier, Name, Strict, faults
 from common.wire.party_api import PartyFacts
-from learner.run import Run, State
+from learner.run import Run, RunState
 from learner.storage.session_store import Opening
 
 
@@ -110,7 +110,7 @@ class ForecastRequest(RunRequest):
     ] = None
 
 
-class Rounds(BaseModel):
+class RoundsView(BaseModel):
     """How far a run is."""
 
     done: int
@@ -123,7 +123,7 @@ class RunView(BaseModel):
     id: str
     user: str
     created: str
-    state: State
+    state: RunState
     study: str
     algorithm: str
     parameters: dict[str, JsonValue]
@@ -134,7 +134,7 @@ class RunView(BaseModel):
     secure_sum: SecureSumKind
     key_holders: tuple[str, ...]
     spec_digest: str
-    rounds: Rounds
+    rounds: RoundsView
     problem: dict[str, Any] | None
 
     @classmethod
@@ -156,7 +156,7 @@ class RunView(BaseModel):
             secure_sum=spec.secure_sum,
             key_holders=run.key_holders,
             spec_digest=spec.digest,
-            rounds=Rounds(done=run.rounds, of=spec.build().rounds(spec.facts())),
+            rounds=RoundsView(done=run.rounds, of=spec.build().rounds(spec.facts())),
             problem=None if run.problem is None else dict(run.problem),
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 
 from common.errors import ParleyError, UnavailableError
-from learner.run import Event
+from learner.run import RunEvent
 
 _PATIENCE = 30.0  # seconds without the learner before a watcher gives up
 _PAUSE = 0.5
@@ -48,7 +48,7 @@ class LearnerClient:
             raise self._unreachable(error) from None
         return _checked(response).json()
 
-    def watch(self, run: str) -> Iterator[Event]:
+    def watch(self, run: str) -> Iterator[RunEvent]:
         """A run's events to its end; a broken connection is taken up where it broke."""
         after, since = 0, time.monotonic()
         while True:
@@ -63,7 +63,7 @@ class LearnerClient:
             else:
                 return
 
-    def _events(self, run: str, after: int) -> Iterator[Event]:
+    def _events(self, run: str, after: int) -> Iterator[RunEvent]:
         headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
         with self._http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
             if not response.is_success:
@@ -74,7 +74,7 @@ class LearnerClient:
         return UnavailableError(f"no learner answers at {self.url} ({type(error).__name__})")
 
 
-def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+def parse_events(lines: Iterable[str]) -> Iterator[RunEvent]:
     """The server-sent events of a stream's lines.
 
     >>> list(parse_events([": ping", "", "event: state", "data: {}", "id: 3", ""]))
@@ -86,7 +86,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[Event]:
         if line and name:
             fields[name] = value
         elif not line and "data" in fields:
-            yield Event(int(fields["id"]), fields["event"], fields["data"])
+            yield RunEvent(int(fields["id"]), fields["event"], fields["data"])
             fields = {}
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from learner.run import Event, State
+from learner.run import RunEvent, RunState
 
-_COLORS: Mapping[State, str] = {"completed": "green", "failed": "red", "cancelled": "yellow"}
+_COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cancelled": "yellow"}
 
 
 def progress_bar(console: Console) -> Progress:
@@ -30,9 +30,9 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def follow(events: Iterable[Event], console: Console) -> State:
+def follow(events: Iterable[RunEvent], console: Console) -> RunState:
     """Draw a run's events as they come; the state in which it ended."""
-    state: State = "queued"
+    state: RunState = "queued"
     rounds = 0
     with progress_bar(console) as bar:
         task = bar.add_task("queued", total=None, figures="")

@@ -30,7 +30,7 @@ from learner.cli.options import (
     TokenOption,
     UrlOption,
     open_client,
-    print_json,
+    print_json_line,
     read_terms,
 )
 
@@ -54,7 +54,7 @@ own model. worth it: whether the best coalition, the owner included, comes to
 less than that. take part: whether the owner is in the best coalition."""
 
 
-def forecast(
+def forecast_command(
     study: StudyArgument,
     epsilon: EpsilonOption,
     delta: DeltaOption,
@@ -98,7 +98,7 @@ def forecast(
     with open_client(url, token, token_file) as client:
         answer = client.ask("POST", "/v1/forecasts", body)
     if output == "json":
-        print_json(answer)
+        print_json_line(answer)
         return
     console = Console(highlight=False)
     console.print(f"{answer['algorithm']}, {answer['rounds']} rounds, {len(answer['owners'])} owners")

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_parameters
-from learner.cli.forecast import EXAMPLES, forecast
+from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.options import (
     DEFAULT_URL,
     FAILED,
@@ -38,14 +38,14 @@ from learner.cli.options import (
     TokenOption,
     UrlOption,
     open_client,
-    print_json,
+    print_json_line,
     read_terms,
 )
 
 if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
 
-app = typer.Typer(
+learner_app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -60,37 +60,39 @@ app = typer.Typer(
 )
 
 
-@app.command(epilog="Example: parley-learner serve --config learner.toml")
-def serve(config: ConfigOption = None) -> None:
+@learner_app.command("serve", epilog="Example: parley-learner serve --config learner.toml")
+def serve_command(config: ConfigOption = None) -> None:
     """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
     from common.service import logs
     from common.service.serve import serve as run
     from common.service.serve import tls_context
-    from learner.api.app import create_app
+    from learner.api.app import create_learner_app
     from learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     logs.configure(settings.log_format)
     if settings.tls:
         tls_context(settings.tls)  # refuses before the store is opened
-    run(create_app(settings), settings)
+    run(create_learner_app(settings), settings)
 
 
-@app.command(epilog="Example: parley-learner token > alice.token   (the hash goes to [[users]] token_hash)")
-def token(output: FormatOption = "text") -> None:
+@learner_app.command(
+    "token", epilog="Example: parley-learner token > alice.token   (the hash goes to [[users]] token_hash)"
+)
+def token_command(output: FormatOption = "text") -> None:
     """Make a bearer token: the token itself on standard output, its hash for the settings on standard error."""
     from common.service.tokens import hash_token, new_token
 
     made = new_token()
     if output == "json":
-        print_json({"token": made, "token_hash": hash_token(made)})
+        print_json_line({"token": made, "token_hash": hash_token(made)})
     else:
         typer.echo(made)
         typer.echo(f"token_hash = {json.dumps(hash_token(made))}", err=True)
 
 
-@app.command(epilog="Example: parley-learner identity --config learner.toml")
-def identity(config: ConfigOption = None) -> None:
+@learner_app.command("identity", epilog="Example: parley-learner identity --config learner.toml")
+def identity_command(config: ConfigOption = None) -> None:
     """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
     from common.secure_sum.envelope import public_hex
     from learner.settings import LearnerSettings
@@ -98,7 +100,7 @@ def identity(config: ConfigOption = None) -> None:
     typer.echo(public_hex(LearnerSettings.load(config).signing_key()))
 
 
-@app.command(
+@learner_app.command(
     epilog="Examples:\n\n"
     "parley-learner submit wdbc --epsilon 1 --delta 1e-5 --watch\n\n"
     "parley-learner submit study.json --algorithm psgd -p n_rounds=50 --epsilon 2 --delta 1e-5 "
@@ -140,18 +142,18 @@ def submit(
     with open_client(url, token, token_file) as client:
         run = client.ask("POST", "/v1/runs", body, {"Idempotency-Key": idempotency_key} if idempotency_key else {})
         if output == "json":
-            print_json(run)
+            print_json_line(run)
         elif not watch:
             typer.echo(run["id"])
         if watch:
             _watch(client, run["id"], output)
 
 
-app.command(epilog=EXAMPLES)(forecast)
+learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
 
 
-@app.command(epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
-def watch(
+@learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
+def watch_command(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -166,7 +168,7 @@ def watch(
         _watch(client, run, output)
 
 
-@app.command("list", epilog="Example: parley-learner list --limit 10")
+@learner_app.command("list", epilog="Example: parley-learner list --limit 10")
 def list_runs(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="how many")] = 20,
     url: UrlOption = DEFAULT_URL,
@@ -180,12 +182,12 @@ def list_runs(
     with open_client(url, token, token_file) as client:
         runs = client.ask("GET", f"/v1/runs?limit={limit}")
     if output == "json":
-        print_json(runs)
+        print_json_line(runs)
     else:
         show_runs(runs, Console())
 
 
-@app.command(epilog="Example: parley-learner receipts 5f1c... --format json | jq .[0].receipts")
+@learner_app.command(epilog="Example: parley-learner receipts 5f1c... --format json | jq .[0].receipts")
 def receipts(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
@@ -199,12 +201,12 @@ def receipts(
     with open_client(url, token, token_file) as client:
         opened = client.ask("GET", f"/v1/runs/{run}/receipts")
     if output == "json":
-        print_json(opened)
+        print_json_line(opened)
     else:
         show_receipts(opened, Console())
 
 
-@app.command(epilog="Example: parley-learner cancel 5f1c...")
+@learner_app.command(epilog="Example: parley-learner cancel 5f1c...")
 def cancel(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
@@ -216,12 +218,12 @@ def cancel(
     with open_client(url, token, token_file) as client:
         view = client.ask("POST", f"/v1/runs/{run}/cancel")
     if output == "json":
-        print_json(view)
+        print_json_line(view)
     else:
         typer.echo(f"{view['id']} is {view['state']} after {view['rounds']['done']} of {view['rounds']['of']} rounds")
 
 
-@app.command(epilog="Example: parley-learner model 5f1c... --save model.json")
+@learner_app.command(epilog="Example: parley-learner model 5f1c... --save model.json")
 def model(
     run: RunArgument,
     save: Annotated[Path | None, typer.Option(help="file to write; RUN.json in text format if not given")] = None,
@@ -236,7 +238,7 @@ def model(
     with open_client(url, token, token_file) as client:
         document = client.ask("GET", f"/v1/runs/{run}/model")
     if output == "json":
-        print_json(document)
+        print_json_line(document)
     elif save is None:
         save = Path(f"{run}.json")
     if save is not None:
@@ -247,11 +249,12 @@ def model(
             typer.echo(f"  {promise(guarantee)}")
 
 
-@app.command(
+@learner_app.command(
+    "simulate",
     epilog="Example: parley-learner simulate --data wdbc --algorithm dp_gd --parties 5 --reveal sum --epsilon 1 "
-    "--delta 1e-5 --repeat 20 --seed 7 --format json"
+    "--delta 1e-5 --repeat 20 --seed 7 --format json",
 )
-def simulate(
+def simulate_command(
     data: Annotated[str, typer.Option(help="wdbc, simulated, or a CSV or Parquet file")] = "wdbc",
     study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
     algorithm: Annotated[
@@ -284,7 +287,7 @@ def simulate(
         task = bar.add_task(algorithm, total=repeat, figures="")
         result = run_simulation(settings, lambda done, _: bar.update(task, completed=done))
     if output == "json":
-        print_json(result.to_json())
+        print_json_line(result.to_json())
         return
     typer.echo(f"{algorithm}: accuracy {result.mean:.4f}, sd {result.sd:.4f}, over {repeat} repetitions")
     for guarantee in result.guarantees:
@@ -300,7 +303,7 @@ def _watch(client: LearnerClient, run: str, output: Format) -> None:
     else:
         for event in client.watch(run):
             data = json.loads(event.data)
-            print_json({"number": event.number, "kind": event.kind, **data})
+            print_json_line({"number": event.number, "kind": event.kind, **data})
             state = data.get("state", "running")
     if state != "completed":
         raise typer.Exit(FAILED)

@@ -86,7 +86,7 @@ def open_client(url: str, token: str | None, token_file: Path | None) -> Learner
     return LearnerClient(url, token or "")
 
 
-def read_study(given: str) -> Any:  # noqa: ANN401 -- a JSON value
+def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value
     """The name of a study, or the content of a study's file."""
     if not given.endswith(".json"):
         return given
@@ -98,12 +98,12 @@ def read_study(given: str) -> Any:  # noqa: ANN401 -- a JSON value
 def read_terms(study: str, parameter: list[str] | None, budget: list[str] | None, **terms: object) -> dict[str, Any]:
     """A run's request; ``terms`` are the fields that are sent as they were given."""
     return {
-        "study": read_study(study),
+        "study": study_argument(study),
         "parameters": read_parameters(parameter),
         "budgets": read_budgets(budget),
     } | terms
 
 
-def print_json(value: object) -> None:
+def print_json_line(value: object) -> None:
     """A JSON value on a line."""
     typer.echo(json.dumps(value, ensure_ascii=False))

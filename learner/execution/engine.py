@@ -16,7 +16,7 @@ import structlog
 
 from common.client.approval import gather_facts, propose
 from common.client.federation import HttpFederation
-from common.client.party import Party
+from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.errors import NotFoundError, ParleyError
 from common.protocol.driver import drive
@@ -28,10 +28,10 @@ from learner.execution.reply_log import StoredLog
 from learner.execution.round_report import PublicExamples, Reporter
 from learner.plan import Plan
 from learner.run import ENDS, Run
-from learner.secure_sum.coordinator import SecureSums
+from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.secure_sum.federation import SecureSumFederation
 from learner.settings import LearnerSettings
-from learner.storage.run_store import Store
+from learner.storage.run_store import RunStore
 
 
 class Engine:
@@ -42,11 +42,11 @@ class Engine:
 
     def __init__(
         self,
-        store: Store,
-        roster: Mapping[str, Party],
+        store: RunStore,
+        roster: Mapping[str, PartyClient],
         settings: LearnerSettings,
         public: Mapping[str, PublicExamples],
-        sums: SecureSums,
+        sums: SecureSumCoordinator,
     ) -> None:
         self._store = store
         self._roster = roster
@@ -133,7 +133,7 @@ class Engine:
         document = model_document(run.spec, plan.guarantees, model, contributors)
         self._store.enter(run.id, "completed", model=document, news=public.measure(model.weights) if public else {})
 
-    def _federation(self, run: Run, parties: tuple[Party, ...]) -> HttpFederation | SecureSumFederation:
+    def _federation(self, run: Run, parties: tuple[PartyClient, ...]) -> HttpFederation | SecureSumFederation:
         """The run's parties, as its specification lets the learner see them."""
         recent, spec = self._store.recent(run), run.spec
         if spec.secure_sum != "none":
@@ -152,7 +152,7 @@ class Engine:
             await ask_all(parties, lambda party: party.end(run), self._settings.deadline_seconds)
         await self._sums.end(run)
 
-    def _parties(self, spec: RunSpec) -> tuple[Party, ...]:
+    def _parties(self, spec: RunSpec) -> tuple[PartyClient, ...]:
         """The run's parties in order; raises NotFoundError for one that the roster has no more."""
         if missing := [name for name in spec.names if name not in self._roster]:
             raise NotFoundError(f"the roster does not have {', '.join(missing)}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from learner.run import ENDS, Event
-from learner.storage.run_store import Store
+from learner.run import ENDS, RunEvent
+from learner.storage.run_store import RunStore
 
 
-class Bell:
+class RunNotifier:
     """Wakes the watchers of a run, within one event loop."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Bell:
             heard.set()
 
 
-async def watch(store: Store, bell: Bell, run: str, after: int = 0) -> AsyncIterator[Event]:
+async def watch(store: RunStore, bell: RunNotifier, run: str, after: int = 0) -> AsyncIterator[RunEvent]:
     """A run's events after number ``after``, those to come as they come, until it ends."""
     while True:
         heard = None if store.state(run) in ENDS else bell.listen(run)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.client.party import Party
-from common.protocol.driver import recall
+from common.client.party import PartyClient
+from common.protocol.driver import logged_reply
 from common.protocol.messages import Query, Reply
 from learner.execution.round_report import Reporter
-from learner.storage.run_store import Store
+from learner.storage.run_store import RunStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +18,15 @@ class StoredLog:
     ``length`` is the number of rounds that were logged when the program started: only those are looked up.
     """
 
-    store: Store
+    store: RunStore
     run: str
     length: int
-    parties: tuple[Party, ...]
+    parties: tuple[PartyClient, ...]
     reporter: Reporter
 
     def recall(self, query: Query) -> Reply | None:
         """The reply logged for this query; ReplayMismatchError if the program asks another than it did then."""
-        return recall(self.store.reply(self.run, query.round), query) if query.round <= self.length else None
+        return logged_reply(self.store.reply(self.run, query.round), query) if query.round <= self.length else None
 
     def append(self, query: Query, reply: Reply) -> None:
         """Commit a reply, the news of its round and the newest receipts."""

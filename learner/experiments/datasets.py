@@ -89,7 +89,7 @@ class Dataset:
     draw: Callable[[np.random.Generator], tuple[Shard, Shard]]
 
 
-def load(name: str, study: Path | None = None) -> Dataset:
+def load_dataset(name: str, study: Path | None = None) -> Dataset:
     """The data set of this name: ``wdbc``, ``simulated``, or a CSV or Parquet file described by a study (JSON).
 
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.

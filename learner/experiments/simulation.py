@@ -27,7 +27,7 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
-from learner.experiments.datasets import Dataset, deal, load, shard_sizes
+from learner.experiments.datasets import Dataset, deal, load_dataset, shard_sizes
 
 _DATA, _NOISE = 1, 2
 """The random streams of a repetition."""
@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """What to simulate: ``data`` as `datasets.load` takes it, and an algorithm of the registry on K parties.
+    """What to simulate: ``data`` as `load_dataset` takes it, and an algorithm of the registry on K parties.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
     or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s.
@@ -101,7 +101,7 @@ def run_simulation(settings: SimulationSettings, progress: Progress = lambda _do
     Raises InvalidInputError that names what is wrong with the settings, InvalidDataError for unfit data.
     """
     algorithm = build_algorithm(settings.algorithm, settings.parameters)
-    dataset = load(settings.data, settings.study)
+    dataset = load_dataset(settings.data, settings.study)
     accuracies = []
     for repetition in range(settings.repeat):
         train, test, facts = deal_repetition(settings, dataset, repetition)

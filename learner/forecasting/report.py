@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from common.client.approval import gather_facts, with_sizes
-from common.client.party import Party
+from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.errors import BudgetExhaustedError, ParleyError
 from common.forecast.forecast import Forecast, NoForecast, forecast
@@ -28,7 +28,7 @@ from common.runs.pricing import highest_charge
 from common.runs.specification import RunSpec
 from common.wire.party_api import BudgetReport
 from learner.forecasting.views import ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
-from learner.storage.run_store import Store
+from learner.storage.run_store import RunStore
 
 _TRIPS = 3
 _RUNS = 20  # how many of the newest runs are searched for one like it
@@ -40,13 +40,15 @@ async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int]) -> ForecastVi
     return await _foresee(with_sizes(draft, sizes), {}, {}, unknown)
 
 
-async def foresee_parties(draft: RunSpec, parties: Sequence[Party], store: Store, seconds: float) -> ForecastView:
+async def foresee_parties(
+    draft: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float
+) -> ForecastView:
     """The forecast of a run among parties, who are asked for their sizes and budgets, for so many ``seconds`` at most.
 
     Raises what `gather_facts` raises, and InvalidInputError. Who does not tell the budget is not waited for in vain.
     """
     spec, views = await gather_facts(parties, draft, seconds)
-    reports = dict(zip(spec.names, await ask_all(parties, Party.budget, seconds), strict=True))
+    reports = dict(zip(spec.names, await ask_all(parties, PartyClient.budget, seconds), strict=True))
     told = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
     return await _foresee(spec, views, told, await _run_time(spec, parties, store, seconds))
 
@@ -116,7 +118,7 @@ def _owners(
         )
 
 
-async def _run_time(spec: RunSpec, parties: Sequence[Party], store: Store, seconds: float) -> RunTime:
+async def _run_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RunTime:
     """How long the run takes by the newest run like it, or at least, by a few bare round trips to its parties."""
     rounds = spec.build().rounds(spec.facts())
     if (earlier := _earlier(spec, store)) is not None:
@@ -132,7 +134,7 @@ async def _run_time(spec: RunSpec, parties: Sequence[Party], store: Store, secon
     return RunTime(seconds=rounds * ms / 1000, ms_per_round=ms, basis=basis)
 
 
-def _earlier(spec: RunSpec, store: Store) -> tuple[str, float] | None:
+def _earlier(spec: RunSpec, store: RunStore) -> tuple[str, float] | None:
     """The newest completed run of the same parties, algorithm, study and kind of sum, and its median ms a round."""
     for run in store.newest(_RUNS):
         if run.state == "completed" and _kind(run.spec) == _kind(spec):
@@ -147,10 +149,10 @@ def _kind(spec: RunSpec) -> tuple[object, ...]:
     return spec.names, spec.algorithm, spec.study.digest, spec.secure_sum
 
 
-async def _trip(parties: Sequence[Party], seconds: float) -> float | None:
+async def _trip(parties: Sequence[PartyClient], seconds: float) -> float | None:
     """How many ms all parties take to answer a request for nothing; None where one does not."""
     started = time.perf_counter()
-    outcomes = await ask_all(parties, Party.greet, seconds)
+    outcomes = await ask_all(parties, PartyClient.greet, seconds)
     return (
         None
         if any(isinstance(outcome, ParleyError) for outcome in outcomes)

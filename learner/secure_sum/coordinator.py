@@ -17,29 +17,29 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.client.endpoints import PeerEntry
-from common.client.party import Party
+from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.errors import InvalidInputError, NotFoundError, UnavailableError
 from common.runs.secure_terms import draft_roster, session_of
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import public_hex
-from common.secure_sum.learner import Learner
+from common.secure_sum.learner import LearnerRole
 from common.secure_sum.messages import Roster, RosterKeyHolder
 from common.secure_sum.paillier import require_gmpy2
 from learner.run import Run
 from learner.secure_sum.federation import SecureSumFederation
-from learner.secure_sum.key_holder_client import KeyHolder
+from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.settings import LearnerSettings
 from learner.storage.session_store import SessionStore
 
 
 @dataclass(frozen=True, slots=True)
-class SecureSums:
+class SecureSumCoordinator:
     """All that secure sums need beside the parties: the learner's key, key holders, the parties' keys by name."""
 
     settings: LearnerSettings
     key: Ed25519PrivateKey
-    key_holders: tuple[KeyHolder, ...]
+    key_holders: tuple[KeyHolderClient, ...]
     party_keys: Mapping[str, str]
     store: SessionStore
 
@@ -50,7 +50,7 @@ class SecureSums:
         """The parts as the settings say; raises OwnKeyError when gmpy2 or the identity key cannot be used."""
         if settings.key_holders:
             require_gmpy2()
-        holders = [KeyHolder(entry.name, connect(entry), entry.public_key) for entry in settings.key_holders]
+        holders = [KeyHolderClient(entry.name, connect(entry), entry.public_key) for entry in settings.key_holders]
         keys = {entry.name: entry.public_key for entry in settings.parties if entry.public_key}
         return cls(settings, settings.signing_key(), tuple(holders), keys, store)
 
@@ -63,7 +63,7 @@ class SecureSums:
         if missing := [name for name in spec.names if name not in self.party_keys]:
             raise InvalidInputError(f"secure_sum: the settings give no public_key of {', '.join(missing[:5])}")
 
-    async def convene(self, run: Run, parties: Sequence[Party]) -> list[str]:
+    async def convene(self, run: Run, parties: Sequence[PartyClient]) -> list[str]:
         """Have key holders and parties sign the roster of a run that the parties have approved; the former's names.
 
         Raises RefusedError and UnavailableError naming who does not, InvalidInputError.
@@ -72,7 +72,7 @@ class SecureSums:
         self.store.begin(run.id, session)
         known = self.store.find(run.id)
         roster = known.roster if known else await self._draft(run, session)
-        holders, role = self._holders(roster), Learner(roster, self.key)
+        holders, role = self._holders(roster), LearnerRole(roster, self.key)
         proposal, seconds = role.propose(), self.settings.key_holder_seconds
         witnesses = all_of(await ask_all(holders, lambda holder: holder.sign(session, proposal), seconds))
         signatures = dict(zip([holder.name for holder in holders], witnesses, strict=True))
@@ -87,14 +87,16 @@ class SecureSums:
         self.store.sign(run.id, signatures)
         return [holder.name for holder in holders]
 
-    def federation(self, run: Run, parties: Sequence[Party], recent: Sequence[tuple[int, ...]]) -> SecureSumFederation:
+    def federation(
+        self, run: Run, parties: Sequence[PartyClient], recent: Sequence[tuple[int, ...]]
+    ) -> SecureSumFederation:
         """The federation of a run that was convened, after the rounds that are logged; raises NotFoundError."""
         session = self.store.find(run.id)
         if session is None:
             raise NotFoundError(f"run {run.id} has no session")
         holders, openings = self._holders(session.roster), self.store.openings(run.id)
         last = [openings[-1].receipts[holder.name] for holder in holders] if openings else []
-        role = Learner(session.roster, self.key, last)
+        role = LearnerRole(session.roster, self.key, last)
         role.invite(session.signatures)
         role.begin(session.signatures)
         return SecureSumFederation(
@@ -147,7 +149,7 @@ class SecureSums:
         self.store.draft(run.id, roster)
         return roster
 
-    def _holders(self, roster: Roster) -> list[KeyHolder]:
+    def _holders(self, roster: Roster) -> list[KeyHolderClient]:
         """The roster's key holders in order; raises NotFoundError for one that the settings have no more."""
         known = {(holder.name, holder.public_key): holder for holder in self.key_holders}
         if missing := [entry.name for entry in roster.key_holders if (entry.name, entry.key) not in known]:

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from common.client.federation import Poll
-from common.client.party import Party
+from common.client.federation import PartyPool
+from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.encoding.fixed_point import checked_integers, to_reals
 from common.encoding.npy import pack_array
@@ -25,32 +25,32 @@ from common.protocol.messages import Query, Reply
 from common.runs.secure_terms import round_terms
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
-from common.secure_sum.learner import Learner, Sum
-from learner.secure_sum.key_holder_client import KeyHolder
+from common.secure_sum.learner import LearnerRole, Sum
+from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.storage.session_store import SessionStore
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-class SecureSumFederation(Poll):
+class SecureSumFederation(PartyPool):
     """The parties and key holders of one session, all of which have signed its roster.
 
     The ``role`` does arithmetic on large integers, in a thread that nobody else uses; ``key_holder_seconds`` bounds an
-    opening. Raises, beside what `Poll` raises: KeyHolderRefusedError and UnavailableError naming a key holder, and
+    opening. Raises, beside what `PartyPool` raises: KeyHolderRefusedError and UnavailableError naming a key holder, and
     SecureSumError for what came out as no sum.
     """
 
     def __init__(  # noqa: PLR0913 -- its parts, by name
         self,
-        parties: Sequence[Party],
+        parties: Sequence[PartyClient],
         quorum: int,
         deadline: float,
         answer_every: int,
         recent: Sequence[tuple[int, ...]],
         *,
         spec: RunSpec,
-        role: Learner,
-        key_holders: Sequence[KeyHolder],
+        role: LearnerRole,
+        key_holders: Sequence[KeyHolderClient],
         key_holder_seconds: float,
         store: SessionStore,
     ) -> None:
@@ -106,7 +106,7 @@ class SecureSumFederation(Poll):
     async def _collect(self, run: str, round: int, asked: Signed) -> Mapping[str, Signed]:
         """The active parties' contributions, by name, stored as the set to be opened."""
 
-        async def contribute(party: Party) -> Signed:
+        async def contribute(party: PartyClient) -> Signed:
             contribution = await party.contribute(run, round, asked)
             await self._check(party, contribution)
             return contribution
@@ -116,7 +116,7 @@ class SecureSumFederation(Poll):
         self._store.choose(run, contributions, {**self.report.dropped, **self.report.missed})
         return contributions
 
-    async def _check(self, party: Party, contribution: Signed) -> None:
+    async def _check(self, party: PartyClient, contribution: Signed) -> None:
         """Take a contribution; raises PartyRefusedError naming the party where it is not what was asked for."""
         try:
             contributor = await self._do(lambda: self._role.receive(contribution))
@@ -138,6 +138,6 @@ class SecureSumFederation(Poll):
         sums = all_of(opened)
         return await self._do(lambda: self._role.close(sums))
 
-    async def _do(self, work: Callable[[], T]) -> T:
+    async def _do(self, work: Callable[[], _T]) -> _T:
         """Have the role do something in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import httpx
 
-from common.client.peer import JSON, Peer
+from common.client.peer import Peer
+from common.encoding.canonical_json import JSON
 from common.errors import KeyHolderRefusedError, RefusedError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import SignatureError
@@ -17,7 +18,7 @@ from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionKey
 _HEX = re.compile(r"[0-9a-f]{1,4096}")
 
 
-class KeyHolder(Peer):
+class KeyHolderClient(Peer):
     """One key holder, over a client that holds its base URL and token; ``public_key`` is pinned by the settings.
 
     All methods raise UnavailableError or KeyHolderRefusedError.

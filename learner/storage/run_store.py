@@ -24,14 +24,14 @@ from common.errors import ConflictError, NotFoundError
 from common.protocol.messages import Query, Reply
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
-from common.service.sqlite import connect, transaction
+from common.service.sqlite import open_database, transaction
 from learner.plan import Plan
-from learner.run import Event, Notice, Run, State, check_transition
+from learner.run import Notice, Run, RunEvent, RunState, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
 
-class Store:
+class RunStore:
     """The database at ``path``; ``announce`` is told a run's identifier after each commit that adds to its events.
 
     For one thread. Raises ConflictError while another process has it open: two would carry the same runs.
@@ -39,7 +39,7 @@ class Store:
 
     def __init__(self, path: Path, announce: Callable[[str], None] = lambda _run: None) -> None:
         self._lock = _lock(path.with_suffix(".lock"))
-        self._connection = connect(path)
+        self._connection = open_database(path)
         self._announce = announce
         with transaction(self._connection) as connection:
             for statement in sql.TABLES:
@@ -89,19 +89,19 @@ class Store:
         """The identifiers of all runs that have not come to an end, oldest first."""
         return [row[0] for row in self._connection.execute(sql.UNFINISHED_RUNS)]
 
-    def count(self) -> dict[State, int]:
+    def count(self) -> dict[RunState, int]:
         """How many runs are in each state."""
         return dict(self._connection.execute(sql.COUNT_RUNS).fetchall())
 
-    def state(self, run: str) -> State:
+    def state(self, run: str) -> RunState:
         """The state a run is in; raises NotFoundError."""
-        state: State = self._found(run, sql.FIND_STATE)[0]
+        state: RunState = self._found(run, sql.FIND_STATE)[0]
         return state
 
     def enter(
         self,
         run: str,
-        state: State,
+        state: RunState,
         *,
         news: Mapping[str, object] = MappingProxyType({}),
         problem: Mapping[str, object] | None = None,
@@ -188,9 +188,9 @@ class Store:
         """The newest receipt of each party, by name."""
         return {row[0]: Receipt(*row) for row in self._connection.execute(sql.RECEIPTS)}
 
-    def events(self, run: str, after: int = 0) -> list[Event]:
+    def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """What watchers of a run have been told since event number ``after``."""
-        return [Event(*row) for row in self._connection.execute(sql.EVENTS, (run, after))]
+        return [RunEvent(*row) for row in self._connection.execute(sql.EVENTS, (run, after))]
 
     def _found(self, run: str, statement: str) -> tuple[Any, ...]:
         """A run's row; raises NotFoundError."""

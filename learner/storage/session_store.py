@@ -21,7 +21,7 @@ from learner.storage import statements as sql
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class StoredSession:
     """A run's session: the roster, and by name the signatures of it, once there are all."""
 
     roster: Roster
@@ -72,13 +72,13 @@ class SessionStore:
         with transaction(self._connection) as connection:
             connection.execute(sql.SIGN_ROSTER, (text, run))
 
-    def find(self, run: str) -> Session | None:
+    def find(self, run: str) -> StoredSession | None:
         """A run's session; None before its roster is drafted."""
         row = self._connection.execute(sql.FIND_SESSION, (run,)).fetchone()
         if row is None:
             return None
         body, signatures = row
-        return Session(
+        return StoredSession(
             Roster.parse(body), {name: bytes.fromhex(value) for name, value in json.loads(signatures).items()}
         )
 

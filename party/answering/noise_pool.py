@@ -46,7 +46,7 @@ class Draw:
         return min(max(_NUMBERS_AT_ONCE // max(math.prod(self.shape), 1), 1), _DRAWS_AT_ONCE)
 
 
-class Stock:
+class NoisePool:
     """Makes each round's noise, as `SystemNoise` would, from what was drawn before. For one thread."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Stock:
 class _StockedNoise(SystemNoise):
     """One round's noise, taken from a stock: the laws that the released integers carry."""
 
-    def __init__(self, stock: Stock, kept: Mapping[str, npt.NDArray[Any]] | None) -> None:
+    def __init__(self, stock: NoisePool, kept: Mapping[str, npt.NDArray[Any]] | None) -> None:
         super().__init__(kept)
         self._stock = stock
 

@@ -17,18 +17,18 @@ from common.protocol.messages import Query
 from common.runs.specification import RunSpec
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 from party.answering.release import NoiseFactory, Pack, answer
-from party.data.owner_data import Holding, load
+from party.data.owner_data import Holding, load_holding
 from party.ledger.hash_chain import Ask
-from party.ledger.ledger import Consent, Released, Store
+from party.ledger.ledger import Consent, Ledger, Released
 from party.policy.approval import Terms, review, sum_policy, terms
 from party.settings import PartySettings
 
 RUNS_IN_MEMORY = 64
 
 
-def open_store(settings: PartySettings) -> Store:
+def open_store(settings: PartySettings) -> Ledger:
     """The party's ledger, under the budget of its settings."""
-    return Store(settings.state, settings.name, limit(settings.policy.epsilon, settings.policy.delta))
+    return Ledger(settings.state, settings.name, limit(settings.policy.epsilon, settings.policy.delta))
 
 
 def report(account: Account) -> BudgetReport:
@@ -47,10 +47,10 @@ class Party:
     """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger."""
 
     def __init__(self, settings: PartySettings, noise: NoiseFactory = SystemNoise) -> None:
-        """Load the study and the data and open the ledger; raises what `data.load` and `Store` raise."""
+        """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise."""
         self.settings = settings
         self._noise = noise
-        self.holding: Holding = load(settings)
+        self.holding: Holding = load_holding(settings)
         self.store = open_store(settings)
         self.agreed = lru_cache(RUNS_IN_MEMORY)(self._find_agreed)
         """The consent to a learner's run, and its terms; raises NotFoundError."""
@@ -85,7 +85,7 @@ class Party:
     def approve(self, learner: str, proposal: RunProposal, receipt: str | None = None) -> Approval:
         """Consent to a run, once: the same proposal again gets the same approval.
 
-        Raises what `known`, `review` and `Store.approve` raise.
+        Raises what `known`, `review` and `Ledger.approve` raise.
         """
         return self.known(learner, proposal, receipt) or self.consent(learner, proposal, self.review(proposal.spec))
 
@@ -115,7 +115,7 @@ class Party:
         return price
 
     def consent(self, learner: str, proposal: RunProposal, price: Price) -> Approval:
-        """Write the consent to a reviewed run down; raises what `sum_policy` and `Store.approve` raise."""
+        """Write the consent to a reviewed run down; raises what `sum_policy` and `Ledger.approve` raise."""
         if proposal.spec.secure_sum != "none":
             sum_policy(self.settings, learner)
         approval = _approval(proposal, self.store.approve(learner, proposal, price))
@@ -129,7 +129,7 @@ class Party:
         return self.release(Ask(learner, run, query.round, query.digest), query, pack_array)
 
     def release(self, ask: Ask, query: Query, pack: Pack) -> Released:
-        """An answer as a body, charged when it is new; raises what `Terms.check` and `Store.answer` raise."""
+        """An answer as a body, charged when it is new; raises what `Terms.check` and `Ledger.answer` raise."""
         consent, agreed = self.agreed(ask.learner, ask.run)
         agreed.check(query)
         return self.store.answer(ask, consent.price, answer(agreed, query, self.holding.shard, self._noise, pack))

@@ -29,12 +29,12 @@ from common.service.strict_json import strict_json
 from common.strict import Strict
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 from common.wire.roster_api import Signature
-from party.answering.noise_pool import Stock
+from party.answering.noise_pool import NoisePool
 from party.answering.party import Party
 from party.answering.release import NoiseFactory
 from party.ledger.ledger import Released
 from party.secure_sum.obfuscator_pool import Obfuscators
-from party.secure_sum.participant import SecureSums
+from party.secure_sum.participant import SecureSumParticipant
 from party.settings import PartySettings
 
 RECEIPT = "Parley-Receipt"
@@ -73,7 +73,7 @@ _ANSWER = documented("the noisy answer, in units of 2^-32", "int64", RoundAnswer
 _ANSWER["content"] |= signed.body("a signed contribution")["content"]
 
 
-def create_app(settings: PartySettings, noise: NoiseFactory | None = None) -> FastAPI:
+def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None) -> FastAPI:
     """The application of a party; ``noise`` stands in for the system's, drawn ahead, where a test fixes it.
 
     Raises what `Party` raises when study, data or ledger cannot be used, and OwnKeyError when the identity key cannot,
@@ -81,10 +81,10 @@ def create_app(settings: PartySettings, noise: NoiseFactory | None = None) -> Fa
     """
     if settings.secure_sum is not None:
         require_gmpy2()
-    metrics, stock = Metrics(), Stock()
+    metrics, stock = Metrics(), NoisePool()
     with ExitStack() as stack:
         party = stack.enter_context(Party(settings, noise or stock))
-        sums = SecureSums(party, stack.enter_context(closing(Obfuscators(metrics))))
+        sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
         opened = stack.pop_all()
 
     async def ready() -> None:
@@ -125,7 +125,7 @@ def _add_facts(app: FastAPI, party: Party) -> None:
         return party.budget()
 
 
-def _add_runs(app: FastAPI, party: Party, sums: SecureSums) -> None:
+def _add_runs(app: FastAPI, party: Party, sums: SecureSumParticipant) -> None:
     """The routes by which a run begins and ends."""
 
     @app.post("/v1/runs", summary="Propose a run", tags=["runs"])
@@ -171,7 +171,7 @@ def _add_runs(app: FastAPI, party: Party, sums: SecureSums) -> None:
         return Signature(signature=sums.join(caller(request), run, invitation).hex())
 
 
-def _add_rounds(app: FastAPI, party: Party, sums: SecureSums, stock: Stock) -> None:
+def _add_rounds(app: FastAPI, party: Party, sums: SecureSumParticipant, stock: NoisePool) -> None:
     """The route of a run's rounds, all of the traffic that there is; it parses its request itself, to cost little."""
 
     @app.put(
@@ -198,18 +198,18 @@ def _add_rounds(app: FastAPI, party: Party, sums: SecureSums, stock: Stock) -> N
         return response
 
 
-async def _refill(stock: Stock) -> None:
+async def _refill(stock: NoisePool) -> None:
     """Draw the next round's noise once this round's answer has left; a coroutine, so that no thread is begun for it."""
     stock.refill()
 
 
-async def _contribute(request: Request, sums: SecureSums) -> Response:
+async def _contribute(request: Request, sums: SecureSumParticipant) -> Response:
     """A round of a secure sum; what may take long is not done on the loop's thread."""
     learner, run = caller(request), request.path_params["run"]
     asked = sums.receive(learner, run, _round_of(request), await signed.read_signed(request))
     reserved = await asyncio.to_thread(sums.reserve, asked)
     released = sums.contribute(asked, reserved)
-    return Response(released.body, media_type=signed.MEDIA_TYPE, headers={RECEIPT: released.receipt})
+    return Response(released.body, media_type=signed.SIGNED_MEDIA_TYPE, headers={RECEIPT: released.receipt})
 
 
 def _read_query(request: Request, body: bytes) -> Query:

@@ -11,17 +11,17 @@ import typer
 from common.secure_sum.envelope import public_hex
 from common.secure_sum.paillier import require_gmpy2
 from common.service import logs
-from party.cli.output import Format, LogFormat, Output, print_json, print_table, refusing, spelt
+from party.cli.output import LogFormat, Output, OutputFormat, print_json, print_table, refusing, spelt
 from party.keyholder.journal import Journal
 from party.keyholder.settings import KeyHolderSettings
 from party.keyholder.vault import Vault
 
-DEFAULT_CONFIG = Path("keyholder.toml")
-Config = Annotated[
+DEFAULT_KEY_HOLDER_CONFIG = Path("keyholder.toml")
+KeyHolderConfig = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_KEYHOLDER_* variables override it.")
 ]
 
-app = typer.Typer(
+key_holder_app = typer.Typer(
     name="keyholder",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -33,25 +33,25 @@ give its public key (parley-party keyholder identity) to every party and to the 
 )
 
 
-@app.command()
-def serve(config: Config = DEFAULT_CONFIG, output: LogFormat = None) -> None:
+@key_holder_app.command("serve")
+def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: LogFormat = None) -> None:
     """Open sums until told to stop (SIGINT or SIGTERM).
 
     Exits with status 2 and one line on standard error if settings, keys or journal cannot be used.
     """
     from common.service.serve import serve as run  # noqa: PLC0415 -- the other commands start faster without
-    from party.keyholder.app import create_app  # noqa: PLC0415
+    from party.keyholder.app import create_key_holder_app  # noqa: PLC0415
 
     with refusing():
         settings = KeyHolderSettings.load(config)
         if output:
             settings = settings.model_copy(update={"log_format": output.value})
         logs.configure(settings.log_format)
-        run(create_app(settings), settings)
+        run(create_key_holder_app(settings), settings)
 
 
-@app.command()
-def check(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+@key_holder_app.command("check")
+def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """Load settings, identity and the keys of all sessions as "serve" would, and print what others must know.
 
     Exits with status 2 and one line on standard error if something cannot be used. Opens nothing.
@@ -66,21 +66,23 @@ def check(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None
             "learners": list(settings.pins),
             "sessions": _check_keys(settings),
         }
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(facts)
         return
     print_table([(name, spelt(value)) for name, value in facts.items()])
 
 
-@app.command()
-def identity(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+@key_holder_app.command("identity")
+def key_holder_identity(
+    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: Output = OutputFormat.TEXT
+) -> None:
     """Print the public key that this key holder signs with; it is made when first needed and stays.
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
     with refusing():
         key = public_hex(KeyHolderSettings.load(config).signing_key())
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json({"public_key": key})
         return
     typer.echo(key)

@@ -12,11 +12,11 @@ import typer
 
 from common.client.cli_values import read_budgets, read_parameters
 from common.errors import InvalidInputError
-from party.cli.output import DEFAULT_CONFIG, Config, Format, Output, print_json, refusing
+from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
 from party.settings import PartySettings
 
 
-def learn(
+def learn_command(
     epsilon: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
     delta: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
     config: Config = DEFAULT_CONFIG,
@@ -34,7 +34,7 @@ def learn(
     deadline: Annotated[float, typer.Option(min=0.01, help="Seconds that a silent party is waited for.")] = 5.0,
     run: Annotated[str | None, typer.Option(help="The name of a run that failed, to take it up again.")] = None,
     save: Annotated[Path | None, typer.Option(help="File for the model; standard output if not given.")] = None,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Train a model of your own: on your examples as they are, and on the other owners' noisy answers.
 
@@ -48,7 +48,7 @@ def learn(
 
       parley-party learn --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 --budget shop=0.1,1e-6
     """
-    from party.data.owner_data import load  # noqa: PLC0415
+    from party.data.owner_data import load_holding  # noqa: PLC0415
     from party.personal import training as learning  # noqa: PLC0415 -- the other commands start faster without
 
     with refusing():
@@ -66,10 +66,10 @@ def learn(
             deadline=deadline,
         )
         typer.echo(f"run {order.run}: the parties asked see weights computed from your own examples", err=True)
-        model = asyncio.run(learning.learn(order, settings.name, load(settings), settings.peers))
+        model = asyncio.run(learning.learn(order, settings.name, load_holding(settings), settings.peers))
     if save is not None:
         save.write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")
-    if save is None or output is Format.JSON:
+    if save is None or output is OutputFormat.JSON:
         print_json(model)
     else:
         typer.echo(f"{save}: {algorithm}, {model['rounds']} rounds, with {', '.join(model['contributors'])}")

@@ -14,12 +14,22 @@ from common.secure_sum.envelope import public_hex
 from common.service import logs
 from common.service.tokens import hash_token, new_token
 from party.answering.party import Party, open_store, report
-from party.cli.keyholder import app as keyholder
-from party.cli.learn import learn
-from party.cli.output import DEFAULT_CONFIG, Config, Format, LogFormat, Output, print_json, print_table, refusing, spelt
+from party.cli.keyholder import key_holder_app as keyholder
+from party.cli.learn import learn_command
+from party.cli.output import (
+    DEFAULT_CONFIG,
+    Config,
+    LogFormat,
+    Output,
+    OutputFormat,
+    print_json,
+    print_table,
+    refusing,
+    spelt,
+)
 from party.settings import PartySettings
 
-app = typer.Typer(
+party_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,12 +40,12 @@ A party answers a learner's questions about its data with noise, and counts what
 party.toml, make the learner's token (parley-party token), see what the party would do (parley-party check), and start
 it (parley-party serve).""",
 )
-app.add_typer(keyholder, name="keyholder")
-app.command()(learn)
+party_app.add_typer(keyholder, name="keyholder")
+party_app.command("learn")(learn_command)
 
 
-@app.command()
-def serve(
+@party_app.command("serve")
+def party_serve(
     config: Config = DEFAULT_CONFIG,
     output: LogFormat = None,
 ) -> None:
@@ -45,7 +55,7 @@ def serve(
     """
     from common.service.serve import serve as run  # noqa: PLC0415 -- the other commands start faster without
     from common.service.serve import tls_context  # noqa: PLC0415
-    from party.api.app import create_app  # noqa: PLC0415
+    from party.api.app import create_party_app  # noqa: PLC0415
 
     with refusing():
         settings = PartySettings.load(config)
@@ -54,11 +64,11 @@ def serve(
         logs.configure(settings.log_format)
         if settings.tls:
             tls_context(settings.tls)  # refuses before the ledger is opened
-        run(create_app(settings), settings)
+        run(create_party_app(settings), settings)
 
 
-@app.command()
-def check(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+@party_app.command("check")
+def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """Load settings, study, data and ledger as "serve" would, and say what the party would refuse.
 
     Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
@@ -73,7 +83,7 @@ def check(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None
     if is_alike:
         typer.echo("parley-party: all examples have the same label: alone, they teach nothing", err=True)
     known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json({"party": facts, "budget": left, "learners": known, "refuses": refuses})
         return
     print_table([(name, spelt(value)) for name, value in {**facts, "learners": known, **left}.items()])
@@ -82,12 +92,12 @@ def check(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None
         typer.echo(f"  {refusal}")
 
 
-@app.command()
-def budget(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+@party_app.command()
+def budget(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """Show what all runs of all learners together may cost, what they have cost, and what is left."""
     with refusing(), open_store(PartySettings.load(config)) as store:
         left = report(store.account())
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(left.model_dump())
         return
     print_table(
@@ -100,15 +110,15 @@ def budget(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> Non
     )
 
 
-@app.command()
-def log(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+@party_app.command()
+def log(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """List the ledger: every answer that was given, to whom, when, and what it cost. One JSON object a line with JSON.
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
     """
     with refusing(), open_store(PartySettings.load(config)) as store:
         entries = store.entries()
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         for entry in entries:
             typer.echo(
                 json.dumps({**asdict(entry), "epsilon": entry.epsilon / MICRO, "delta": entry.delta / DELTA_UNITS})
@@ -129,28 +139,28 @@ def log(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
     print_table([("number", "time", "learner", "run", "round", "epsilon", "delta"), *rows])
 
 
-@app.command()
-def identity(config: Config = DEFAULT_CONFIG, output: Output = Format.TEXT) -> None:
+@party_app.command("identity")
+def party_identity(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """Print the public key that this party signs with in secure sums; it is made when first needed and stays.
 
     Give it to the learner, who pins it in [[parties]] as public_key.
     """
     with refusing():
         key = public_hex(PartySettings.load(config).signing_key())
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json({"public_key": key})
         return
     typer.echo(key)
 
 
-@app.command()
-def token(output: Output = Format.TEXT) -> None:
+@party_app.command("token")
+def party_token(output: Output = OutputFormat.TEXT) -> None:
     """Make a bearer token for a learner, and the hash that party.toml knows it by. Neither is stored.
 
     Give the token to the learner, and keep the hash in [[learners]] as token_hash.
     """
     made = new_token()
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json({"token": made, "token_hash": hash_token(made)})
         return
     print_table([("token", made), ("token_hash", hash_token(made))])

@@ -18,7 +18,7 @@ from common.service import logs
 UNUSABLE = 2  # exit status
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How a command prints."""
 
     TEXT = "text"
@@ -29,8 +29,8 @@ Config = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_PARTY_* variables override it.")
 ]
 DEFAULT_CONFIG = Path("party.toml")
-Output = Annotated[Format, typer.Option("--format", help="Text for people, or JSON for programs.")]
-LogFormat = Annotated[Format | None, typer.Option("--format", help="The log's format, instead of log_format.")]
+Output = Annotated[OutputFormat, typer.Option("--format", help="Text for people, or JSON for programs.")]
+LogFormat = Annotated[OutputFormat | None, typer.Option("--format", help="The log's format, instead of log_format.")]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class Holding:
         return int(self.shard.n_examples)
 
 
-def load(settings: PartySettings) -> Holding:
+def load_holding(settings: PartySettings) -> Holding:
     """Read the study and the data.
 
     Raises InvalidInputError for a study that cannot be used, and InvalidDataError where the data does not fit it or has

@@ -24,12 +24,12 @@ from common.strict import Strict
 from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey
 from common.wire.roster_api import Signature
 from party.keyholder.journal import Journal, Session
-from party.keyholder.key_pool import KeySource, KeyStock
+from party.keyholder.key_pool import KeyPool, KeySource
 from party.keyholder.sessions import Sessions, roster_digest
 from party.keyholder.settings import KeyHolderSettings
 from party.keyholder.vault import Vault
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _DESCRIPTION = "Decrypts the sum of one set of contributions a round, and no other."
 
@@ -44,7 +44,7 @@ class SessionStatus(Strict):
     opened: Annotated[int, Field(description="how many rounds were opened")]
 
 
-def create_app(settings: KeyHolderSettings, keys: KeySource | None = None) -> FastAPI:
+def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = None) -> FastAPI:
     """The application of a key holder; ``keys`` are made in a process of their own by default.
 
     Raises OwnKeyError when gmpy2 is missing or the identity key's file cannot be used.
@@ -58,7 +58,7 @@ def create_app(settings: KeyHolderSettings, keys: KeySource | None = None) -> Fa
         idle_seconds=settings.idle_days * 86_400,
         journal=Journal(settings.state),
         vault=Vault(settings.state / "keys", settings.secret.get_secret_value().encode()),
-        keys=keys or KeyStock(settings.key_bits),
+        keys=keys or KeyPool(settings.key_bits),
     )
     opener = Opener()
 
@@ -107,7 +107,7 @@ class Opener:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="open")
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def do(self, work: Callable[[], _T]) -> _T:
         """Do some work when those before are done."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -183,4 +183,4 @@ def _add_rounds(app: FastAPI, sessions: Sessions, opener: Opener) -> None:
         """
         asked = await signed.read_signed(request)
         learner = caller(request)
-        return signed.respond(await opener.do(lambda: sessions.open(learner, session, round, asked)))
+        return signed.signed_response(await opener.do(lambda: sessions.open(learner, session, round, asked)))

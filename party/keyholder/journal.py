@@ -18,7 +18,7 @@ from common.errors import NotFoundError, UnavailableError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from common.secure_sum.messages import Opened
-from common.service.sqlite import connect, transaction
+from common.service.sqlite import open_database, transaction
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS sessions (
@@ -89,7 +89,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._lock = threading.Lock()
         with _understood():
-            self._connection = connect(directory / "keyholder.db")
+            self._connection = open_database(directory / "keyholder.db")
         with self._transaction() as connection:
             for table in _TABLES:
                 connection.execute(table)

@@ -33,7 +33,7 @@ class KeySource(Protocol):
         """Make no more."""
 
 
-class KeyStock:
+class KeyPool:
     """One key of ``bits`` bits ahead of demand, in memory only: what is not taken is never written down."""
 
     def __init__(self, bits: int) -> None:

@@ -15,7 +15,7 @@ from phe import PaillierPrivateKey
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import KeyMaterialError, Reason, RoundError, StateError
-from common.secure_sum.keyholder import KeyHolder
+from common.secure_sum.keyholder import KeyHolderRole
 from common.secure_sum.messages import Open, Roster
 from common.secure_sum.paillier import decrypt_blocks
 from common.secure_sum.session import Identity
@@ -132,10 +132,10 @@ class Sessions:
             self._vault.destroy(n)
             structlog.get_logger().info("expired")
 
-    def _role(self, session: Session) -> KeyHolder:
+    def _role(self, session: Session) -> KeyHolderRole:
         """The key holder's role where the journal says it stands."""
         _check_not_ended(session)
-        role = KeyHolder(
+        role = KeyHolderRole(
             self.identity,
             self._vault.load(session.n),
             self._pins[session.learner],

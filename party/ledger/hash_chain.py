@@ -78,7 +78,7 @@ def write_receipt(party: str, head: Head, key: bytes) -> str:
     return base64.b64encode(json.dumps(receipt, separators=(",", ":")).encode()).decode()
 
 
-def read_receipt(text: str, party: str, key: bytes) -> Head:
+def verify_receipt(text: str, party: str, key: bytes) -> Head:
     """The head that this party once signed; raises LedgerError for any other text."""
     try:
         receipt = json.loads(base64.b64decode(text, validate=True))

@@ -26,10 +26,10 @@ from common.encoding.npy import pack_array
 from common.errors import ConflictError, LedgerError, NotFoundError, UnavailableError
 from common.privacy.account import Account, Cost, Price, exhausted
 from common.runs.specification import RunSpec
-from common.service.sqlite import connect, transaction
+from common.service.sqlite import open_database, transaction
 from common.wire.party_api import RunProposal
 from party.ledger import statements as sql
-from party.ledger.hash_chain import Ask, Entry, Head, check_chain, read_receipt, write_receipt
+from party.ledger.hash_chain import Ask, Entry, Head, check_chain, verify_receipt, write_receipt
 from party.ledger.head_file import HeadFile
 
 Kept = Mapping[str, npt.NDArray[Any]]
@@ -57,7 +57,7 @@ _DAMAGED = "the ledger's database is damaged"
 _OLD_COPY = "the ledger on disk is older than the one this party last wrote: a restored copy is refused"
 
 
-class Store:
+class Ledger:
     """One party's ledger. Its methods are for one thread; several processes may share the directory.
 
     Every method raises UnavailableError while the database cannot be written, and LedgerError when it is damaged or is
@@ -71,7 +71,7 @@ class Store:
         """
         self._party = party
         with _understood():
-            self._connection = connect(directory / "ledger.db")
+            self._connection = open_database(directory / "ledger.db")
             self._file = HeadFile(directory / "ledger.head")
         try:
             self._open(limit)
@@ -98,16 +98,16 @@ class Store:
         spec, totals = proposal.spec.model_dump_json(), json.dumps(asdict(price))
         row = {"learner": learner, "run": proposal.run, "spec": spec, "price": totals}
         with self._transaction() as connection:
-            if (known := connection.execute(sql.FIND_RUN, row).fetchone()) is None:
+            if (known := connection.execute(sql.FIND_CONSENT, row).fetchone()) is None:
                 _account(connection).charge(price.whole)  # refuses; the rounds are charged one by one
-                connection.execute(sql.ADD_RUN, row)
+                connection.execute(sql.ADD_CONSENT, row)
                 return Consent(proposal.spec, price)
         return _consent(*known)
 
     def consent(self, learner: str, run: str) -> Consent | None:
         """The consent to a run, or None."""
         with self._transaction() as connection:
-            row = connection.execute(sql.FIND_RUN, {"learner": learner, "run": run}).fetchone()
+            row = connection.execute(sql.FIND_CONSENT, {"learner": learner, "run": run}).fetchone()
         return _consent(*row) if row else None
 
     def end(self, learner: str, run: str) -> None:
@@ -167,7 +167,7 @@ class Store:
 
     def check_receipt(self, text: str) -> None:
         """Raise LedgerError unless this ledger contains the history that a receipt of this party pins."""
-        head = read_receipt(text, self._party, self._key)
+        head = verify_receipt(text, self._party, self._key)
         with self._transaction() as connection:
             self._check_contains(connection, head)
 
@@ -175,7 +175,7 @@ class Store:
         with self._transaction() as connection:
             if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise LedgerError(_DAMAGED)
-            for table in sql.TABLES:
+            for table in sql.LEDGER_TABLES:
                 connection.execute(table)
             beginning = connection.execute(sql.BEGINNING).fetchone()
             if beginning is None:

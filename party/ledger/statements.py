@@ -64,11 +64,11 @@ _ROSTERS_TABLE = """
         FOREIGN KEY (learner, run) REFERENCES runs
     ) STRICT"""
 
-TABLES = (_ACCOUNT_TABLE, _RUNS_TABLE, _ENTRIES_TABLE, _ONCE_TABLE, _ROSTERS_TABLE)
+LEDGER_TABLES = (_ACCOUNT_TABLE, _RUNS_TABLE, _ENTRIES_TABLE, _ONCE_TABLE, _ROSTERS_TABLE)
 
 _COLUMNS = tuple(field.name for field in fields(Entry))
-FIND_RUN = "SELECT spec, price FROM runs WHERE learner = :learner AND run = :run"
-ADD_RUN = "INSERT INTO runs (learner, run, spec, price) VALUES (:learner, :run, :spec, :price)"
+FIND_CONSENT = "SELECT spec, price FROM runs WHERE learner = :learner AND run = :run"
+ADD_CONSENT = "INSERT INTO runs (learner, run, spec, price) VALUES (:learner, :run, :spec, :price)"
 END_RUN = "UPDATE runs SET ended = 1 WHERE learner = :learner AND run = :run"
 PROGRESS = """
     SELECT ended, (SELECT coalesce(max(round), 0) FROM entries WHERE learner = :learner AND run = :run)

@@ -23,8 +23,8 @@ from pydantic import ValidationError
 from common.client.approval import gather_facts, propose
 from common.client.endpoints import PeerEntry
 from common.client.federation import HttpFederation
-from common.client.party import Party
-from common.client.peer import ask_all, connect
+from common.client.party import PartyClient
+from common.client.peer import ask_all, open_client_of
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
@@ -83,7 +83,7 @@ async def learn(
     name: str,
     holding: Holding,
     peers: Sequence[PeerEntry],
-    connect: Callable[[PeerEntry], httpx.AsyncClient] = connect,
+    connect: Callable[[PeerEntry], httpx.AsyncClient] = open_client_of,
 ) -> dict[str, Any]:
     """The model document of a run on the others' shards and on the own one, which ``name`` holds.
 
@@ -93,7 +93,7 @@ async def learn(
     draft = _draft(order, holding)
     _check(draft, name, [peer.name for peer in peers])
     entries = {peer.name: peer for peer in peers}
-    parties = [Party(member, connect(entries[member])) for member in draft.names]
+    parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
         spec, _ = await gather_facts(parties, draft, order.deadline)
         await propose(parties, order.run, spec, APPROVAL_SECONDS)
@@ -105,7 +105,9 @@ async def learn(
     return document
 
 
-async def _train(order: Order, name: str, holding: Holding, spec: RunSpec, parties: Sequence[Party]) -> dict[str, Any]:
+async def _train(
+    order: Order, name: str, holding: Holding, spec: RunSpec, parties: Sequence[PartyClient]
+) -> dict[str, Any]:
     """Drive the program to its model."""
     algorithm, facts = spec.build(), joined(spec.facts(), name, holding.n_examples)
     others = HttpFederation(parties, spec.minimum_contributors, order.deadline)

@@ -21,8 +21,8 @@ from common.runs.secure_terms import check_roster, round_terms, session_of
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RoundError, StateError
-from common.secure_sum.messages import Contribution, Query
-from common.secure_sum.party import Party as Role
+from common.secure_sum.messages import Contribution, SumQuery
+from common.secure_sum.party import PartyRole as Role
 from common.secure_sum.session import Identity
 from party.answering.party import RUNS_IN_MEMORY, Party
 from party.ledger.hash_chain import Ask
@@ -36,12 +36,12 @@ class Asked:
     """A signed query that was checked, and the role that will answer it."""
 
     ask: Ask
-    query: Query
+    query: SumQuery
     question: Question
     role: Role
 
 
-class SecureSums:
+class SecureSumParticipant:
     """All secure sums of one party; for the party's thread, but for `reserve`."""
 
     def __init__(self, owner: Party, obfuscators: Obfuscators) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 
 from common.algorithms import build_algorithm
-from common.forecast.coalitions import Forecastable, Run
-from common.forecast.excess_risk import respond
+from common.forecast.coalitions import CoalitionRun, Forecastable
+from common.forecast.excess_risk import response_of
 from common.forecast.forecast import forecast
 from common.learning.losses import Logistic
 from common.privacy.calibration import gaussian_mu
@@ -60,8 +60,8 @@ def measure(name: str, parameters: dict[str, object], facts: FederationFacts, go
         raise TypeError(f"{name} has no forecast")
 
     def no_search() -> None:
-        respond.cache_clear()
-        Run.of(algorithm, facts).outcome  # noqa: B018 -- worked out when it is asked for
+        response_of.cache_clear()
+        CoalitionRun.of(algorithm, facts).outcome  # noqa: B018 -- worked out when it is asked for
 
     ms, floor = median_ms(lambda: forecast(algorithm, facts)), median_ms(no_search)
     return {"ms": round(ms, 2), "goal_ms": goal, "ratio_to_goal": round(ms / goal, 3),
@@ -88,7 +88,7 @@ def median_ms(task: Callable[[], object]) -> float:
     times = []
     for _ in range(REPEAT):
         gaussian_mu.cache_clear()  # each forecast as if it were the first
-        respond.cache_clear()
+        response_of.cache_clear()
         start = time.perf_counter()
         task()
         times.append(time.perf_counter() - start)

@@ -25,8 +25,8 @@ import numpy as np
 from phe import PaillierPrivateKey, PaillierPublicKey
 
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyholder import KeyHolder
-from common.secure_sum.messages import Query
+from common.secure_sum.keyholder import KeyHolderRole
+from common.secure_sum.messages import SumQuery
 from common.secure_sum.paillier import decrypt_blocks, generate_key, make_obfuscators
 
 PARTIES = 10
@@ -90,7 +90,7 @@ class Cores:
 def secure_turn(session: LocalSession, round: int, watch: Stopwatch) -> dict[str, int]:
     """One round of all parties; the first party's answer is timed. Returns the bytes that travelled."""
     asked = session.ask(round, message=bytes(8 * session.roster.d))
-    query = Query.parse(asked.body)
+    query = SumQuery.parse(asked.body)
     values = np.arange(session.roster.d)
     others = [session.contribute(f"party-{i + 1}", asked, values) for i in range(1, PARTIES)]
     first = session.parties["party-1"]
@@ -126,7 +126,7 @@ def naive_turn(key: PaillierPrivateKey, d: int, watch: Stopwatch) -> None:
 def new_session(key: PaillierPrivateKey, d: int, cores: Cores, obfuscators: Sequence[int]) -> LocalSession:
     """A session whose key holder decrypts on these cores."""
     session = LocalSession.start([key], PARTIES, d, PARTIES, random_bytes)
-    holder = KeyHolder(
+    holder = KeyHolderRole(
         session.identities["key-holder-1"],
         key,
         session.roster.learner,

@@ -15,7 +15,7 @@ from common.algorithms import build_algorithm
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import Study
-from common.forecast.coalitions import Forecastable, Run
+from common.forecast.coalitions import CoalitionRun, Forecastable
 from common.forecast.forecast import Forecast, forecast
 from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber
@@ -112,7 +112,7 @@ def has_room(setting: Setting, owners: Owners) -> bool:
     algorithm, facts = build_algorithm(setting.algorithm, setting.parameters), owners.facts(setting)
     if not isinstance(algorithm, Forecastable):
         return True
-    run = Run.of(algorithm, facts)
+    run = CoalitionRun.of(algorithm, facts)
     return run.load(len(owners.sizes), 1).fresh <= run.response.limits.room
 
 

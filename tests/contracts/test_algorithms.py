@@ -19,7 +19,7 @@ from common.encoding.fixed_point import MAX_INTEGER
 from common.errors import InvalidInputError, ReplayMismatchError
 from common.privacy.events import NonPrivateEvent
 from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
-from common.protocol.driver import MemoryLog, drive, recall
+from common.protocol.driver import MemoryLog, drive, logged_reply
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation
 from tests.contracts.algorithms import CASES, SIZES, Case, D, conversation, exact, federation
@@ -108,7 +108,7 @@ def test_each_part_of_a_query_is_in_its_digest() -> None:
         *(dataclasses.replace(query, message=message) for message in messages),
     ):
         with pytest.raises(ReplayMismatchError):
-            recall(log.entries[1], other)
+            logged_reply(log.entries[1], other)
 
 
 @EVERY

@@ -18,12 +18,12 @@ from common.data.shard import Shard
 from common.learning.losses import Logistic
 from common.privacy.events import NonPrivateEvent
 from common.privacy.noise import NoNoise
-from common.protocol.driver import drive, recall
+from common.protocol.driver import drive, logged_reply
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
 from common.runs.specification import Budget, Member, RunSpec
-from learner.storage.run_store import Store
+from learner.storage.run_store import RunStore
 from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, watch
 from tests.support.intercepted import learner_of
 from tests.support.noises import StackedNoise
@@ -121,11 +121,11 @@ class Nobody:
 class WrittenLog:
     """The log of a run in a learner's store, to be read alone."""
 
-    def __init__(self, store: Store, run: str) -> None:
+    def __init__(self, store: RunStore, run: str) -> None:
         self.store, self.run = store, run
 
     def recall(self, query: Query) -> Reply | None:
-        return recall(self.store.reply(self.run, query.round), query)
+        return logged_reply(self.store.reply(self.run, query.round), query)
 
     def append(self, query: Query, reply: Reply) -> NoReturn:
         pytest.fail(f"round {query.round} was logged again")
@@ -139,7 +139,7 @@ async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case
     assert model["spec_digest"] == case.spec.digest
     assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
 
-    store = Store(case.cluster.learner_settings().state / "learner.sqlite")
+    store = RunStore(case.cluster.learner_settings().state / "learner.sqlite")
     replayed = await drive(case.algorithm.program(case.spec.facts()), Nobody(), run, WrittenLog(store, run))
     store.close()
     assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()

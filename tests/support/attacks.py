@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from common.secure_sum.envelope import Signed, digest
+from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import Contribution, Open
 
@@ -14,7 +14,7 @@ def request(session: LocalSession, contributions: Sequence[Signed], /, **claims:
     """What a malicious learner asks the first key holder to open: anything it likes, properly signed."""
     first = Contribution.parse(contributions[0].body)
     asked = Open(
-        first.session, first.roster, first.round, first.query, tuple(digest(each.body) for each in contributions)
+        first.session, first.roster, first.round, first.query, tuple(sha256_hex(each.body) for each in contributions)
     )
     parts = [part for each in contributions for part in (each.head.to_bytes(), each.attachments[1])]
     return replace(asked, **claims).sign(session.identities["learner"].signing_key, parts)  # type: ignore[arg-type]
@@ -30,5 +30,5 @@ def with_blob(session: LocalSession, contribution: Signed, blob: bytes) -> Signe
     """A contribution whose blob a malicious party has replaced and signed for."""
     seed, _, *others = contribution.attachments
     hashes = Contribution.parse(contribution.body).blobs
-    claims = resign(session, contribution, blobs=(digest(blob), *hashes[1:]))
+    claims = resign(session, contribution, blobs=(sha256_hex(blob), *hashes[1:]))
     return replace(claims, attachments=(seed, blob, *others))

@@ -15,7 +15,7 @@ import numpy as np
 from fastapi import FastAPI
 
 from common.client.endpoints import PeerEntry
-from common.client.peer import connect
+from common.client.peer import open_client_of
 from common.data.columns import Feature, Label
 from common.data.losses import LogisticLoss
 from common.data.shard import Shard
@@ -23,11 +23,11 @@ from common.data.study import Study
 from common.privacy.noise import SeededNoise, SystemNoise
 from common.service.columns_files import read_columns
 from common.service.tokens import hash_token
-from learner.api.app import create_app as create_learner
+from learner.api.app import create_learner_app as create_learner
 from learner.cli.client import parse_events
 from learner.settings import LearnerSettings
 from party.answering.release import KeepingNoise, NoiseFactory
-from party.api.app import create_app as create_party
+from party.api.app import create_party_app as create_party
 from party.ledger.ledger import Kept
 from party.settings import PartySettings
 
@@ -150,7 +150,7 @@ async def asgi_learner(
     """A user's client of a learner in this process, which reaches each party by its transport."""
 
     def connect_party(entry: PeerEntry) -> httpx.AsyncClient:
-        return connect(entry, transports(entry.name))
+        return open_client_of(entry, transports(entry.name))
 
     async with running(create_learner(settings, connect_party)) as app:
         transport = httpx.ASGITransport(app)

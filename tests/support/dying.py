@@ -16,9 +16,9 @@ import learner.storage.session_store
 from common.client.peer import Peer
 from common.service.serve import serve
 from common.service.sqlite import transaction
-from learner.api.app import create_app
+from learner.api.app import create_learner_app
 from learner.settings import LearnerSettings
-from learner.storage.run_store import Store
+from learner.storage.run_store import RunStore
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -53,7 +53,7 @@ def start_dying_learner(settings: LearnerSettings, last: int) -> BaseProcess:
 
 def _serve(settings: LearnerSettings, last: int) -> None:
     steps = Steps(last)
-    send, enter = Peer._send, Store.enter
+    send, enter = Peer._send, RunStore.enter
 
     @contextmanager
     def counted(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
@@ -66,11 +66,11 @@ def _serve(settings: LearnerSettings, last: int) -> None:
         steps.take()
         return content
 
-    def counted_enter(self: Store, run: str, state: Any, **more: Any) -> None:  # noqa: ANN401
+    def counted_enter(self: RunStore, run: str, state: Any, **more: Any) -> None:  # noqa: ANN401
         if state == "recruiting":
             steps.begin()
         enter(self, run, state, **more)
 
     learner.store.transaction = learner.sessions.transaction = counted  # type: ignore[attr-defined]
-    Peer._send, Store.enter = counted_send, counted_enter  # type: ignore[method-assign]
-    serve(create_app(settings), settings)
+    Peer._send, RunStore.enter = counted_send, counted_enter  # type: ignore[method-assign]
+    serve(create_learner_app(settings), settings)

@@ -12,12 +12,12 @@ from phe import PaillierPrivateKey
 
 from common.secure_sum.envelope import KEY_BYTES, Signed
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.learner import Learner
+from common.secure_sum.learner import LearnerRole
 from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
 from common.secure_sum.paillier import FreshObfuscators, generate_key
-from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.party import PartyPolicy, PartyRole
 from common.secure_sum.session import Identity
-from common.service.signed_bodies import MEDIA_TYPE
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.service.tokens import hash_token
 from party.keyholder.settings import KeyHolderSettings
 
@@ -48,7 +48,7 @@ def keyholder_settings(root: Path, **changes: object) -> KeyHolderSettings:
 
 def send(client: httpx.Client, path: str, signed: Signed, token: str = TOKEN) -> httpx.Response:
     """PUT a signed message."""
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": MEDIA_TYPE}
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": SIGNED_MEDIA_TYPE}
     return client.put(path, content=signed.to_bytes(), headers=headers)
 
 
@@ -87,8 +87,8 @@ def begin(client: httpx.Client, seed: int = 0, parties: int = 3, d: int = 5, m_m
     session = LocalSession(
         roster=roster,
         identities=who,
-        learner=Learner(roster, LEARNER.signing_key),
-        parties={party.name: Party(who[party.name], policy) for party in roster.parties},
+        learner=LearnerRole(roster, LEARNER.signing_key),
+        parties={party.name: PartyRole(who[party.name], policy) for party in roster.parties},
         key_holders=(),
         random_bytes=randbytes,
         obfuscators=FreshObfuscators(randbytes),

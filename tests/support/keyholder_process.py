@@ -18,7 +18,7 @@ from common.secure_sum.in_process import LocalSession
 from common.secure_sum.paillier import private_key
 from common.secure_sum.session import Identity
 from common.service.serve import serve
-from party.keyholder.app import create_app
+from party.keyholder.app import create_key_holder_app
 from party.keyholder.journal import Journal
 from party.keyholder.sessions import Sessions
 from party.keyholder.settings import KeyHolderSettings
@@ -120,4 +120,4 @@ def start_keyholder(settings: KeyHolderSettings) -> BaseProcess:
 
 
 def _serve(settings: KeyHolderSettings) -> None:
-    serve(create_app(settings, FreshKeys()), settings)
+    serve(create_key_holder_app(settings, FreshKeys()), settings)

@@ -17,11 +17,11 @@ import httpx
 
 from common.privacy.noise import SystemNoise
 from common.service.serve import serve
-from learner.api.app import create_app as create_learner
+from learner.api.app import create_learner_app as create_learner
 from learner.settings import LearnerSettings
-from learner.storage.run_store import Store
+from learner.storage.run_store import RunStore
 from party.answering.release import NoiseFactory
-from party.api.app import create_app as create_party
+from party.api.app import create_party_app as create_party
 from party.settings import PartySettings
 from tests.support.cluster import Cluster
 
@@ -111,19 +111,19 @@ def _serve_learner(settings: LearnerSettings, die_after_round: int | None) -> No
 
 def _die_after(round: int) -> None:
     """Make the store kill this process right after it has committed a round, or the start of the rounds."""
-    append, enter = Store.append, Store.enter
+    append, enter = RunStore.append, RunStore.enter
 
-    def deadly_append(self: Store, run: str, query: object, *args: object, **more: object) -> None:
+    def deadly_append(self: RunStore, run: str, query: object, *args: object, **more: object) -> None:
         append(self, run, query, *args, **more)  # type: ignore[arg-type]
         if query.round == round:  # type: ignore[attr-defined]
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def deadly_enter(self: Store, run: str, state: str, **more: object) -> None:
+    def deadly_enter(self: RunStore, run: str, state: str, **more: object) -> None:
         enter(self, run, state, **more)  # type: ignore[arg-type]
         if round == 0 and state == "running":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Store.append, Store.enter = deadly_append, deadly_enter  # type: ignore[method-assign]
+    RunStore.append, RunStore.enter = deadly_append, deadly_enter  # type: ignore[method-assign]
 
 
 def _log_to(path: Path) -> None:

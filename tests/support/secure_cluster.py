@@ -25,13 +25,13 @@ from common.protocol.driver import MemoryLog, drive
 from common.protocol.messages import Query, Reply
 from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
-from common.secure_sum.envelope import KEY_BYTES, digest, public_hex
+from common.secure_sum.envelope import KEY_BYTES, public_hex, sha256_hex
 from common.secure_sum.paillier import generate_key, private_key
 from common.service.keys import write_key
 from common.service.tokens import hash_token
 from learner.settings import LearnerSettings
 from party.answering.release import NoiseFactory
-from party.keyholder.app import create_app as create_keyholder
+from party.keyholder.app import create_key_holder_app as create_keyholder
 from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from tests.support.cluster import LEARNER, Cluster, party_apps, running
@@ -45,7 +45,7 @@ SUMS = {"secure_sum": "paillier"}
 
 def signing_key(name: str) -> Ed25519PrivateKey:
     """Somebody's key in every test."""
-    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(digest(name.encode()))[:KEY_BYTES])
+    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(sha256_hex(name.encode()))[:KEY_BYTES])
 
 
 @cache

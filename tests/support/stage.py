@@ -12,13 +12,13 @@ from common.arrays import FloatArray, IntArray
 from common.encoding.npy import pack_array
 from common.runs.secure_terms import draft_roster, round_terms
 from common.secure_sum.envelope import Signed
-from common.secure_sum.keyholder import KeyHolder
-from common.secure_sum.learner import Learner
+from common.secure_sum.keyholder import KeyHolderRole
+from common.secure_sum.learner import LearnerRole
 from common.secure_sum.messages import Roster, RosterKeyHolder
 from common.secure_sum.paillier import FreshObfuscators
-from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.party import PartyPolicy, PartyRole
 from common.secure_sum.session import Identity
-from common.service.signed_bodies import MEDIA_TYPE
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from tests.support.rounds import propose, run_spec
 from tests.support.secure_cluster import KEY_BITS, SecureCluster, paillier_key, signing_key
 
@@ -42,11 +42,11 @@ class Stage:
             party_keys={name: self.identities[name].key for name in cluster.names},
             key_holders=[RosterKeyHolder(HOLDER, self.identities[HOLDER].key, f"{self.key.public_key.n:x}")],
         )
-        self.learner = Learner(self.roster, self.identities["learner"].signing_key)
-        self.holder = KeyHolder(self.identities[HOLDER], self.key, self.roster.learner, minimum_key_bits=KEY_BITS)
+        self.learner = LearnerRole(self.roster, self.identities["learner"].signing_key)
+        self.holder = KeyHolderRole(self.identities[HOLDER], self.key, self.roster.learner, minimum_key_bits=KEY_BITS)
         self.invitation = self.learner.invite({HOLDER: self.holder.accept(self.learner.propose())})
         policy = PartyPolicy(self.roster.learner, {HOLDER: self.identities[HOLDER].key}, 2, KEY_BITS)
-        self.others = {name: Party(self.identities[name], policy) for name in cluster.names[1:]}
+        self.others = {name: PartyRole(self.identities[name], policy) for name in cluster.names[1:]}
 
     def invite(self, client: httpx.Client, roster: Roster | None = None, **claims: object) -> httpx.Response:
         """Ask the party to join the run's roster, or another that learner and key holder would sign."""
@@ -82,7 +82,7 @@ class Stage:
 
     def put(self, client: httpx.Client, path: str, signed: Signed) -> httpx.Response:
         """Send the party a signed message."""
-        url, headers = f"/v1/runs/{self.run}/{path}", {"Content-Type": MEDIA_TYPE}
+        url, headers = f"/v1/runs/{self.run}/{path}", {"Content-Type": SIGNED_MEDIA_TYPE}
         return client.put(url, content=signed.to_bytes(), headers=headers)
 
     def total(self, asked: Signed, contribution: bytes) -> IntArray:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from common.algorithms import build_algorithm
 from common.forecast import coalitions as search
-from common.forecast.coalitions import Forecastable, Run
+from common.forecast.coalitions import CoalitionRun, Forecastable
 from common.forecast.forecast import Forecast
 from common.learning.losses import Logistic, Loss, Squared
 from common.protocol.facts import FederationFacts
@@ -44,7 +44,7 @@ def shortfall(name: str, parameters: dict[str, Any], facts: FederationFacts) -> 
     algorithm = build_algorithm(name, parameters)
     assert isinstance(algorithm, Forecastable)
     parts = [facts.coalition(mask) for mask in coalitions(len(facts.parties))]
-    estimates = np.array([Run.of(algorithm, part).estimate for part in parts])
+    estimates = np.array([CoalitionRun.of(algorithm, part).estimate for part in parts])
     answer = predict(name, parameters, facts)
     recommended = [answer.coalition == part.parties for part in parts].index(True)
     assert answer.best.estimate == pytest.approx(estimates[recommended])

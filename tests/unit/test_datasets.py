@@ -21,7 +21,7 @@ from common.learning.erm import minimise
 from common.learning.metrics import accuracy
 from common.learning.model import Model
 from common.service.columns_files import read_columns
-from learner.experiments.datasets import WDBC, deal, examples, load, shard_sizes, simulated, wdbc_columns
+from learner.experiments.datasets import WDBC, deal, examples, load_dataset, shard_sizes, simulated, wdbc_columns
 
 SMALL = Study(
     name="small",
@@ -98,21 +98,21 @@ def test_simulated_examples_lie_in_the_ball_on_two_sides_of_a_plane() -> None:
 
 
 def test_a_draw_is_its_generators_alone() -> None:
-    for dataset in (simulated(), load("wdbc")):
+    for dataset in (simulated(), load_dataset("wdbc")):
         first, again, other = (dataset.draw(rng(seed))[0].X for seed in (1, 1, 2))
         assert (first == again).all()
         assert (first != other).any()
 
 
 def test_examples_are_held_out_once_and_all_used() -> None:
-    train, test = load("wdbc").draw(rng())
+    train, test = load_dataset("wdbc").draw(rng())
     assert (train.X.shape[0], test.X.shape[0]) == (427, 142)
     everything = WDBC.shard(wdbc_columns(), clip=True)
     assert sorted(np.vstack([train.X, test.X]).tolist()) == sorted(everything.X.tolist())
 
 
 def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: Path) -> None:
-    dataset = load(str(small_file), study_file(tmp_path))
+    dataset = load_dataset(str(small_file), study_file(tmp_path))
     direct = examples(SMALL, small_columns())
     assert dataset.clip_norm == 0.5
     for mine, theirs in zip(dataset.draw(rng()), direct.draw(rng()), strict=True):
@@ -140,7 +140,7 @@ def test_an_unfit_file_is_refused_without_a_value(tmp_path: Path, content: str |
     if content is not None:
         path.write_text(content)
     with pytest.raises(InvalidInputError, match=message) as caught:
-        load(str(path), study_file(tmp_path))
+        load_dataset(str(path), study_file(tmp_path))
     assert "777" not in str(caught.value).replace(str(tmp_path), "")
 
 
@@ -161,11 +161,11 @@ def test_what_cannot_be_simulated_is_refused(tmp_path: Path) -> None:
         loss=SquaredLoss(),
     )
     with pytest.raises(InvalidInputError, match="needs a study"):
-        load("breast.csv")
+        load_dataset("breast.csv")
     with pytest.raises(InvalidInputError, match="real number"):
         examples(real, small_columns())
     with pytest.raises(ParleyError, match="cannot be read"):
-        load("data.csv", tmp_path / "no-study.json")
+        load_dataset("data.csv", tmp_path / "no-study.json")
 
 
 @given(st.integers(1, 2000), st.integers(1, 40), st.floats(0, 3))

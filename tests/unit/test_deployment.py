@@ -16,7 +16,7 @@ from common.service.study_files import read_study
 from common.service.tokens import identify
 from learner.experiments.datasets import WDBC, wdbc_columns
 from learner.settings import LearnerSettings, load_studies
-from party.data.owner_data import load
+from party.data.owner_data import load_holding
 from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from scripts.make_deployment import (
@@ -56,7 +56,7 @@ def test_every_service_can_read_what_it_is_given(root: Path) -> None:
     assert [entry.name for entry in learner.parties] == list(HOSPITALS)
     for entry in learner.parties:
         party = PartySettings.load(made.services[entry.name].config)
-        holding = load(party)
+        holding = load_holding(party)
         assert party.name == entry.name
         assert str(entry.url) == f"http://{party.host}:{party.port}/" == f"{made.services[entry.name].url}/"
         assert identify(f"Bearer {entry.token_text()}", party.tokens) == "learner"

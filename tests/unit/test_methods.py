@@ -10,7 +10,7 @@ import pytest
 
 from common.arrays import FloatArray
 from common.forecast.dynamics import Answers, Average, Descent, Load, Method, Problem, Tilt
-from common.forecast.excess_risk import respond
+from common.forecast.excess_risk import response_of
 from common.learning.losses import Hinge, Logistic, Squared
 from common.privacy.noise import SeededNoise
 from tests.support.worlds import WAYS, facts_of, predict, random_world
@@ -50,7 +50,7 @@ class TestLinear:
     def test_minimisers_start_from_nowhere(self) -> None:
         for method in (Tilt(0.05), Average(0.05)):
             assert 1 - H * method.linear(H)[0] == pytest.approx(np.zeros(3), abs=1e-15)
-            assert respond(method, Problem(5, Logistic())).start.high == pytest.approx(0, abs=1e-15)
+            assert response_of(method, Problem(5, Logistic())).start.high == pytest.approx(0, abs=1e-15)
 
 
 class TestHeaviness:
@@ -68,7 +68,7 @@ class TestHeaviness:
         assert (draws**2 @ h).var() == pytest.approx(expected, rel=0.05)
 
     def test_heavy_noise_widens_an_interval(self) -> None:
-        response = respond(Average(0.05), Problem(3, Logistic()))
+        response = response_of(Average(0.05), Problem(3, Logistic()))
         normal, heavy = (response.excess(Load(fresh=0.1, heaviness=heaviness)) for heaviness in (0.0, 0.5))
         assert heavy.low < normal.low
         assert heavy.estimate == normal.estimate
@@ -76,7 +76,7 @@ class TestHeaviness:
 
 
 def test_two_noises_are_no_less_than_either() -> None:
-    response = respond(Descent((0.5,) * 20, 0.05), Problem(6, Logistic()))
+    response = response_of(Descent((0.5,) * 20, 0.05), Problem(6, Logistic()))
     both = response.excess(Load(fresh=0.1, once=0.01))
     for one in (Load(fresh=0.1), Load(once=0.01)):
         assert both.low >= response.excess(one).low
@@ -141,4 +141,4 @@ class TestBounds:
 def test_methods_are_remembered_by_what_they_say() -> None:
     methods: list[Method] = [Tilt(0.1), Tilt(0.1, 0.2), Average(0.1), *DESCENTS.values()]
     assert len(set(methods)) == len(methods)
-    assert respond(Tilt(0.1), Problem(3, Logistic())) is respond(Tilt(0.1), Problem(3, Logistic()))
+    assert response_of(Tilt(0.1), Problem(3, Logistic())) is response_of(Tilt(0.1), Problem(3, Logistic()))

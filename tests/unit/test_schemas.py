@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from pydantic import JsonValue, ValidationError
 
-from common.encoding.canonical_json import canonical, digest
+from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.encoding.npy import pack_array, unpack_array
 from common.errors import InvalidInputError
@@ -29,8 +29,8 @@ def test_the_hash_of_a_value_is_what_it_always_was() -> None:
         canonical(value).decode()
         == '{"a":{"b":100000000000000000000,"é":"\u2028\\"\\\\"},"z":[1,1.0,-0.0,1e-07,true,null]}'
     )
-    assert digest(value) == "581c5ff911a7677f8f3db807c51104b764e90676d005952772d77a37ac3ec6e0"
-    assert digest({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert canonical_digest(value) == "581c5ff911a7677f8f3db807c51104b764e90676d005952772d77a37ac3ec6e0"
+    assert canonical_digest({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 
 
 JSON = st.recursive(
@@ -51,7 +51,7 @@ def test_canonical_json_says_the_value_and_survives_the_wire(value: JsonValue) -
 @pytest.mark.parametrize("value", [math.nan, math.inf, "\ud800", {"a": [-math.inf]}])
 def test_what_has_no_spelling_has_no_hash(value: object) -> None:
     with pytest.raises(ValueError, match=r"JSON compliant|surrogates"):
-        digest(value)
+        canonical_digest(value)
 
 
 # ── specifications ───────────────────────────────────────────────────────────

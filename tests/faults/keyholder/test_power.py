@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ParleyError, SecureSumError
-from common.secure_sum.envelope import Signed, digest
+from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.messages import Opened
 from party.keyholder.journal import Journal
 from tests.support.keyholder import LEARNER
@@ -30,7 +30,7 @@ class Recording:
 
 def opening(session: int, round: int, contributors: str, sums: bytes) -> Signed:
     """An opening as a key holder signs it."""
-    opened = Opened(f"{session:032x}", "aa" * 32, round, digest(contributors.encode()), digest(sums))
+    opened = Opened(f"{session:032x}", "aa" * 32, round, sha256_hex(contributors.encode()), sha256_hex(sums))
     return opened.sign(LEARNER.signing_key, [sums])
 
 

@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 
 from common.encoding.npy import NPY, pack_array
 from common.wire.party_api import RunProposal
-from party.api.app import RECEIPT, create_app
+from party.api.app import RECEIPT, create_party_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[httpx.Client]:
     """A party with an approved run whose first round was answered."""
-    app = create_app(cluster.party_settings("party-1", limits={"body_bytes": BODY_BYTES}))
+    app = create_party_app(cluster.party_settings("party-1", limits={"body_bytes": BODY_BYTES}))
     with TestClient(app, headers=ASKING, raise_server_exceptions=False) as client:
         propose(client, run_spec(cluster)).raise_for_status()
         ask(client, 1, weights(cluster, 1)).raise_for_status()

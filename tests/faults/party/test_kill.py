@@ -23,7 +23,7 @@ from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Entry
-from party.ledger.ledger import Store
+from party.ledger.ledger import Ledger
 from party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.loops import PartyLoop
@@ -144,7 +144,7 @@ def test_kill_at_random_points(tmp_path: Path) -> None:
     witness = Witness(cluster, spec)
     for number in range(KILLS):
         witness.see_die(WebLife(settings, cluster) if number % 5 == 0 else PartyLoop(settings, OnlyOnce), rng)
-    with Store(settings.state, "party-1", limit(1000, 0.1)) as store:
+    with Ledger(settings.state, "party-1", limit(1000, 0.1)) as store:
         account, entries = store.account(), store.entries()
     overspent = account.epsilon_spent - price_of(spec, entries)
     lost = len(witness.answers.keys() - {(entry.run, entry.round) for entry in entries})

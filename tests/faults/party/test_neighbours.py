@@ -23,8 +23,8 @@ from starlette.testclient import TestClient
 from common.encoding.npy import NPY, pack_array
 from common.privacy.account import limit
 from common.privacy.noise import NoNoise
-from party.api.app import RECEIPT, create_app
-from party.ledger.ledger import Store
+from party.api.app import RECEIPT, create_party_app
+from party.ledger.ledger import Ledger
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
@@ -99,7 +99,7 @@ def watch(cluster: Cluster, beginning: Path, edit: Edit, capfd: pytest.CaptureFi
     capfd.readouterr()
     responses, answers = [], []
     try:
-        with TestClient(create_app(cluster.party_settings("party-1"), Quiet), headers=ASKING) as client:
+        with TestClient(create_party_app(cluster.party_settings("party-1"), Quiet), headers=ASKING) as client:
             client.headers["X-Request-Id"] = "the-same"
             for response, is_answer in conversation(client, cluster):
                 body = response.content if not (is_answer and response.is_success) else b"%d" % len(response.content)
@@ -107,7 +107,7 @@ def watch(cluster: Cluster, beginning: Path, edit: Edit, capfd: pytest.CaptureFi
                 answers += [response.content] if is_answer else []
     finally:
         data.write_text(original)
-    with Store(state, "party-1", limit(100, 0.1)) as store:
+    with Ledger(state, "party-1", limit(100, 0.1)) as store:
         entries = [
             (entry.number, entry.run, entry.round, entry.query, entry.epsilon, entry.delta) for entry in store.entries()
         ]
@@ -137,7 +137,7 @@ NEIGHBOURS = {
 @pytest.fixture
 def beginning(tmp_path: Path) -> Path:
     """The state of a ledger that has just begun."""
-    Store(tmp_path / "beginning", "party-1", limit(100, 0.1)).close()
+    Ledger(tmp_path / "beginning", "party-1", limit(100, 0.1)).close()
     return tmp_path / "beginning"
 
 

@@ -15,7 +15,7 @@ from common.privacy.account import Account, Price
 from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Ask, Head
 from party.ledger.head_file import HeadFile
-from party.ledger.ledger import Kept, Store
+from party.ledger.ledger import Kept, Ledger
 from tests.support.cluster import Cluster
 from tests.support.powercut import Disk, recorded_disk
 from tests.support.rounds import run_spec
@@ -54,7 +54,7 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
 
         monkeypatch.setattr(HeadFile, "write", noted_write)
         monkeypatch.setattr(HeadFile, "sync", noted_sync)
-        with Store(state, "party", LIMIT) as store:
+        with Ledger(state, "party", LIMIT) as store:
             store._connection.execute("PRAGMA wal_autocheckpoint = 30")
             store._connection.execute(pragma)
             proposal = run_spec(Cluster(state.parent / "cluster", n_parties=1))
@@ -75,13 +75,13 @@ def cut(recording: Recording, state: Path, directory: Path, rng: random.Random) 
     for path, content in recording.disk.after_cut(at, rng).items():
         (directory / Path(path).relative_to(state)).write_bytes(content)
     try:
-        with Store(directory, "party", LIMIT) as store:
+        with Ledger(directory, "party", LIMIT) as store:
             return sum(lost(store, ask, body) for when, ask, body in recording.released if when <= at), False
     except ParleyError:
         return 0, True
 
 
-def lost(store: Store, ask: Ask, body: bytes) -> bool:
+def lost(store: Ledger, ask: Ask, body: bytes) -> bool:
     """Whether a released answer is not the one that the ledger holds."""
     try:
         return store.answer(ask, PRICE, lambda kept: (b"redrawn", kept)).body != body

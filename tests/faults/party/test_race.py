@@ -9,7 +9,7 @@ from common.errors import BudgetExhaustedError
 from common.privacy.account import Account, Price
 from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Ask
-from party.ledger.ledger import Store
+from party.ledger.ledger import Ledger
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 
@@ -20,7 +20,7 @@ PRICE = Price(tuple(range(1, ROUNDS + 1)), (0,) * ROUNDS)
 
 def spend(directory: Path, learner: str) -> int:
     """Ask round after round until the budget is exhausted: how many were granted."""
-    with Store(directory, "party", LIMIT) as store:
+    with Ledger(directory, "party", LIMIT) as store:
         for round in range(1, ROUNDS + 1):
             try:
                 store.answer(Ask(learner, "run", round, "query"), PRICE, lambda kept: (b"answer", kept))
@@ -32,12 +32,12 @@ def spend(directory: Path, learner: str) -> int:
 def test_16_processes_share_a_budget_for_100(tmp_path: Path) -> None:
     learners = [f"learner-{index}" for index in range(PROCESSES)]
     proposal = RunProposal(run="run", spec=run_spec(Cluster(tmp_path, n_parties=1)))
-    with Store(tmp_path / "state", "party", LIMIT) as store:
+    with Ledger(tmp_path / "state", "party", LIMIT) as store:
         for learner in learners:
             store.approve(learner, proposal, PRICE)
     with multiprocessing.get_context("forkserver").Pool(PROCESSES) as pool:
         granted = pool.starmap(spend, [(tmp_path / "state", learner) for learner in learners], chunksize=1)
-    with Store(tmp_path / "state", "party", LIMIT) as store:
+    with Ledger(tmp_path / "state", "party", LIMIT) as store:
         assert store.account().epsilon_spent == len(store.entries()) == BUDGET
     print(f"{PROCESSES} processes, budget for {BUDGET}: exactly {sum(granted)} granted")
     assert sum(granted) == BUDGET

@@ -11,7 +11,7 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from common.errors import LedgerError
-from party.api.app import RECEIPT, create_app
+from party.api.app import RECEIPT, create_party_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
@@ -47,7 +47,7 @@ def put_back(old: Path, state: Path) -> None:
 def refused_at_start(cluster: Cluster) -> bool:
     """Whether the party does not start."""
     try:
-        with TestClient(create_app(cluster.party_settings("party-1"))):
+        with TestClient(create_party_app(cluster.party_settings("party-1"))):
             return False
     except LedgerError:
         return True
@@ -55,7 +55,7 @@ def refused_at_start(cluster: Cluster) -> bool:
 
 def refused_by_receipt(cluster: Cluster, receipt: str) -> bool:
     """Whether the party starts, and refuses the next proposal of a learner that holds a newer receipt."""
-    with TestClient(create_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         response = propose(client, run_spec(cluster), "next", **{RECEIPT: receipt})
         return response.status_code == 503 and response.json()["type"].endswith(":ledger-refused")
 
@@ -68,7 +68,7 @@ def test_restored_copies_are_refused(tmp_path: Path) -> None:
         cluster = Cluster(tmp_path / f"case-{case}", n_parties=1)
         state, old = cluster.root / "party-1", cluster.root / "old"
         old.mkdir()
-        with TestClient(create_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+        with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
             propose(client, run_spec(cluster)).raise_for_status()
             for round in range(1, 6):
                 if round == at_round + 1:
@@ -82,7 +82,7 @@ def test_restored_copies_are_refused(tmp_path: Path) -> None:
 
 def test_a_lost_directory_is_refused_by_a_receipt(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=1)
-    with TestClient(create_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         propose(client, run_spec(cluster)).raise_for_status()
         receipt = ask(client, 1, weights(cluster, 1)).headers[RECEIPT]
     shutil.rmtree(tmp_path / "party-1")
@@ -92,7 +92,7 @@ def test_a_lost_directory_is_refused_by_a_receipt(tmp_path: Path) -> None:
 def test_the_ledger_itself_is_not_refused(tmp_path: Path) -> None:
     """The control: a restart without a restored copy is let in, and so is a database copied and put back at once."""
     cluster = Cluster(tmp_path, n_parties=1)
-    with TestClient(create_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         propose(client, run_spec(cluster)).raise_for_status()
         receipt = ask(client, 1, weights(cluster, 1)).headers[RECEIPT]
     (tmp_path / "old").mkdir()
@@ -105,7 +105,7 @@ def test_the_ledger_itself_is_not_refused(tmp_path: Path) -> None:
 def test_a_copy_put_under_a_running_party_is_refused(tmp_path: Path) -> None:
     """Its file is replaced, byte for byte, in place, as a restore of a volume would."""
     cluster = Cluster(tmp_path, n_parties=1)
-    with TestClient(create_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         propose(client, run_spec(cluster)).raise_for_status()
         (tmp_path / "old").mkdir()
         copy_online(tmp_path / "party-1", tmp_path / "old")

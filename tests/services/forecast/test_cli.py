@@ -11,10 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from learner.api.app import create_app
+from learner.api.app import create_learner_app
 from learner.cli import forecast as forecast_cli
 from learner.cli.client import LearnerClient
-from learner.cli.main import app
+from learner.cli.main import learner_app
 from tests.services.forecast.conftest import Owners
 from tests.support.cluster import USER
 
@@ -29,7 +29,7 @@ class Commands:
     """Runs commands as a user of the learner would."""
 
     def __call__(self, *arguments: str, status: int = 0) -> Result:
-        result = CliRunner().invoke(app, list(arguments), env={"PARLEY_TOKEN": USER, "COLUMNS": "160"})
+        result = CliRunner().invoke(learner_app, list(arguments), env={"PARLEY_TOKEN": USER, "COLUMNS": "160"})
         assert result.exit_code == status, result.output
         return result
 
@@ -40,7 +40,7 @@ class Commands:
 @pytest.fixture
 def command(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commands]:
     """Commands to a learner in this process, whose parties are not there."""
-    with TestClient(create_app(owners.learner_settings(deadline_seconds=0.2))) as http:
+    with TestClient(create_learner_app(owners.learner_settings(deadline_seconds=0.2))) as http:
         client = LearnerClient("http://learner", USER, http._transport)
         monkeypatch.setattr(forecast_cli, "open_client", lambda *_: nullcontext(client))
         yield Commands()

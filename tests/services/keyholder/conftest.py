@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from common.secure_sum.errors import Reason
-from party.keyholder.app import create_app
+from party.keyholder.app import create_key_holder_app
 from tests.support.keyholder import FreshKeys, keyholder_settings
 
 Serve = Callable[[], AbstractContextManager[httpx.Client]]
@@ -21,7 +21,7 @@ Refused = Callable[[httpx.Response, Reason], None]
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A key holder that all tests of a module share."""
-    with TestClient(create_app(keyholder_settings(tmp_path_factory.mktemp("state")), FreshKeys())) as client:
+    with TestClient(create_key_holder_app(keyholder_settings(tmp_path_factory.mktemp("state")), FreshKeys())) as client:
         yield client
 
 
@@ -31,7 +31,7 @@ def serve(tmp_path: Path) -> Serve:
 
     @contextmanager
     def start() -> Iterator[httpx.Client]:
-        with TestClient(create_app(keyholder_settings(tmp_path), FreshKeys())) as client:
+        with TestClient(create_key_holder_app(keyholder_settings(tmp_path), FreshKeys())) as client:
             yield client
 
     return start

@@ -14,10 +14,10 @@ import httpx
 import numpy as np
 import pytest
 
-from common.secure_sum.envelope import Signed, digest
+from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.messages import Query
+from common.secure_sum.messages import SumQuery
 from common.secure_sum.paillier import FreshObfuscators, blocks_to_blob, encrypt_blocks, public_key
 from tests.support.attacks import request, resign, with_blob
 from tests.support.keyholder import STRANGER, begin, call, open_round, send
@@ -53,7 +53,7 @@ def shifted(session: LocalSession, first: Signed, second: Signed) -> Signed:
 def other_model(session: LocalSession) -> Contributions:
     """Two parties are told different weights in one round."""
     asked = session.ask(1, b"weights")
-    other = replace(Query.parse(asked.body), message=digest(b"others"))
+    other = replace(SumQuery.parse(asked.body), message=sha256_hex(b"others"))
     told = other.sign(session.identities["learner"].signing_key, [b"others"])
     return [session.contribute("party-1", asked, VALUES), session.contribute("party-2", told, VALUES)]
 

@@ -20,8 +20,8 @@ from common.secure_sum import paillier
 from common.secure_sum.errors import Reason
 from common.service.keys import identity_key, read_private, write_private
 from common.service.tokens import hash_token
-from party.cli.keyholder import app
-from party.keyholder.app import create_app
+from party.cli.keyholder import key_holder_app
+from party.keyholder.app import create_key_holder_app
 from party.keyholder.settings import KeyHolderSettings
 from tests.support.keyholder import TOKEN, FreshKeys, ask_to_open, begin, keyholder_settings, open_round
 
@@ -50,7 +50,7 @@ def config(tmp_path: Path) -> Path:
 
 def run(*arguments: object) -> tuple[int, str, str]:
     """A command's exit status, output and errors."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(key_holder_app, [str(argument) for argument in arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -79,7 +79,7 @@ def test_key_files_that_others_may_read_are_refused(mode: int, tmp_path: Path) -
         identity_key(path)
     assert (caught.value.reason, caught.value.status) == (Reason.KEY_FILE_OPEN, 503)
     with pytest.raises(SecureSumError) as caught:
-        create_app(keyholder_settings(tmp_path), FreshKeys())
+        create_key_holder_app(keyholder_settings(tmp_path), FreshKeys())
     assert caught.value.reason == Reason.KEY_FILE_OPEN
 
 
@@ -136,7 +136,7 @@ def test_a_sessions_key_file_that_cannot_be_used_stops_that_session_only(serve: 
 def test_missing_gmpy2_is_refused_by_name(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paillier, "gmpy2", None)
     with pytest.raises(SecureSumError) as caught:
-        create_app(keyholder_settings(tmp_path), FreshKeys())
+        create_key_holder_app(keyholder_settings(tmp_path), FreshKeys())
     assert caught.value.reason == Reason.GMPY2_MISSING
     for command in ("serve", "check"):
         status, _, errors = run(command, "--config", config)

@@ -19,10 +19,10 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import Opened
 from common.secure_sum.session import Identity
-from common.service.signed_bodies import MEDIA_TYPE
-from party.keyholder.app import create_app
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from party.keyholder.app import create_key_holder_app
 from party.keyholder.journal import Journal
-from party.keyholder.key_pool import KeyStock
+from party.keyholder.key_pool import KeyPool
 from party.keyholder.sessions import Sessions
 from party.keyholder.settings import KeyHolderSettings, PinnedLearner
 from party.keyholder.vault import Vault
@@ -211,7 +211,7 @@ def test_the_same_keys_are_used_after_a_restart_with_the_same_secret_only(serve:
     with serve() as client:
         session = begin(client)
     other = keyholder_settings(tmp_path, secret="another secret of this length")
-    with TestClient(create_app(other, FreshKeys())) as client:
+    with TestClient(create_key_holder_app(other, FreshKeys())) as client:
         response = send(client, f"/v1/sessions/{session.roster.session}/roster", session.learner.propose())
     assert (response.status_code, response.json()["reason"]) == (503, Reason.KEY_FILE_CORRUPT)
     assert "another secret" not in response.text.replace("sealed under another secret", "")
@@ -230,7 +230,7 @@ def test_logs_and_metrics_hold_no_key(
 
 
 def test_keys_are_made_ahead_in_a_process_of_their_own() -> None:
-    stock = KeyStock(KEY_BITS)
+    stock = KeyPool(KEY_BITS)
     try:
         first, second = stock.take(), stock.take()
     finally:
@@ -249,8 +249,8 @@ def test_every_route_and_setting_is_documented(client: httpx.Client) -> None:
                 [] if path.startswith(("/healthz", "/readyz", "/metrics")) else [{"bearer": []}]
             )
     rounds = document["paths"]["/v1/sessions/{session}/rounds/{round}"]["put"]
-    assert MEDIA_TYPE in rounds["requestBody"]["content"]
-    assert MEDIA_TYPE in rounds["responses"]["200"]["content"]
+    assert SIGNED_MEDIA_TYPE in rounds["requestBody"]["content"]
+    assert SIGNED_MEDIA_TYPE in rounds["responses"]["200"]["content"]
     for table in (KeyHolderSettings, PinnedLearner):
         for name, setting in table.model_fields.items():
             assert setting.description, name

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from common.service.tokens import hash_token
-from learner.cli.main import app
+from learner.cli.main import learner_app
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 
@@ -37,7 +37,7 @@ class Commands:
         self.env = {"PARLEY_URL": url, "PARLEY_TOKEN": USER, "COLUMNS": "200"}
 
     def __call__(self, *arguments: str, status: int = 0, **env: str | None) -> Result:
-        result = CliRunner().invoke(app, list(arguments), env=self.env | env)
+        result = CliRunner().invoke(learner_app, list(arguments), env=self.env | env)
         assert result.exit_code == status, result.output
         return result
 
@@ -142,10 +142,10 @@ def test_makes_tokens(command: Commands) -> None:
 
 
 def test_help_teaches() -> None:
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(learner_app)
     names = group.commands  # type: ignore[attr-defined]
     assert {"serve", "submit", "watch", "list", "cancel", "model", "simulate"} <= set(names)
     for name in names:
-        shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout
+        shown = CliRunner().invoke(learner_app, [name, "--help"], env={"COLUMNS": "200"}).stdout
         assert "Example" in shown, name
         assert f"parley-learner {name}" in shown, name

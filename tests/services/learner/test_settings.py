@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from common.errors import InvalidInputError
 from common.service.tokens import hash_token
-from learner.api.app import create_app
+from learner.api.app import create_learner_app
 from learner.settings import LearnerSettings, load_studies
 from tests.support.cluster import Cluster
 
@@ -86,7 +86,7 @@ def test_refuses_files_it_cannot_read(tmp_path: Path, field: str, fault: str) ->
     entry: dict[str, Any] = {"name": "party-1", "url": "https://party-1", field: tmp_path / "missing"}
     token = {} if field == "token_file" else {"token": "t"}
     with pytest.raises(InvalidInputError, match=fault):
-        create_app(cluster.learner_settings(None, parties=[entry | token]))
+        create_learner_app(cluster.learner_settings(None, parties=[entry | token]))
 
 
 def test_refuses_studies_it_cannot_use(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_refuses_studies_it_cannot_use(tmp_path: Path) -> None:
 def test_refuses_public_data_for_no_study(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=1)
     with pytest.raises(InvalidInputError, match="unknown studies: another"):
-        create_app(cluster.learner_settings(None, public_data={"another": tmp_path / "party-1.csv"}))
+        create_learner_app(cluster.learner_settings(None, public_data={"another": tmp_path / "party-1.csv"}))
 
 
 def documented(model: type[BaseModel], path: str = "") -> list[str]:
@@ -123,7 +123,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_endpoint_is_documented(tmp_path: Path) -> None:
-    app = create_app(Cluster(tmp_path, n_parties=1).learner_settings())
+    app = create_learner_app(Cluster(tmp_path, n_parties=1).learner_settings())
     operations = [(path, operation) for path, item in app.openapi()["paths"].items() for operation in item.values()]
     assert len(operations) >= 12
     for path, operation in operations:

@@ -13,13 +13,13 @@ import pytest
 from common.client.receipts import Receipt
 from common.errors import ConflictError, NotFoundError
 from common.protocol.messages import Query, Reply
-from learner.run import ENDS, TRANSITIONS, Notice, State
-from learner.storage.run_store import Store
+from learner.run import ENDS, TRANSITIONS, Notice, RunState
+from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 
-STATES: tuple[State, ...] = get_args(State)
-PATHS: dict[State, tuple[State, ...]] = {
+STATES: tuple[RunState, ...] = get_args(RunState)
+PATHS: dict[RunState, tuple[RunState, ...]] = {
     "queued": (),
     "recruiting": ("recruiting",),
     "running": ("recruiting", "running"),
@@ -30,14 +30,14 @@ PATHS: dict[State, tuple[State, ...]] = {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "learner.sqlite")
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    store = RunStore(tmp_path / "learner.sqlite")
     yield store
     store.close()
 
 
 @pytest.fixture
-def run(store: Store, tmp_path: Path) -> str:
+def run(store: RunStore, tmp_path: Path) -> str:
     return store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice").id
 
 
@@ -47,7 +47,7 @@ def test_the_table_knows_every_state() -> None:
 
 
 @pytest.mark.parametrize(("state", "follower"), list(product(STATES, STATES)))
-def test_runs_change_state_by_the_table_alone(store: Store, run: str, state: State, follower: State) -> None:
+def test_runs_change_state_by_the_table_alone(store: RunStore, run: str, state: RunState, follower: RunState) -> None:
     for step in PATHS[state]:
         store.enter(run, step)
     told = len(store.events(run))
@@ -64,14 +64,14 @@ def test_runs_change_state_by_the_table_alone(store: Store, run: str, state: Sta
     assert store.count() == {store.state(run): 1}
 
 
-def test_a_second_learner_is_kept_out(store: Store, tmp_path: Path) -> None:
+def test_a_second_learner_is_kept_out(store: RunStore, tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match="another learner uses the state directory"):
-        Store(tmp_path / "learner.sqlite")
+        RunStore(tmp_path / "learner.sqlite")
     store.close()
-    Store(tmp_path / "learner.sqlite").close()
+    RunStore(tmp_path / "learner.sqlite").close()
 
 
-def test_a_round_is_logged_as_it_was(store: Store, run: str) -> None:
+def test_a_round_is_logged_as_it_was(store: RunStore, run: str) -> None:
     query, reply = Query(1, "gradient", np.array([0.1, 1e-300])), Reply(np.array([[1 / 3, -0.0]]), (1,))
     news = [Notice("dropped", {"party": "party-1"}), Notice("round", {"round": 1})]
     store.append(run, query, reply, news, [])
@@ -86,7 +86,7 @@ def test_a_round_is_logged_as_it_was(store: Store, run: str) -> None:
     assert [event.kind for event in store.events(run)] == ["state", "dropped", "round"]
 
 
-def test_the_newest_receipt_is_kept(store: Store) -> None:
+def test_the_newest_receipt_is_kept(store: RunStore) -> None:
     for count in (3, 5, 4):
         store.keep([Receipt("party-1", count, f"receipt {count}"), Receipt("party-2", count, "other")])
     assert store.receipts()["party-1"] == Receipt("party-1", 5, "receipt 5")
@@ -95,7 +95,7 @@ def test_the_newest_receipt_is_kept(store: Store) -> None:
 
 def test_listens_to_its_own_news(tmp_path: Path) -> None:
     heard: list[str] = []
-    store = Store(tmp_path / "learner.sqlite", heard.append)
+    store = RunStore(tmp_path / "learner.sqlite", heard.append)
     run = store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice").id
     store.enter(run, "recruiting")
     store.append(run, Query(1, "gradient", np.zeros(1)), Reply(np.zeros(1), (0,)), [Notice("round", {})], [])
@@ -103,7 +103,7 @@ def test_listens_to_its_own_news(tmp_path: Path) -> None:
     assert heard == [run, run]
 
 
-def test_does_not_know_an_unknown_run(store: Store) -> None:
+def test_does_not_know_an_unknown_run(store: RunStore) -> None:
     for look in (store.run, store.state, store.plan, store.model):
         with pytest.raises(NotFoundError, match="there is no run 'nobody'"):
             look("nobody")

@@ -13,7 +13,7 @@ import pytest
 from pydantic import HttpUrl, SecretStr, ValidationError
 
 from common.client.endpoints import PeerEntry
-from common.client.peer import connect
+from common.client.peer import open_client_of
 from common.client.transport import Transport
 from common.errors import InvalidInputError
 from common.service.serve import tls_context
@@ -120,7 +120,7 @@ async def test_speaks_tls_to_whom_the_authority_vouches_for(tmp_path: Path) -> N
     port = server.sockets[0].getsockname()[1]
 
     def client_trusting(authority: Path) -> httpx.AsyncClient:
-        return connect(
+        return open_client_of(
             PeerEntry(name="p", url=HttpUrl(f"https://127.0.0.1:{port}"), token=SecretStr("t"), ca=authority)
         )
 
@@ -144,9 +144,11 @@ async def test_shows_a_certificate_to_whom_wants_to_see_one(tmp_path: Path) -> N
         ca=files.authority,
     )
     async with server:
-        async with connect(entry.model_copy(update={"certificate": files.certificate, "key": files.key})) as client:
+        async with open_client_of(
+            entry.model_copy(update={"certificate": files.certificate, "key": files.key})
+        ) as client:
             assert (await client.put("/", content=b"hello")).content == b"hello"
-        async with connect(entry) as client:
+        async with open_client_of(entry) as client:
             with pytest.raises(httpx.TransportError):
                 await client.put("/", content=b"hello")
 
@@ -157,7 +159,7 @@ def test_certificates_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="both certificate and key"):
         PeerEntry.model_validate(known)
     with pytest.raises(InvalidInputError, match="cannot be used as a certificate"):
-        connect(PeerEntry.model_validate(known | {"key": files.certificate}))
+        open_client_of(PeerEntry.model_validate(known | {"key": files.certificate}))
 
 
 async def test_nobody_there_is_an_error() -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from party.api.app import create_app
+from party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING
 
@@ -23,5 +23,5 @@ def cluster(tmp_path: Path) -> Cluster:
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[httpx.Client]:
     """The first party, as the learner sees it."""
-    with TestClient(create_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         yield client

@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 
 from common.privacy.noise import Noise
 from party.answering import noise_pool as ahead
-from party.answering.noise_pool import Stock
+from party.answering.noise_pool import NoisePool
 from party.answering.party import Party
-from party.api.app import create_app
+from party.api.app import create_party_app
 from party.ledger.ledger import Released
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
@@ -30,7 +30,7 @@ def draw(noise: Noise) -> list[list[float]]:
 
 
 def test_nothing_is_used_twice() -> None:
-    stock = Stock()
+    stock = NoisePool()
     drawn = []
     for _ in range(3 * ahead._DRAWS_AT_ONCE):
         drawn += draw(stock())
@@ -40,7 +40,7 @@ def test_nothing_is_used_twice() -> None:
 
 
 def test_what_is_in_stock_needs_no_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    stock = Stock()
+    stock = NoisePool()
     draw(stock())
     stock.refill()
     monkeypatch.setattr("os.urandom", lambda _: pytest.fail("bits are drawn"))
@@ -48,7 +48,7 @@ def test_what_is_in_stock_needs_no_bits(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_one_time_noise_is_kept_as_ever() -> None:
-    stock = Stock()
+    stock = NoisePool()
     first = stock()
     eta = first.once("eta", lambda: first.discrete_gaussian(1e6, (3,)))
     stock.refill()
@@ -57,7 +57,7 @@ def test_one_time_noise_is_kept_as_ever() -> None:
 
 
 def test_the_stock_is_bounded() -> None:
-    stock = Stock()
+    stock = NoisePool()
     for scale in range(1, 200):
         stock().discrete_laplace(float(scale), (2,))
         stock.refill()
@@ -84,7 +84,7 @@ def test_a_round_draws_no_noise_but_the_first(
 
     monkeypatch.setattr(ahead.Draw, "make", counted_make)
     monkeypatch.setattr(Party, "answer", watched_answer)
-    with TestClient(create_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         propose(client, run_spec(cluster, algorithm=algorithm, parameters={"n_rounds": 4})).raise_for_status()
         for round in range(1, 5):
             ask(client, round, weights(cluster, round)).raise_for_status()
@@ -94,7 +94,7 @@ def test_a_round_draws_no_noise_but_the_first(
 
 @pytest.mark.parametrize(("size", "supply"), [(0, 32), (1, 32), (64, 32), (100, 20), (5_000, 1)])
 def test_small_draws_are_made_for_many_rounds_at_once(size: int, supply: int) -> None:
-    stock = Stock()
+    stock = NoisePool()
     stock().discrete_gaussian(1e6, (size,))
     stock.refill()
     ((draw, ready),) = stock._ready.items()

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from common.privacy.noise import NoNoise
 from common.protocol.messages import Query
 from common.runs.specification import Budget
-from common.service.signed_bodies import MEDIA_TYPE
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.service.tokens import hash_token
-from party.api.app import RECEIPT, create_app
+from party.api.app import RECEIPT, create_party_app
 from tests.support.cluster import Cluster
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
@@ -106,7 +106,7 @@ def test_a_round_skipped_is_paid_and_cannot_be_asked_later(client: httpx.Client,
 
 def test_an_exhausted_budget_is_a_refusal_that_says_what_is_left(cluster: Cluster) -> None:
     policy: dict[str, Any] = {"epsilon": 1.5, "delta": 0.1, "max_epsilon_per_run": 1.1, "max_delta_per_run": 0.1}
-    with TestClient(create_app(cluster.party_settings("party-1", policy=policy)), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1", policy=policy)), headers=ASKING) as client:
         for run in ("a", "b"):  # both are approved: approval costs nothing
             propose(client, run_spec(cluster, n_rounds=2), run).raise_for_status()
         for round in (1, 2):
@@ -134,7 +134,7 @@ def test_the_answer_is_the_algorithms_own(cluster: Cluster) -> None:
             super().__init__()
 
     spec = run_spec(cluster)
-    with TestClient(create_app(cluster.party_settings("party-1"), Quiet), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1"), Quiet), headers=ASKING) as client:
         propose(client, spec)
         answer = answer_of(ask(client, 1, weights(cluster, 1)))
     query = Query(1, "gradient", weights(cluster, 1))
@@ -154,7 +154,7 @@ def test_an_ended_run_answers_nothing_new_and_keeps_its_ledger(client: httpx.Cli
 
 def test_runs_of_different_learners_are_apart(cluster: Cluster) -> None:
     learners = [{"name": name, "token_hash": hash_token(name)} for name in ("ann", "bob")]
-    with TestClient(create_app(cluster.party_settings("party-1", learners=learners))) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1", learners=learners))) as client:
         ann, bob = ({"Authorization": f"Bearer {name}"} for name in ("ann", "bob"))
         client.headers = httpx.Headers(ann)
         propose(client, run_spec(cluster)).raise_for_status()
@@ -181,7 +181,7 @@ def test_a_receipt_of_this_ledger_is_taken_and_any_other_refused(client: httpx.C
 
 
 def test_strangers_learn_nothing_but_that_it_lives(cluster: Cluster) -> None:
-    with TestClient(create_app(cluster.party_settings("party-1"))) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1"))) as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         assert client.get("/readyz").json() == {"status": "ready"}
         assert "parley_requests_total" in client.get("/metrics").text
@@ -196,11 +196,11 @@ def test_one_time_noise_is_drawn_once_a_run_and_outlives_the_process(cluster: Cl
     spec = run_spec(cluster, algorithm="psgd", parameters={"n_rounds": 4})
     answers = []
     for round in (1, 2, 3):
-        with TestClient(create_app(cluster.party_settings("party-1"), OnlyOnce), headers=ASKING) as client:
+        with TestClient(create_party_app(cluster.party_settings("party-1"), OnlyOnce), headers=ASKING) as client:
             propose(client, spec).raise_for_status()
             answers.append(answer_of(ask(client, round, weights(cluster, 1))).tolist())
     assert answers[0] == answers[1] == answers[2]
-    with TestClient(create_app(cluster.party_settings("party-1"), OnlyOnce), headers=ASKING) as client:
+    with TestClient(create_party_app(cluster.party_settings("party-1"), OnlyOnce), headers=ASKING) as client:
         propose(client, spec, "another").raise_for_status()
         assert answer_of(ask(client, 1, weights(cluster, 1), "another")).tolist() != answers[0]
 
@@ -214,7 +214,7 @@ def test_every_route_and_parameter_is_documented(client: httpx.Client) -> None:
             for parameter in operation.get("parameters", []):
                 assert parameter.get("description") or parameter["name"] == "run", (method, path, parameter["name"])
     rounds = document["paths"]["/v1/runs/{run}/rounds/{round}"]["put"]
-    assert set(rounds["requestBody"]["content"]) == {"application/x-npy", "application/json", MEDIA_TYPE}
+    assert set(rounds["requestBody"]["content"]) == {"application/x-npy", "application/json", SIGNED_MEDIA_TYPE}
     assert set(rounds["responses"]["200"]["content"]) >= {"application/x-npy", "application/json"}
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert rounds["security"] == [{"bearer": []}]

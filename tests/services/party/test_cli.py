@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from common.service.tokens import hash_token
-from party.cli.keyholder import app as keyholder
-from party.cli.main import app
+from party.cli.keyholder import key_holder_app as keyholder
+from party.cli.main import party_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
@@ -54,7 +54,7 @@ token_hash = "{hash_token(LEARNER)}"
 
 def run(*arguments: str | Path) -> Result:
     """The command's exit status and what it printed."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(party_app, [str(argument) for argument in arguments])
 
 
 def change(path: Path, line: int, edit: Callable[[list[str]], list[str]]) -> None:
@@ -100,7 +100,7 @@ def test_token_makes_a_token_and_its_hash() -> None:
 
 
 def test_every_command_teaches() -> None:
-    for group, commands in (((), app), (("keyholder",), keyholder)):
+    for group, commands in (((), party_app), (("keyholder",), keyholder)):
         for command in commands.registered_commands:
             path = (*group, command.callback.__name__)  # type: ignore[union-attr]
             help_text = run(*path, "--help").stdout

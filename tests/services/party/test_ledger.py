@@ -27,7 +27,7 @@ from common.privacy.account import Account, Price
 from common.runs.specification import Budget, Member, RunSpec
 from common.wire.party_api import RunProposal
 from party.ledger.hash_chain import Ask, Entry, Head, check_chain
-from party.ledger.ledger import Kept, Released, Store
+from party.ledger.ledger import Kept, Ledger, Released
 
 ROUNDS = 6
 LIMIT = Account(epsilon_limit=100, delta_limit=12)
@@ -69,7 +69,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
-        self.store = Store(self.directory, "party", LIMIT)
+        self.store = Ledger(self.directory, "party", LIMIT)
         self.draws = Draws()
         self.prices: dict[tuple[str, str], Price] = {}
         self.ended: set[tuple[str, str]] = set()
@@ -151,7 +151,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.store.close()
-        self.store = Store(self.directory, "party", LIMIT)
+        self.store = Ledger(self.directory, "party", LIMIT)
 
     @precondition(lambda self: self.answers)
     @rule()
@@ -174,7 +174,7 @@ TestLedger.settings = settings(max_examples=50, stateful_step_count=25)
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A ledger with five answers, closed."""
-    with Store(tmp_path, "party", LIMIT) as store:
+    with Ledger(tmp_path, "party", LIMIT) as store:
         store.approve("ann", RunProposal(run="r", spec=SPEC), PRICE)
         for round in range(1, ROUNDS):
             store.answer(Ask("ann", "r", round, "q"), PRICE, Draws())
@@ -198,26 +198,26 @@ def test_a_changed_ledger_is_refused(directory: Path, change: str) -> None:
     with closing(sqlite3.connect(directory / "ledger.db")) as connection, connection:
         connection.execute(change)
     with pytest.raises(LedgerError):
-        Store(directory, "party", LIMIT)
+        Ledger(directory, "party", LIMIT)
 
 
 @pytest.mark.parametrize("content", [b"", b"0", b"x" * 86, b"%020d %064x\n" % (4, 1)])
 def test_a_missing_or_damaged_head_file_is_refused(directory: Path, content: bytes) -> None:
     (directory / "ledger.head").write_bytes(content)
     with pytest.raises(LedgerError):
-        Store(directory, "party", LIMIT)
+        Ledger(directory, "party", LIMIT)
     (directory / "ledger.head").unlink()
     with pytest.raises(LedgerError):
-        Store(directory, "party", LIMIT)
+        Ledger(directory, "party", LIMIT)
 
 
 def test_a_head_file_may_lag_behind(directory: Path) -> None:
     """A crash between commit and head file leaves it so."""
-    with Store(directory, "party", LIMIT) as store:
+    with Ledger(directory, "party", LIMIT) as store:
         head = (directory / "ledger.head").read_bytes()
         store.answer(Ask("ann", "r", ROUNDS, "q"), PRICE, Draws())
     (directory / "ledger.head").write_bytes(head)
-    with Store(directory, "party", LIMIT) as store:
+    with Ledger(directory, "party", LIMIT) as store:
         assert len(store.entries()) == ROUNDS
 
 
@@ -228,7 +228,7 @@ def test_an_answer_that_fails_leaves_no_trace(directory: Path) -> None:
     def keep_too_much(kept: Kept) -> tuple[bytes, Kept]:
         return b"", {"name": np.array([object()])}  # cannot be written without pickle
 
-    with Store(directory, "party", LIMIT) as store:
+    with Ledger(directory, "party", LIMIT) as store:
         before = store.account(), store.entries()
         for compute, error in ((fail, ZeroDivisionError), (keep_too_much, ValueError)):
             with pytest.raises(error):
@@ -239,18 +239,18 @@ def test_an_answer_that_fails_leaves_no_trace(directory: Path) -> None:
 
 def test_a_limit_may_be_lowered_and_raised(directory: Path) -> None:
     ask = Ask("ann", "r", ROUNDS, "q")
-    with Store(directory, "party", Account(3, 1)) as store:
+    with Ledger(directory, "party", Account(3, 1)) as store:
         account = store.account()
         assert (account.epsilon_left, account.delta_left) == (0, 0)
         assert account.epsilon_spent == ROUNDS - 1
         with pytest.raises(BudgetExhaustedError):
             store.answer(ask, PRICE, Draws())
-    with Store(directory, "party", LIMIT) as store:
+    with Ledger(directory, "party", LIMIT) as store:
         store.answer(ask, PRICE, Draws())
 
 
 def test_a_full_disk_is_no_answer_and_no_charge(directory: Path) -> None:
-    with Store(directory, "party", LIMIT) as store:
+    with Ledger(directory, "party", LIMIT) as store:
         (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
         store._connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(UnavailableError):
@@ -260,7 +260,7 @@ def test_a_full_disk_is_no_answer_and_no_charge(directory: Path) -> None:
 
 
 def test_the_chain_covers_every_field(directory: Path) -> None:
-    with Store(directory, "party", LIMIT) as store:
+    with Ledger(directory, "party", LIMIT) as store:
         genesis, (first, second, *_) = store._genesis, store.entries()
     link = genesis.follow(first).link
     for name in Entry.__slots__:

@@ -14,7 +14,7 @@ from common.privacy.account import Price
 from common.privacy.guarantee import View
 from common.protocol.messages import Query
 from common.runs.specification import RunSpec
-from party.api.app import create_app
+from party.api.app import create_party_app
 from party.policy.approval import review, terms
 from party.settings import Policy
 from tests.support.cluster import Cluster
@@ -115,7 +115,7 @@ def test_a_party_knows_what_each_algorithm_asks(cluster: Cluster, name: str) -> 
 
 def test_a_refusal_says_over_http_which_rule(cluster: Cluster) -> None:
     settings = cluster.party_settings("party-1", policy=OWNERS | {"minimum_contributors": 3})
-    with TestClient(create_app(settings), headers=ASKING) as client:
+    with TestClient(create_party_app(settings), headers=ASKING) as client:
         refused = propose(client, run_spec(cluster))
     assert refused.status_code == 403
     assert refused.json()["rule"] == "minimum_contributors"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from party.cli.main import app
+from party.cli.main import party_app
 from tests.services.party_learn.test_learning import Owners
 from tests.support.processes import party_processes
 
@@ -32,7 +32,7 @@ def config(owners: Owners, urls: dict[str, str]) -> Path:
 
 
 def run(path: Path, *arguments: str, status: int = 0) -> Result:
-    result = CliRunner().invoke(app, [*TERMS, "--config", str(path), *arguments])
+    result = CliRunner().invoke(party_app, [*TERMS, "--config", str(path), *arguments])
     assert result.exit_code == status, result.output
     return result
 
@@ -68,6 +68,6 @@ def test_says_in_a_line_what_is_wrong(tmp_path: Path, arguments: tuple[str, ...]
 
 
 def test_the_help_says_what_is_not_protected() -> None:
-    shown = " ".join(CliRunner().invoke(app, ["learn", "--help"]).stdout.split())
+    shown = " ".join(CliRunner().invoke(party_app, ["learn", "--help"]).stdout.split())
     assert "YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK" in shown
     assert "parley-party learn --algorithm wu_subgradient" in shown

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from common.client.endpoints import PeerEntry
-from common.client.peer import connect
+from common.client.peer import open_client_of
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
@@ -22,7 +22,7 @@ from common.privacy.noise import NoNoise
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
 from common.service.tokens import hash_token
-from party.data.owner_data import load
+from party.data.owner_data import load_holding
 from party.personal.training import Order, OwnShard, joined, learn
 from party.settings import PartySettings
 from tests.support.cluster import Cluster, party_apps
@@ -64,16 +64,16 @@ class Neighbours:
             "budgets": {peer.name: BUDGET for peer in settings.peers},
             **WU,
         } | changes)  # fmt: skip
-        return await learn(order, name, load(settings), settings.peers, self.connect)
+        return await learn(order, name, load_holding(settings), settings.peers, self.connect)
 
     def connect(self, entry: PeerEntry) -> httpx.AsyncClient:
-        return connect(entry, self.wires[entry.name])
+        return open_client_of(entry, self.wires[entry.name])
 
     async def spent(self, name: str) -> float:
         """What an owner's ledger says is spent."""
         entry = next(peer for other in self.owners.names if other != name
                      for peer in self.owners.party_settings(other).peers if peer.name == name)  # fmt: skip
-        async with connect(entry, httpx.ASGITransport(self.apps[name])) as client:
+        async with open_client_of(entry, httpx.ASGITransport(self.apps[name])) as client:
             return float((await client.get("/v1/budget")).json()["epsilon_spent"])
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from learner.cli.main import app
+from learner.cli.main import learner_app
 from tests.support.cluster import USER
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
@@ -33,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def run(url: str, *arguments: str) -> str:
     """What a command prints."""
     env = {"PARLEY_URL": url, "PARLEY_TOKEN": USER, "COLUMNS": "200"}
-    result = CliRunner().invoke(app, list(arguments), env=env)
+    result = CliRunner().invoke(learner_app, list(arguments), env=env)
     assert result.exit_code == 0, result.output
     return result.stdout
 

@@ -16,12 +16,12 @@ from common.encoding.npy import pack_array
 from common.errors import ForbiddenError
 from common.privacy.noise import NoNoise
 from common.secure_sum import paillier
-from common.secure_sum.envelope import Signed, digest
+from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.errors import Reason
-from common.secure_sum.messages import Contribution, Query
-from common.service.signed_bodies import MEDIA_TYPE
+from common.secure_sum.messages import Contribution, SumQuery
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from party.answering.release import NoiseFactory
-from party.api.app import create_app
+from party.api.app import create_party_app
 from party.ledger import statements as sql
 from party.policy.approval import terms
 from tests.support.noises import OnlyOnce
@@ -61,7 +61,7 @@ def party(
     **changes: Any,  # noqa: ANN401 -- settings
 ) -> TestClient:
     """The first party of a cluster, without noise unless said otherwise."""
-    return TestClient(create_app(cluster.party_settings("party-1", **changes), noise), headers=ASKING)
+    return TestClient(create_party_app(cluster.party_settings("party-1", **changes), noise), headers=ASKING)
 
 
 def spent(client: httpx.Client) -> tuple[float, float]:
@@ -80,7 +80,7 @@ def test_contributions_sum_to_the_plain_answers_at_the_same_cost(client: httpx.C
     for round in (1, 2, 3):
         asked = stage.query(round, weights(cluster, round))
         response = stage.ask(client, round, asked)
-        assert response.headers["content-type"] == MEDIA_TYPE
+        assert response.headers["content-type"] == SIGNED_MEDIA_TYPE
         assert "Parley-Receipt" in response.headers
         summed.append(stage.total(asked, response.raise_for_status().content).tolist())
         costs.append(spent(client))
@@ -103,7 +103,7 @@ def test_the_same_query_gets_the_same_bytes_for_nothing_across_restarts(
         assert stage.ask(client, 1, first).content == answer
     with party(cluster) as client:
         assert stage.ask(client, 1, first).content == answer
-        other = replace(Query.parse(first.body), deadline=7)
+        other = replace(SumQuery.parse(first.body), deadline=7)
         again = other.sign(stage.identities["learner"].signing_key, first.attachments)
         refused(stage.ask(client, 1, again), Reason.ROUND_ANSWERED)
         assert spent(client) == cost
@@ -185,7 +185,7 @@ def test_queries_that_are_not_what_was_agreed_are_refused_for_nothing(
     stage = Stage(cluster)
     stage.begin(client)
     asked = stage.query(1, weights(cluster, 1))
-    query = Query.parse(asked.body)
+    query = SumQuery.parse(asked.body)
     learner = stage.identities["learner"].signing_key
 
     def claim(**claims: object) -> Signed:
@@ -206,10 +206,10 @@ def test_queries_that_are_not_what_was_agreed_are_refused_for_nothing(
     huge = pack_array(np.full(stage.roster.d, 1e300))
     for message in (
         claim(step="minimise"),
-        claim(message=digest(b"")),
-        replace(claim(message=digest(b"")), attachments=()),
-        replace(query, message=digest(huge)).sign(learner, [huge]),
-        replace(query, message=digest(b"{}")).sign(learner, [b"{}"]),
+        claim(message=sha256_hex(b"")),
+        replace(claim(message=sha256_hex(b"")), attachments=()),
+        replace(query, message=sha256_hex(huge)).sign(learner, [huge]),
+        replace(query, message=sha256_hex(b"{}")).sign(learner, [b"{}"]),
     ):
         assert stage.ask(client, 1, message).status_code == 422
     assert spent(client) == (0.0, 0.0)

@@ -12,7 +12,7 @@ import pytest
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import OwnKeyError
-from common.service.signed_bodies import MEDIA_TYPE
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from learner.settings import LearnerSettings
 from tests.support.cluster import LEARNER, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, silent, unreachable
@@ -249,7 +249,9 @@ def tampering(party: Intercepted) -> Intercept:
         signed = Signed.from_bytes(await response.aread())
         seed, blob = signed.attachments
         changed = Signed(signed.body, signed.signature, (seed, blob[:-1] + bytes([blob[-1] ^ 1])))
-        return httpx.Response(200, headers={"content-type": MEDIA_TYPE}, stream=httpx.ByteStream(changed.to_bytes()))
+        return httpx.Response(
+            200, headers={"content-type": SIGNED_MEDIA_TYPE}, stream=httpx.ByteStream(changed.to_bytes())
+        )
 
     return tamper
 

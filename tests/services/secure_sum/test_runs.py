@@ -12,7 +12,7 @@ import pytest
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Contribution, Opened
-from common.service.signed_bodies import MEDIA_TYPE
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from tests.support.cluster import LEARNER, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of, pass_on, silent
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
@@ -107,7 +107,7 @@ async def test_no_answer_reaches_the_learner_but_under_the_pad_and_the_key(
     for name in cluster.names:
         assert len(bodies[name]) == 3
         for round, (media, body) in enumerate(bodies[name], start=1):
-            assert media == MEDIA_TYPE
+            assert media == SIGNED_MEDIA_TYPE
             signed = Signed.from_bytes(body)
             contribution = Contribution.parse(signed.body)
             assert (contribution.party, contribution.round) == (name, round)

@@ -12,14 +12,14 @@ import pytest
 from phe import PaillierPrivateKey
 
 from common.errors import SecureSumError
-from common.secure_sum.envelope import Signed, digest
+from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyholder import KeyHolder
-from common.secure_sum.learner import Learner
-from common.secure_sum.messages import Open, Opened, Query, Roster
+from common.secure_sum.keyholder import KeyHolderRole
+from common.secure_sum.learner import LearnerRole
+from common.secure_sum.messages import Open, Opened, Roster, SumQuery
 from common.secure_sum.paillier import blocks_to_blob, encrypt_blocks, make_obfuscators, public_key
-from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.party import PartyPolicy, PartyRole
 from common.secure_sum.session import Identity
 from tests.support.attacks import request, resign, with_blob
 
@@ -66,14 +66,14 @@ def test_one_contribution_twice(start: Start, refused: Refused) -> None:
 def test_one_party_twice_with_different_contributions(start: Start, refused: Refused) -> None:
     session = start()
     first, _ = collect(session, 1, "party-1", "party-2")
-    again = resign(session, first, seed=digest(b"another"))
+    again = resign(session, first, seed=sha256_hex(b"another"))
     with refused(Reason.DUPLICATE_PARTY):
         session.key_holders[0].open(request(session, [first, again]))
     with refused(Reason.WRONG_HASH):
         session.learner.receive(again)
     other_seed = replace(again, attachments=(bytes(32), *again.attachments[1:]))
     with refused(Reason.DUPLICATE_PARTY):
-        session.learner.receive(resign(session, other_seed, seed=digest(bytes(32))))
+        session.learner.receive(resign(session, other_seed, seed=sha256_hex(bytes(32))))
 
 
 def test_a_copy_under_another_name(start: Start, refused: Refused) -> None:
@@ -163,8 +163,8 @@ def test_contributions_of_another_shape(start: Start, refused: Refused) -> None:
 def test_another_model_told_to_different_parties(start: Start, refused: Refused) -> None:
     session = start()
     asked = session.ask(1, b"weights")
-    spy = Query.parse(asked.body)
-    other = replace(spy, message=digest(b"other weights"))
+    spy = SumQuery.parse(asked.body)
+    other = replace(spy, message=sha256_hex(b"other weights"))
     told = other.sign(session.identities["learner"].signing_key, [b"other weights"])
     first = session.contribute("party-1", asked, VALUES)
     second = session.contribute("party-2", told, VALUES)
@@ -186,7 +186,9 @@ def test_a_second_set_for_a_round(start: Start, refused: Refused, keys: list[Pai
     journal = session.key_holders[0].open(request(session, contributions))
     with refused(Reason.ROUND_OPENED):
         session.key_holders[0].open(request(session, contributions[:2]))
-    restarted = KeyHolder(session.identities["key-holder-1"], keys[0], session.roster.learner, minimum_key_bits=2048)
+    restarted = KeyHolderRole(
+        session.identities["key-holder-1"], keys[0], session.roster.learner, minimum_key_bits=2048
+    )
     restarted.accept(session.learner.propose())
     restarted.restore(journal)
     with refused(Reason.ROUND_OPENED):
@@ -266,7 +268,7 @@ def test_requests_that_the_learner_did_not_sign(start: Start, refused: Refused) 
         session.key_holders[0].open(replace(honest, body=honest.body.replace(b'"round":1', b'"round":2')))
     asked = session.ask(2)
     with refused(Reason.BAD_SIGNATURE):
-        session.parties["party-1"].receive(Query.parse(asked.body).sign(stranger, asked.attachments))
+        session.parties["party-1"].receive(SumQuery.parse(asked.body).sign(stranger, asked.attachments))
 
 
 def test_heads_and_blobs_that_are_not_those_asked_for(start: Start, refused: Refused) -> None:
@@ -290,7 +292,7 @@ def test_heads_and_blobs_that_are_not_those_asked_for(start: Start, refused: Ref
 def test_queries_of_another_session(claims: dict[str, str], reason: Reason, start: Start, refused: Refused) -> None:
     session = start()
     asked = session.ask(1)
-    query = replace(Query.parse(asked.body), **claims)  # type: ignore[arg-type]
+    query = replace(SumQuery.parse(asked.body), **claims)  # type: ignore[arg-type]
     with refused(reason):
         session.parties["party-1"].receive(query.sign(session.identities["learner"].signing_key, asked.attachments))
     with refused(reason):
@@ -307,7 +309,7 @@ def invitation(session: LocalSession, roster: Roster) -> Signed:
     return roster.sign(session.identities["learner"].signing_key, signatures)
 
 
-def newcomer(session: LocalSession, /, **terms: object) -> Party:
+def newcomer(session: LocalSession, /, **terms: object) -> PartyRole:
     """A party that has joined nothing yet."""
     policy = PartyPolicy(
         session.roster.learner,
@@ -315,7 +317,7 @@ def newcomer(session: LocalSession, /, **terms: object) -> Party:
         minimum_contributors=2,
         minimum_key_bits=2048,
     )
-    return Party(session.identities["party-1"], replace(policy, **terms))  # type: ignore[arg-type]
+    return PartyRole(session.identities["party-1"], replace(policy, **terms))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -381,7 +383,7 @@ def test_rosters_without_oneself(start: Start, refused: Refused) -> None:
 
 def test_rosters_that_not_all_have_signed(start: Start, refused: Refused) -> None:
     session = start()
-    learner = Learner(session.roster, session.identities["learner"].signing_key)
+    learner = LearnerRole(session.roster, session.identities["learner"].signing_key)
     with refused(Reason.BAD_SIGNATURE):
         learner.invite({})
     learner.invite({"key-holder-1": session.key_holders[0].accept(learner.propose())})
@@ -392,7 +394,7 @@ def test_rosters_that_not_all_have_signed(start: Start, refused: Refused) -> Non
 def test_key_holders_of_the_wrong_size(keys: list[PaillierPrivateKey], start: Start, refused: Refused) -> None:
     session = start()
     with refused(Reason.WRONG_KEY_SIZE):
-        KeyHolder(session.identities["key-holder-1"], keys[0], session.roster.learner)
+        KeyHolderRole(session.identities["key-holder-1"], keys[0], session.roster.learner)
 
 
 # ── what comes back to the learner ───────────────────────────────────────────
@@ -428,7 +430,7 @@ def test_answers_that_are_no_sum_or_not_the_key_holders(start: Start, refused: R
     session = start()
     honest, holder = opened(session)
     noise = random.Random(1).randbytes(session.roster.layout.block_bytes)
-    lie = replace(Opened.parse(honest.body), sums=digest(noise)).sign(holder.signing_key, [noise])
+    lie = replace(Opened.parse(honest.body), sums=sha256_hex(noise)).sign(holder.signing_key, [noise])
     with refused(Reason.COUNT_MISMATCH):
         session.learner.close([lie])
     with refused(Reason.BAD_SIGNATURE):
@@ -436,7 +438,7 @@ def test_answers_that_are_no_sum_or_not_the_key_holders(start: Start, refused: R
     for answers in ([], [honest, honest], [replace(honest, attachments=())]):
         with refused(Reason.WRONG_FRAME):
             session.learner.close(answers)
-    short = replace(Opened.parse(honest.body), sums=digest(noise[1:])).sign(holder.signing_key, [noise[1:]])
+    short = replace(Opened.parse(honest.body), sums=sha256_hex(noise[1:])).sign(holder.signing_key, [noise[1:]])
     with refused(Reason.WRONG_LENGTH):
         session.learner.close([short])
 

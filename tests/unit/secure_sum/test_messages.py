@@ -11,17 +11,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.encoding.canonical_json import canonical
 from common.errors import SecureSumError
 from common.secure_sum import errors
-from common.secure_sum.envelope import Signed, canonical, frame, public_hex, unframe
+from common.secure_sum.envelope import Signed, frame, public_hex, unframe
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.messages import Contribution, Message, Open, Opened, Query, Roster, set_digest
+from common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery, set_digest
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 HASH = "ab" * 32
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
-QUERY = Query("01" * 16, HASH, 1, "gradient", HASH, 1, 0.5, 2_000_000_000)
+QUERY = SumQuery("01" * 16, HASH, 1, "gradient", HASH, 1, 0.5, 2_000_000_000)
 MESSAGES: list[Message] = [
     QUERY,
     Contribution("01" * 16, HASH, 1, HASH, "party-1", 5, (HASH, HASH), HASH),
@@ -108,13 +109,13 @@ def test_missing_and_further_fields_are_refused(message: Message, refused: Refus
 def test_another_spelling_is_refused(body: bytes, refused: Refused) -> None:
     assert body != QUERY.body
     with refused(Reason.NOT_CANONICAL):
-        Query.parse(body)
+        SumQuery.parse(body)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_numbers_that_are_none_are_refused(number: str, refused: Refused) -> None:
     with refused(Reason.WRONG_FIELD):
-        Query.parse(QUERY.body.replace(b"0.5", number.encode()))
+        SumQuery.parse(QUERY.body.replace(b"0.5", number.encode()))
 
 
 @given(st.integers(0, len(QUERY.body) - 1), st.integers(0, 255))
@@ -122,7 +123,7 @@ def test_an_altered_body_is_refused_or_another_message(position: int, byte: int)
     body = bytearray(QUERY.body)
     body[position] = byte
     try:
-        message = Query.parse(bytes(body))
+        message = SumQuery.parse(bytes(body))
     except SecureSumError:
         return
     assert message.body == bytes(body)
@@ -169,15 +170,15 @@ def test_a_signature_is_for_one_tag_and_body(refused: Refused) -> None:
     with refused(Reason.BAD_SIGNATURE):
         signed.verify(Open.TAG, public_hex(KEY))
     with refused(Reason.BAD_SIGNATURE):
-        signed.verify(Query.TAG, public_hex(other))
+        signed.verify(SumQuery.TAG, public_hex(other))
     with refused(Reason.BAD_SIGNATURE):
-        replace(signed, body=signed.body + b" ").verify(Query.TAG, public_hex(KEY))
+        replace(signed, body=signed.body + b" ").verify(SumQuery.TAG, public_hex(KEY))
     with refused(Reason.BAD_SIGNATURE):
-        replace(signed, signature=b"").verify(Query.TAG, public_hex(KEY))
+        replace(signed, signature=b"").verify(SumQuery.TAG, public_hex(KEY))
 
 
 def test_tags_differ_and_hold_no_zero() -> None:
-    tags = [kind.TAG for kind in (Roster, Query, Contribution, Open, Opened)]
+    tags = [kind.TAG for kind in (Roster, SumQuery, Contribution, Open, Opened)]
     assert len(set(tags)) == len(tags)
     assert not any("\0" in tag for tag in tags)
 

@@ -15,12 +15,12 @@ from common.secure_sum import keyholder, learner, party
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyholder import KeyHolder
-from common.secure_sum.learner import Learner
-from common.secure_sum.messages import Contribution, Opened, Query
+from common.secure_sum.keyholder import KeyHolderRole
+from common.secure_sum.learner import LearnerRole
+from common.secure_sum.messages import Contribution, Opened, SumQuery
 from common.secure_sum.packing import OFFSET
 from common.secure_sum.paillier import decrypt_blocks
-from common.secure_sum.party import Party, PartyPolicy
+from common.secure_sum.party import PartyPolicy, PartyRole
 from common.secure_sum.session import Role
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
@@ -36,7 +36,7 @@ def total(given: Mapping[str, IntArray]) -> list[int]:
     return [sum(column) for column in zip(*(values.tolist() for values in given.values()), strict=True)]
 
 
-def rejoin(session: LocalSession, name: str) -> Party:
+def rejoin(session: LocalSession, name: str) -> PartyRole:
     """The party after a restart: it joins the same roster again."""
     policy = PartyPolicy(
         session.roster.learner,
@@ -44,7 +44,7 @@ def rejoin(session: LocalSession, name: str) -> Party:
         minimum_contributors=2,
         minimum_key_bits=2048,
     )
-    restarted = Party(session.identities[name], policy)
+    restarted = PartyRole(session.identities[name], policy)
     proposal = session.learner.propose()
     signatures = tuple(holder.accept(proposal) for holder in session.key_holders)
     restarted.join(Signed(proposal.body, proposal.signature, signatures))
@@ -119,7 +119,7 @@ def test_a_restarted_party_gives_what_it_gave(start: Start, refused: Refused) ->
     assert restarted.answer(query, np.zeros(5, np.int64), session.random_bytes, session.obfuscators) == given
     with refused(Reason.ROUND_ANSWERED):
         restarted.receive(
-            Query(query.session, query.roster, 1, "votes", query.message, 1, "1", 0).sign(
+            SumQuery(query.session, query.roster, 1, "votes", query.message, 1, "1", 0).sign(
                 session.identities["learner"].signing_key, [b"weights"]
             )
         )
@@ -140,7 +140,7 @@ def test_the_same_set_gets_the_same_answer_also_after_a_restart(
     ):
         journal = holder.open(request)
         assert holder.open(request) == journal
-        restarted = KeyHolder(session.identities[entry.name], key, session.roster.learner, minimum_key_bits=2048)
+        restarted = KeyHolderRole(session.identities[entry.name], key, session.roster.learner, minimum_key_bits=2048)
         restarted.accept(session.learner.propose())
         restarted.restore(Signed.from_bytes(journal.to_bytes()))
         assert restarted.open(request) == journal
@@ -156,7 +156,7 @@ def test_a_restarted_learner_takes_the_same_steps(start: Start) -> None:
     (request,) = session.learner.open(given)
     opened = session.key_holders[0].open(request)
 
-    restarted = Learner(session.roster, session.identities["learner"].signing_key)
+    restarted = LearnerRole(session.roster, session.identities["learner"].signing_key)
     proposal = restarted.propose()
     invitation = restarted.invite({"key-holder-1": session.key_holders[0].accept(proposal)})
     restarted.begin({name: member.join(invitation) for name, member in session.parties.items()})
@@ -244,7 +244,7 @@ def test_tables_are_closed_and_lead_everywhere_to_the_end(module: object) -> Non
 
 def test_steps_out_of_turn_are_refused(start: Start, refused: Refused, keys: list[PaillierPrivateKey]) -> None:
     session = start()
-    drafted = Learner(session.roster, session.identities["learner"].signing_key)
+    drafted = LearnerRole(session.roster, session.identities["learner"].signing_key)
     fresh = LocalSession.unsigned(session.roster, session.identities, keys[:1], random.Random(0).randbytes)
     contribution = Signed(b"", b"")
     for step in (
@@ -278,7 +278,7 @@ def test_contributions_name_what_they_answer(start: Start) -> None:
     session = start(key_holders=2)
     asked = session.ask(1)
     claimed = Contribution.parse(session.contribute("party-1", asked, np.arange(5)).body)
-    query = Query.parse(asked.body)
+    query = SumQuery.parse(asked.body)
     assert (claimed.session, claimed.roster, claimed.round) == (query.session, query.roster, query.round)
     assert claimed.query == query.digest
     assert len(claimed.blobs) == 2

@@ -15,7 +15,7 @@ from common.data.study import Study
 from common.runs.secure_terms import check_roster, draft_roster, noise_text, round_terms, session_of
 from common.runs.specification import Budget, Member, RunSpec
 from common.secure_sum.errors import Reason
-from common.secure_sum.messages import MAX_TEXT, Query, Roster, RosterKeyHolder
+from common.secure_sum.messages import MAX_TEXT, Roster, RosterKeyHolder, SumQuery
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 NAMES = ("a" * 100, "b", "c")
@@ -78,7 +78,7 @@ def test_a_roster_belongs_to_one_run_and_one_specification(refused: Refused) -> 
 
 def test_a_query_of_other_terms_is_refused(refused: Refused) -> None:
     terms = round_terms(spec().build(), spec().facts(), 1)
-    query = Query("00" * 16, "00" * 32, 1, "gradient", "00" * 32, terms.clip, terms.noise, 0)
+    query = SumQuery("00" * 16, "00" * 32, 1, "gradient", "00" * 32, terms.clip, terms.noise, 0)
     terms.check(query)
     for changes in ({"clip": 0.5}, {"noise": "GaussianEvent(mu=9)"}):
         with refused(Reason.WRONG_TERMS):

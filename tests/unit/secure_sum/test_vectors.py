@@ -12,7 +12,7 @@ from phe import PaillierPrivateKey
 
 from common.secure_sum import keyfile
 from common.secure_sum.envelope import Signed
-from common.secure_sum.messages import Contribution, Message, Open, Opened, Query, Roster
+from common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
 
 ROOT = Path(__file__).parents[3]
 
@@ -80,7 +80,7 @@ def test_messages_as_they_travel(vectors: dict[str, Any]) -> None:
     parties = [roster.party(entry["fields"]["party"]) for entry in session["contributions"]]
     travelled: list[tuple[type[Message], dict[str, Any], str]] = [
         (Roster, session["roster"], roster.learner),
-        (Query, session["query"], roster.learner),
+        (SumQuery, session["query"], roster.learner),
         *((Contribution, entry, who.key) for entry, who in zip(session["contributions"], parties, strict=True)),
         *((Open, entry, roster.learner) for entry in session["open"]),
         *((Opened, entry, who.key) for entry, who in zip(session["opened"], roster.key_holders, strict=True)),
