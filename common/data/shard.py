@@ -56,6 +56,16 @@ class Shard:
         """The number of columns of X, d."""
         return int(self.X.shape[-1])
 
+    def scores(self, weights: FloatArray) -> FloatArray:
+        """The scores (..., n, k) of each example under k rows of weights, (k, d) for all parties or (..., k, d)."""
+        scores: FloatArray = self.X @ np.swapaxes(weights, -1, -2)
+        return scores
+
+    def weighted_sum(self, slopes: FloatArray) -> FloatArray:
+        """The sums (..., k, d) over the examples of x times each of their k slopes, (..., n, k)."""
+        total: FloatArray = np.swapaxes(slopes, -1, -2) @ self.X
+        return total
+
     @classmethod
     def stack(cls, shards: Sequence[Shard]) -> Shard:
         """K shards of one party each as one stacked shard, padded to the largest."""

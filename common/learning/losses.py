@@ -1,47 +1,57 @@
-"""Losses of a linear score s = w.x against a label y, and the exact sum of their clipped gradients.
+"""Losses of linear scores s = w.x against a label y.
 
-Each loss gives its value, its slope dl/ds and its curvature d2l/ds2, all elementwise, with the constants that the
-privacy proofs need: ``lipschitz`` L bounds |slope|, ``smoothness`` c bounds the curvature.
+Each loss gives its value, its slope dl/ds and its curvature d2l/ds2 with the constants that the privacy proofs need:
+``lipschitz`` L bounds the norm of the slope, ``smoothness`` c that of the curvature.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logsumexp, softmax
 
 from common.arrays import FloatArray
+from common.encoding.classes import decode_classes
 from common.errors import InvalidInputError
 
 
 class Loss(Protocol):
-    """A convex loss of the score."""
+    """A convex loss of the scores of an example.
+
+    Of one score (``outputs`` is 1) scores, values, slopes and curvatures are (...), elementwise. Of K scores, one a
+    class, scores and slopes are (..., K), values are (...).
+    """
+
+    @property
+    def outputs(self) -> int:
+        """How many scores an example has."""
 
     @property
     def lipschitz(self) -> float:
-        """L: the largest |slope|; infinite where there is none."""
+        """L: the largest norm of a slope; infinite where there is none."""
 
     @property
     def smoothness(self) -> float:
         """c: the largest curvature; infinite where there is none."""
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss, elementwise."""
+        """The loss of each example, (...)."""
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The derivative by the score, elementwise."""
+        """The derivative by the scores, shaped like them."""
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The second derivative by the score, elementwise."""
+        """The second derivative by the scores: elementwise, or (..., K, K)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logistic:
     """log(1 + exp(-y s)): L = 1, c = 1/4."""
 
+    outputs: ClassVar[int] = 1
     lipschitz: float = 1.0
     smoothness: float = 0.25
 
@@ -65,6 +75,7 @@ class Logistic:
 class Huber:
     """The hinge smoothed over a band of half-width h (Chaudhuri et al. 2011, eq. 7): L = 1, c = 1/(2h)."""
 
+    outputs: ClassVar[int] = 1
     h: float = 0.5
 
     @property
@@ -95,6 +106,7 @@ class Huber:
 class Squared:
     """(s - y)^2 / 2, for regression: c = 1, and no L; clipping its gradient makes it Huber's robust regression."""
 
+    outputs: ClassVar[int] = 1
     lipschitz: float = math.inf
     smoothness: float = 1.0
 
@@ -115,6 +127,7 @@ class Squared:
 class Hinge:
     """max(0, 1 - y s), the support vector machine's: L = 1, and no c. The slope at the kink is a subgradient, 0."""
 
+    outputs: ClassVar[int] = 1
     lipschitz: float = 1.0
     smoothness: float = math.inf
 
@@ -129,6 +142,38 @@ class Hinge:
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """The second derivative wherever there is one: 0."""
         return np.zeros_like(y * score)
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """log sum_k exp(s_k) - s_c, for the class c of K that the label y encodes: L = sqrt 2, c = 1/2."""
+
+    outputs: int
+    lipschitz: ClassVar[float] = math.sqrt(2)
+    smoothness: ClassVar[float] = 0.5
+
+    def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
+        """The loss, (...), of scores (..., K)."""
+        own = np.take_along_axis(score, decode_classes(y, self.outputs)[..., None], axis=-1)[..., 0]
+        return np.asarray(logsumexp(score, axis=-1) - own)
+
+    def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
+        """The class probabilities less 1 at the label's class, (..., K)."""
+        slope: FloatArray = softmax(score, axis=-1)
+        own = decode_classes(y, self.outputs)[..., None]
+        np.put_along_axis(slope, own, np.take_along_axis(slope, own, axis=-1) - 1.0, axis=-1)
+        return slope
+
+    def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:  # noqa: ARG002 -- the same for every label
+        """diag(p) - p p^T, (..., K, K)."""
+        p = softmax(score, axis=-1)
+        return np.asarray(p[..., None] * np.eye(self.outputs) - p[..., None] * p[..., None, :])
+
+
+def loss_at_zero(loss: Loss) -> float:
+    """The largest loss of an example whose scores are all zero."""
+    shape = (1,) if loss.outputs == 1 else (1, loss.outputs)
+    return float(loss.value(np.zeros(shape), np.ones(1))[0])
 
 
 def bounded_slope(loss: Loss) -> float:
