@@ -60,6 +60,10 @@ class LearnerSettings(ServiceSettings):
     approval_seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long parties may take to work out what a run would cost them")
     ] = 60.0
+    preparation_seconds: Annotated[
+        float,
+        Field(gt=0, le=86_400, description="how long parties may take to train what they answer from, where they do"),
+    ] = 3600.0
     key_holder_seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long key holders may take to begin a session or to open a sum")
     ] = 60.0

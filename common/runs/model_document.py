@@ -36,7 +36,7 @@ def model_document(
         "spec_digest": spec.digest,
         "algorithm": spec.algorithm,
         "parameters": dict(spec.parameters),
-        "rounds": spec.build().rounds(spec.facts()),
+        "rounds": len(spec.questions()),
         "contributors": list(contributors),
         "guarantees": [dict(guarantee) for guarantee in guarantees],
     }

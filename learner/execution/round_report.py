@@ -14,7 +14,7 @@ from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
-from common.learning.metrics import accuracy
+from common.learning.metrics import accuracy, fitness, r_squared, rmse
 from common.learning.model import Model
 from common.protocol.messages import Query, Reply
 from common.service.columns_files import read_columns
@@ -37,12 +37,18 @@ class PublicExamples:
         return cls(shard, study.loss.build(), isinstance(study.label, Label))
 
     def measure(self, weights: FloatArray) -> dict[str, float]:
-        """The objective (the mean loss) and, of classes, the accuracy of weights (d,); nothing for another shape."""
-        if weights.shape != (self.shard.n_features,):
+        """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.
+
+        RMSE is in units in which the label's bounds are -1 and +1. Nothing for an array of another shape.
+        """
+        outputs = () if self.loss.outputs == 1 else (self.loss.outputs,)
+        if weights.shape != (*outputs, self.shard.n_features):
             return {}
-        objective = float(self.loss.value(self.shard.X @ weights, self.shard.y).mean())
-        hits = {"accuracy": accuracy(Model(weights), self.shard)} if self.has_classes else {}
-        return {"objective": objective} | hits
+        model = Model(weights)
+        objective = {"objective": fitness(self.loss, model, self.shard, 0.0)}
+        if self.has_classes:
+            return objective | {"accuracy": accuracy(model, self.shard)}
+        return objective | {"r_squared": r_squared(model, self.shard), "rmse": rmse(model, self.shard)}
 
 
 def read_public_data(paths: dict[str, Path], studies: dict[str, Study]) -> dict[str, PublicExamples]:

@@ -63,7 +63,7 @@ async def _foresee(
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
-        rounds=algorithm.rounds(facts),
+        rounds=len(spec.questions()),
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
         owners=tuple(_owners(spec, facts, answer, charges, budgets)),
@@ -99,7 +99,7 @@ def _owners(
     budgets: Mapping[str, BudgetReport],
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
-    deltas = facts.own_delta.tolist()
+    deltas = facts.everyone.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
     for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
         epsilon = charges.get(member.name)
@@ -120,7 +120,7 @@ def _owners(
 
 async def _run_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RunTime:
     """How long the run takes by the newest run like it, or at least, by a few bare round trips to its parties."""
-    rounds = spec.build().rounds(spec.facts())
+    rounds = len(spec.questions())
     if (earlier := _earlier(spec, store)) is not None:
         run, ms = earlier
         return RunTime(seconds=rounds * ms / 1000, ms_per_round=ms, basis=f"the median round of run {run}")

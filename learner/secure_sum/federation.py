@@ -55,7 +55,7 @@ class SecureSumFederation(PartyPool):
         store: SessionStore,
     ) -> None:
         super().__init__(parties, quorum, deadline, answer_every, recent)
-        self._algorithm, self._facts = spec.build(), spec.facts()
+        self._algorithm, self._facts, self._questions = spec.build(), spec.facts(), spec.questions()
         self._role = role
         self._key_holders = tuple(key_holders)
         self._key_holder_seconds = key_holder_seconds
@@ -78,7 +78,8 @@ class SecureSumFederation(PartyPool):
         total = await self._open(query.round, contributions)
         opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
         self.report = replace(self.report, seconds=time.monotonic() - started, opened=opened)
-        return Reply(to_reals(checked_integers(total.values)), self._recent[-1])
+        values = total.values[: self._questions[query.round - 1].answer]  # the rest fills up to the widest round's
+        return Reply(to_reals(checked_integers(values)), self._recent[-1])
 
     async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
         """The round's signed query, and the contributions if their set was chosen before."""

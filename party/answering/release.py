@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from common.arrays import IntArray
-from common.data.shard import Shard
 from common.privacy.noise import Noise
 from common.protocol.messages import Query
 from party.ledger.ledger import Compute, Kept
@@ -31,11 +30,11 @@ Pack = Callable[[IntArray], bytes]
 """Makes a body of an answer's integers in units of 2^-32: ``.npy``, or a contribution to a secure sum."""
 
 
-def answer(terms: Terms, query: Query, shard: Shard, noise: NoiseFactory, pack: Pack) -> Compute:
-    """How to answer a query that the terms allow: a body, and the noise to keep."""
+def answer(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pack: Pack) -> Compute:  # noqa: ANN401
+    """How to answer a query that the terms allow, from what was prepared for them: a body, and the noise to keep."""
 
     def compute(kept: Kept) -> tuple[bytes, Kept]:
         drawn = noise(kept)
-        return pack(terms.algorithm.local(query, shard, terms.facts, drawn)), drawn.kept
+        return pack(terms.algorithm.local(query, prepared, terms.facts, drawn)), drawn.kept
 
     return compute

@@ -12,8 +12,10 @@ from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import structlog
 
+from common.arrays import IntArray
 from common.encoding.npy import unpack_array
 from common.errors import ConflictError, ParleyError
 from common.protocol.messages import Query as Question
@@ -105,7 +107,9 @@ class SecureSumParticipant:
         return self._owner.release(
             asked.ask,
             asked.question,
-            lambda values: asked.role.answer(asked.query, values, os.urandom, reserved).to_bytes(),
+            lambda values: asked.role.answer(
+                asked.query, filled(values, asked.role.roster.d), os.urandom, reserved
+            ).to_bytes(),
         )
 
     def end(self, learner: str, run: str) -> None:
@@ -140,3 +144,8 @@ class SecureSumParticipant:
         answered = 0 if last is None else Contribution.parse(Signed.from_bytes(last).body).round
         moduli = [holder.n for holder in roster.key_holders]
         self._obfuscators.expect(roster.session, moduli, (len(terms.questions) - answered) * roster.layout.blocks)
+
+
+def filled(values: IntArray, width: int) -> IntArray:
+    """An answer (m,) filled up with zeros to the width of the widest round's, which the sum's messages have."""
+    return np.pad(values, (0, width - len(values)))

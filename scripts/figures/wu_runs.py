@@ -15,8 +15,9 @@ from common.algorithms import build_algorithm
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import Study
-from common.forecast.coalitions import CoalitionRun, Forecastable
+from common.forecast.coalitions import CoalitionRun
 from common.forecast.forecast import Forecast, forecast
+from common.forecast.forecasters import forecaster_of
 from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber
 from common.learning.metrics import relative_fitness
@@ -110,9 +111,10 @@ def line(setting: Setting, name: str, points: Mapping[float, Owners], repeat: in
 def has_room(setting: Setting, owners: Owners) -> bool:
     """Whether three deviations of the noise in the weights fit the set that the algorithm projects onto."""
     algorithm, facts = build_algorithm(setting.algorithm, setting.parameters), owners.facts(setting)
-    if not isinstance(algorithm, Forecastable):
+    forecaster = forecaster_of(algorithm)
+    if isinstance(forecaster, str):
         return True
-    run = CoalitionRun.of(algorithm, facts)
+    run = CoalitionRun.of(forecaster, facts)
     return run.load(len(owners.sizes), 1).fresh <= run.response.limits.room
 
 
@@ -123,7 +125,7 @@ def path(setting: Setting, name: str, owners: Owners, repeat: int) -> Series:
     algorithm = build_algorithm(setting.algorithm, setting.parameters)
     every = []
     for i in range(repeat):
-        watched = Watched(Simulation(algorithm, stack, facts, SeededNoise([3, i])), [])
+        watched = Watched(Simulation.of(algorithm, stack, facts, SeededNoise([3, i])), [])
         asyncio.run(drive(algorithm.program(facts), watched, "figure", MemoryLog()))
         iterates = np.array(watched.asked)
         shown = _averages(iterates) if setting is FRAUDS else iterates

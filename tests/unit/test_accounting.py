@@ -163,7 +163,7 @@ def test_each_release_adds_to_the_cost_and_no_more_than_its_own(events: Sequence
     assert epsilon_after(events, 1e-3) <= epsilons[-1] <= epsilon_after(events, 1e-8 + 1e-6)
     for count in (7, 55):  # a shorter run costs no more than what is charged of a longer one by then
         assert epsilon_after(events[:count], 1e-5) <= epsilons[min(count, len(events)) - 1] * (1 + 1e-9)
-    own = [event.epsilon for event in events if not isinstance(event, GaussianEvent | NonPrivateEvent)]
+    own = [event.epsilon for event in events if isinstance(event, LaplaceEvent | L2LaplaceEvent | ApproximateEvent)]
     if len(own) == len(events):
         assert (epsilons <= np.cumsum(own) * (1 + 1e-12)).all()
 

@@ -48,6 +48,7 @@ def test_says_of_itself_what_a_learner_may_know(client: httpx.Client, cluster: C
         "version",
         "study_digest",
         "n_examples",
+        "adjacency",
         "algorithms",
         "views",
         "minimum_contributors",

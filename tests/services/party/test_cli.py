@@ -102,7 +102,7 @@ def test_token_makes_a_token_and_its_hash() -> None:
 def test_every_command_teaches() -> None:
     for group, commands in (((), party_app), (("keyholder",), keyholder)):
         for command in commands.registered_commands:
-            path = (*group, command.callback.__name__)  # type: ignore[union-attr]
+            path = (*group, command.name or command.callback.__name__)  # type: ignore[union-attr]
             help_text = run(*path, "--help").stdout
             assert len(help_text.split("Options:")[0].split()) > 20, path
             assert "--format" in help_text, path
