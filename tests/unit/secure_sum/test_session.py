@@ -237,7 +237,7 @@ def test_the_end_destroys_the_key_and_nothing_follows(start: Start, refused: Ref
 def test_tables_are_closed_and_lead_everywhere_to_the_end(module: object) -> None:
     table = module._TRANSITIONS  # type: ignore[attr-defined]
     states = set(table)
-    assert states == set(type(next(iter(states))))
+    assert states == set(next(iter(states)).__class__)
     assert {state for moves in table.values() for state in moves.values()} <= states
     assert all(module.End in moves for moves in table.values())  # type: ignore[attr-defined]
 
