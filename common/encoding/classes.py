@@ -1,4 +1,4 @@
-"""Classes as labels of a shard: class c of K is the number 2c / (K - 1) - 1, so that of two classes one is -1, one +1."""
+"""Classes as labels of a shard: class c of K is the number 2c / (K - 1) - 1, so that two classes are -1 and +1."""
 
 from __future__ import annotations
 
