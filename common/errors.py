@@ -38,7 +38,7 @@ class InvalidInputError(ParleyError):
 
 
 class InvalidDataError(InvalidInputError):
-    """The owner's data does not fit the study. Shown to the owner; names columns and counts of none."""
+    """The owner's data does not fit the study. Shown to the owner alone; names columns, counts rows, tells no value."""
 
     kind = "invalid-data"
 

@@ -129,7 +129,7 @@ class Laboratory:
             epsilon=epsilon,
             delta=DELTA,
             n_features=WDBC.n_features,
-            loss=WDBC.loss.build(),
+            loss=WDBC.build_loss(),
             secure_sum=True,
         )
         return [accuracy(simulate(algorithm, self.shards, facts, SeededNoise(i)), self.public) for i in range(repeat)]

@@ -1,20 +1,26 @@
-"""The columns of a study: their names, bounds and values, and how they become numbers."""
+"""The columns of a study: their names, their public bounds or values, and what to do where a value is missing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Self
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 
 from common.arrays import FloatArray
-from common.errors import InvalidDataError
+from common.encoding.classes import MAX_CLASSES
 from common.strict import Name, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]
+Missing = Literal["refuse", "drop", "value"]
+"""What becomes of a missing value: the data is refused, its row kept as zeros, or a public value stands in."""
+
+OTHER = "other"
+"""The column of the values that a category does not declare."""
 
 
 class Bounded(Strict):
@@ -32,20 +38,77 @@ class Bounded(Strict):
 
 
 class Feature(Bounded):
-    """A numeric column to predict from."""
+    """A numeric column to predict from; ``fill`` stands in for a missing value."""
+
+    missing: Missing | None = None
+    fill: FiniteFloat | None = None
+
+    @model_validator(mode="after")
+    def _fill_fits(self) -> Self:
+        _check_fill(self)
+        if self.fill is not None and not self.lower <= self.fill <= self.upper:
+            raise ValueError(f"column {self.name!r}: fill must lie within its bounds")
+        return self
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The one column of the design."""
+        return (self.name,)
+
+
+class Category(Strict):
+    """A column of texts to predict from, one column of the design for each declared value.
+
+    With ``other`` there is one more column, for any value not declared; without, such a value is a fault.
+    """
+
+    name: Name
+    values: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100_000)]
+    other: bool = False
+    missing: Missing | None = None
+    fill: str | None = None
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        check_distinct(f"column {self.name!r}", self.column_values)
+        _check_fill(self)
+        if self.fill is not None and spelling(self.fill) not in self.codes:
+            raise ValueError(f"column {self.name!r}: fill must be one of its values, or 'other' where it has that")
+        return self
+
+    @property
+    def column_values(self) -> tuple[str, ...]:
+        """The values in order, ``other`` last."""
+        return (*self.values, OTHER) if self.other else self.values
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the design, such as ``workclass=Private``."""
+        return tuple(f"{self.name}={value}" for value in self.column_values)
+
+    @property
+    def codes(self) -> dict[str | None, int]:
+        """The index of each value among the columns, by its spelling."""
+        return {spelling(value): code for code, value in enumerate(self.column_values)}
 
 
 class Label(Strict):
     """The column to predict and its values; of two, the first is negative (-1) and the second positive (+1)."""
 
     name: Name
-    values: Annotated[tuple[str, ...], Field(min_length=2, max_length=100)]
+    values: tuple[str, ...]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        if len(set(self.values)) != len(self.values):
-            raise ValueError(f"label {self.name!r}: its values must be distinct")
+        if not 2 <= len(self.values) <= MAX_CLASSES:  # noqa: PLR2004
+            raise ValueError(f"label {self.name!r}: there must be 2 to {MAX_CLASSES} values, not {len(self.values)}")
+        check_distinct(f"label {self.name!r}", self.values)
         return self
+
+    @property
+    def codes(self) -> dict[str | None, int]:
+        """The class of each value, by its spelling."""
+        return {spelling(value): code for code, value in enumerate(self.values)}
 
 
 class RealLabel(Bounded):
@@ -56,33 +119,77 @@ class RealLabel(Bounded):
         return self.lower + (scores + 1) * ((self.upper - self.lower) / 2)
 
 
-def _label_kind(label: object) -> str:
+def _kind_of_label(label: object) -> str:
     """A label with values is one of classes, any other needs bounds."""
-    classes = "values" in label if isinstance(label, Mapping) else isinstance(label, Label)
-    return "classes" if classes else "real"
+    return "classes" if _has_values(label, Label) else "real"
 
 
-AnyLabel = Annotated[Annotated[Label, Tag("classes")] | Annotated[RealLabel, Tag("real")], Discriminator(_label_kind)]
+def _kind_of_feature(feature: object) -> str:
+    """A feature with values is a category, any other needs bounds."""
+    return "category" if _has_values(feature, Category) else "number"
 
 
-def _scaled(values: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """Values between their bounds, scaled to [-1, 1]; the quotient of two rounded differences never exceeds 1."""
+def _has_values(column: object, model: type) -> bool:
+    return "values" in column if isinstance(column, Mapping) else isinstance(column, model)
+
+
+AnyLabel = Annotated[
+    Annotated[Label, Tag("classes")] | Annotated[RealLabel, Tag("real")], Discriminator(_kind_of_label)
+]
+AnyFeature = Annotated[
+    Annotated[Feature, Tag("number")] | Annotated[Category, Tag("category")], Discriminator(_kind_of_feature)
+]
+
+_DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
+
+
+def spelling(value: object) -> str | None:
+    """How a value is spelt in a study: blanks around it, zeros after the point and the case of truth do not count.
+
+    None for a missing value, which is None, NaN or no text at all.
+
+    >>> [spelling(value) for value in (1, 1.0, "1.0", " a ", True, "true", float("nan"), "")]
+    ['1', '1', '1', 'a', 'True', 'True', None, None]
+    """
+    if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of whatever type
+        return None
+    text = (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if text.lower() in {"true", "false"}:
+        return text.capitalize()
+    if number := _DECIMAL.fullmatch(text):
+        whole, rest = number.groups()
+        return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
+    return text or None
+
+
+def check_distinct(what: str, values: Iterable[str]) -> None:
+    """Raise ValueError unless values are spelt, and each unlike any other."""
+    seen: dict[str, str] = {}
+    for value in values:
+        spelt = spelling(value)
+        if spelt is None:
+            raise ValueError(f"{what}: its values must be distinct, and a blank is none")
+        if spelt in seen:
+            alike = f"{value!r} twice" if seen[spelt] == value else f"{seen[spelt]!r} and {value!r}, which read alike"
+            raise ValueError(f"{what}: its values must be distinct; there is {alike}")
+        seen[spelt] = value
+
+
+def scaled(values: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
+    """Values within their bounds as numbers in [-1, 1]; the quotient of two rounded differences never exceeds 1."""
     return np.asarray(2 * ((values - lower) / (upper - lower)) - 1)
 
 
-def _numbers(column: npt.NDArray[np.generic], feature: Bounded, *, clip: bool) -> FloatArray:
-    """A feature's or label's column as finite numbers, within its bounds unless they are to be clipped."""
-    try:
-        values = np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidDataError(f"column {feature.name!r} is not numeric") from None
-    if not bool(np.isfinite(values).all()):
-        raise InvalidDataError(f"column {feature.name!r} has a missing or non-finite value")
-    if not clip and bool(((values < feature.lower) | (values > feature.upper)).any()):
-        raise InvalidDataError(f"column {feature.name!r} has a value beyond the study's bounds")
-    return values
+def _check_fill(column: Feature | Category) -> None:
+    """Raise ValueError for a fill that nothing asks for, or a missing one."""
+    if (column.missing == "value" and column.fill is None) or (
+        column.fill is not None and column.missing in {"refuse", "drop"}
+    ):
+        raise ValueError(f'column {column.name!r}: missing = "value" and fill go together')
 
 
-def _spelling(value: object) -> str:
-    """How a label's value is spelt in a study: 1.0 and 1 are both "1"."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def missing_policy(column: Feature | Category, default: Missing) -> Missing:
+    """What becomes of a feature's missing values: its own choice, else the study's."""
+    return column.missing or ("value" if column.fill is not None else default)

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from common.data.columns import Label, RealLabel
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 from common.strict import Strict
 
 
@@ -15,8 +16,8 @@ class LogisticLoss(Strict):
 
     kind: Literal["logistic"] = "logistic"
 
-    def build(self) -> Loss:
-        """The loss."""
+    def build(self, n_classes: int) -> Loss:  # noqa: ARG002 -- as the softmax
+        """The loss, of one score."""
         return Logistic()
 
 
@@ -26,8 +27,8 @@ class HuberLoss(Strict):
     kind: Literal["huber"] = "huber"
     h: Annotated[float, Field(gt=0, le=1)] = 0.5
 
-    def build(self) -> Loss:
-        """The loss."""
+    def build(self, n_classes: int) -> Loss:  # noqa: ARG002 -- as the softmax
+        """The loss, of one score."""
         return Huber(self.h)
 
 
@@ -36,8 +37,8 @@ class SquaredLoss(Strict):
 
     kind: Literal["squared"] = "squared"
 
-    def build(self) -> Loss:
-        """The loss."""
+    def build(self, n_classes: int) -> Loss:  # noqa: ARG002 -- as the softmax
+        """The loss, of one score."""
         return Squared()
 
 
@@ -46,9 +47,26 @@ class HingeLoss(Strict):
 
     kind: Literal["hinge"] = "hinge"
 
-    def build(self) -> Loss:
-        """The loss."""
+    def build(self, n_classes: int) -> Loss:  # noqa: ARG002 -- as the softmax
+        """The loss, of one score."""
         return Hinge()
 
 
-AnyLoss = Annotated[LogisticLoss | HuberLoss | SquaredLoss | HingeLoss, Field(discriminator="kind")]
+class SoftmaxLoss(Strict):
+    """The logistic loss of more than two classes."""
+
+    kind: Literal["softmax"] = "softmax"
+
+    def build(self, n_classes: int) -> Loss:
+        """The loss, of one score a class."""
+        return Softmax(n_classes)
+
+
+AnyLoss = Annotated[LogisticLoss | HuberLoss | SquaredLoss | HingeLoss | SoftmaxLoss, Field(discriminator="kind")]
+
+
+def default_loss(label: object) -> AnyLoss:
+    """The loss of a study that names none; ``label`` is what it read of its label, None where that is faulty."""
+    if isinstance(label, RealLabel):
+        return SquaredLoss()
+    return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004

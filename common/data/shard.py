@@ -8,8 +8,8 @@ again and no row can move a sum by more than the declared sensitivity. Loading a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -19,32 +19,47 @@ from common.encoding.fixed_point import FEATURE_BITS, truncate
 
 BoolArray = npt.NDArray[np.bool_]
 
+_CACHED = 2**17
+"""Numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""
+_SURELY_INSIDE = 1.0 - 2.0**-30
+"""A computed squared norm up to this is below 1 however it was rounded, for rows of fewer than 2^22 features."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
     """Examples X (..., n, d) with labels y (..., n) and a mask (..., n) that is False on padding.
 
-    Rows of X have norm at most 1 and lie on the grid of 2^-16; y lies in [-1, 1], and is -1 or +1 for classification.
+    Rows of X have norm at most 1 and lie on the grid of 2^-16; y lies in [-1, 1], and is -1 or +1 for two classes.
     Leading axes stack parties: one party has none, K stacked parties have one of length K.
     """
 
     X: FloatArray
     y: FloatArray
     mask: BoolArray
+    _norms_l1: list[FloatArray] = field(init=False, repr=False)
 
     def __init__(self, X: FloatArray, y: FloatArray, mask: BoolArray | None = None) -> None:
-        X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        X, y = (np.array(each, dtype=np.float64, order="C") for each in (X, y))
         if X.ndim < 2 or y.shape != X.shape[:-1] or (mask is not None and mask.shape != y.shape):  # noqa: PLR2004
             raise ValueError(f"X must be (..., n, d) and y, mask (..., n); got {X.shape} and {y.shape}")
-        present = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
-        sane = present & np.isfinite(X).all(axis=-1) & (np.abs(y) <= 1)
-        for name, value in (
-            ("X", _into_unit_ball(np.where(sane[..., None], X, 0.0))),
-            ("y", truncate(np.where(sane, y, 1.0), FEATURE_BITS)),
-            ("mask", present),
-        ):
+        self._settle(X, y, np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_))
+
+    @classmethod
+    def adopt(cls, X: FloatArray, y: FloatArray) -> Shard:
+        """A shard of X (n, d) and y (n,), which the caller gives away: they are made safe in place, without a copy."""
+        if not (X.ndim == 2 and X.flags.c_contiguous and y.flags.c_contiguous and X.flags.writeable):  # noqa: PLR2004
+            return cls(X, y)
+        shard = object.__new__(cls)
+        shard._settle(X, y, np.ones(y.shape, dtype=np.bool_))
+        return shard
+
+    def _settle(self, X: FloatArray, y: FloatArray, mask: BoolArray) -> None:
+        """Make own arrays safe and keep them for reading only."""
+        _make_safe(X.reshape(-1, X.shape[-1]), y.reshape(-1), mask.reshape(-1))
+        for name, value in (("X", X), ("y", y), ("mask", mask)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "_norms_l1", [])
 
     @property
     def n_examples(self) -> IntArray:
@@ -56,6 +71,14 @@ class Shard:
         """The number of columns of X, d."""
         return int(self.X.shape[-1])
 
+    @property
+    def norms_l1(self) -> FloatArray:
+        """The 1-norms (..., n) of the rows in units of 2^-16: integers, added up once and kept."""
+        if not self._norms_l1:
+            parts = [np.abs(block.X) @ np.full(self.n_features, 2.0**FEATURE_BITS) for block in self.blocks()]
+            self._norms_l1.append(np.concatenate(parts, axis=-1))
+        return self._norms_l1[0]
+
     def scores(self, weights: FloatArray) -> FloatArray:
         """The scores (..., n, k) of each example under k rows of weights, (k, d) for all parties or (..., k, d)."""
         scores: FloatArray = self.X @ np.swapaxes(weights, -1, -2)
@@ -65,6 +88,28 @@ class Shard:
         """The sums (..., k, d) over the examples of x times each of their k slopes, (..., n, k)."""
         total: FloatArray = np.swapaxes(slopes, -1, -2) @ self.X
         return total
+
+    def blocks(self) -> Iterator[Shard]:
+        """The shard in blocks of rows, in order: each fits a processor's cache, and an exact sum of it float64.
+
+        A shard of no rows is one block; so is a stack whose parties are small.
+        """
+        n = self.y.shape[-1]
+        most = 2**20 if self.y.ndim > 1 else max(_CACHED // max(self.n_features, 1), 2**8)
+        if n <= most:
+            yield self
+            return
+        for start in range(0, n, most):
+            yield self._view(slice(start, start + most))
+
+    def _view(self, rows: slice) -> Shard:
+        """Some rows, as safe as all of them, and without a copy."""
+        view = object.__new__(Shard)
+        object.__setattr__(view, "X", self.X[..., rows, :])
+        object.__setattr__(view, "y", self.y[..., rows])
+        object.__setattr__(view, "mask", self.mask[..., rows])
+        object.__setattr__(view, "_norms_l1", [norms[..., rows] for norms in self._norms_l1])
+        return view
 
     @classmethod
     def stack(cls, shards: Sequence[Shard]) -> Shard:
@@ -76,11 +121,11 @@ class Shard:
     def party(self, index: int) -> Shard:
         """The shard of one party of a stack, without its padding."""
         keep = self.mask[index]
-        return Shard(self.X[index][keep], self.y[index][keep])
+        return Shard.adopt(self.X[index][keep], self.y[index][keep])
 
     def pooled(self) -> Shard:
         """All examples of a stack as one party's: what a trusted curator would hold."""
-        return Shard(self.X[self.mask], self.y[self.mask])
+        return Shard.adopt(self.X[self.mask], self.y[self.mask])
 
 
 def _pad(shard: Shard, n: int) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -91,6 +136,26 @@ def _pad(shard: Shard, n: int) -> tuple[FloatArray, FloatArray, BoolArray]:
         np.pad(shard.y, (0, extra), constant_values=1.0),
         np.pad(shard.mask, (0, extra)),
     )
+
+
+def _make_safe(X: FloatArray, y: FloatArray, mask: BoolArray) -> None:
+    """Put X (n, d) and y (n,) on the grid, in place: rows into the unit ball, bad and masked ones to (0, 1)."""
+    most = max(_CACHED // max(X.shape[-1], 1), 1)
+    for start in range(0, len(X), most):
+        rows, labels = X[start : start + most], y[start : start + most]
+        bad = ~(mask[start : start + most] & (np.abs(labels) <= 1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            inside = np.einsum("ij,ij->i", rows, rows) <= _SURELY_INSIDE
+        if not inside.all():
+            bad |= ~np.isfinite(rows).all(axis=-1)
+        if bad.any():
+            rows[bad], labels[bad] = 0.0, 1.0
+        if not inside.all():
+            rows[~inside] = _into_unit_ball(rows[~inside])
+        for values in (rows, labels):
+            np.multiply(values, 2.0**FEATURE_BITS, out=values)
+            np.trunc(values, out=values)
+            np.multiply(values, 2.0**-FEATURE_BITS, out=values)
 
 
 def _into_unit_ball(X: FloatArray) -> FloatArray:

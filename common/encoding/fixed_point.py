@@ -1,18 +1,24 @@
 """Reals on dyadic grids: sums that are exact in float64, and integers for the wire.
 
 Floating-point sums exceed their stated sensitivity and floating-point noise has gaps that depend on the data (Mironov
-2012; Casacuberta et al. 2022), so whatever is released is an integer. Three grids make the way there exact and fast:
+2012; Casacuberta et al. 2022), so whatever is released is an integer. The grids make the way there exact and fast:
 
-======== ============= ======================= ==========================================================
-what     grid          bound                   hence
-======== ============= ======================= ==========================================================
-features 2^-16         row norm <= 1           scores X w: multiples of 2^-36 below 2^17, exact in float64
-weights  2^-20         norm <= 2^16
-slopes   2^-16         absolute value <= 1     sums of slope * x: multiples of 2^-32 below 2^21, exact
-answers  2^-32         absolute value < 2^21   integers below 2^53, one to a lane of the secure sum
-======== ============= ======================= ==========================================================
+========== ============= ========================= ============================================================
+what       grid          bound                     hence
+========== ============= ========================= ============================================================
+features   2^-16         row norm <= 1             scores X w: multiples of 2^-36 below 2^17, exact in float64
+weights    2^-20         norm <= 2^16
+slopes     2^-16         absolute value <= sqrt 2  sums of slope * x over 2^20 rows: multiples of 2^-32 of at most
+                                                   2^20.5, integers of at most 2^52.5 < 2^53: exact in float64
+answers    2^-32         n <= 2^30 rows            sums of such blocks in int64: at most 2^62.5 < 2^63, exact; of
+                                                   slopes of at most 1, as every loss here has, at most 2^62
+the wire   2^(s-32)      n <= 2^(20+s) rows        answers shifted right by s: at most 2^52, and less than 2^53 with
+                                                   noise below 2^52: one to a lane of the secure sum
+========== ============= ========================= ============================================================
 
 Because every partial sum is exact, a BLAS product gives the same bits whatever its order, its threads and its stacking.
+The shift s follows from the public sizes alone and is 0 up to 2^20 rows; it is applied to integers that bear their
+noise already, so it is post-processing.
 """
 
 from __future__ import annotations
@@ -31,9 +37,13 @@ UNIT = 2**FRACTION_BITS
 MAX_NORM = 2.0**16
 """The largest norm of weights that a party accepts."""
 MAX_INTEGER = 2**53
-"""Released integers are smaller than this in absolute value."""
-MAX_EXAMPLES = 2**20
-"""The most examples of a party: their sum takes half of the range of +-2^21 and leaves the other half to the noise."""
+"""Integers on the wire are smaller than this in absolute value."""
+MAX_ANSWER = 3 * 2**61
+"""Integers that a party computes are smaller than this: two thirds for the sum, one third for the noise."""
+LANE_EXAMPLES = 2**20
+"""The most examples whose sum needs no shift: it takes half of the range of +-2^21 and leaves half to the noise."""
+MAX_EXAMPLES = 2**30
+"""The most examples of a party."""
 
 
 def truncate(x: FloatArray, bits: int) -> FloatArray:
@@ -70,9 +80,12 @@ def to_integers(x: FloatArray) -> IntArray:
 
 def checked_integers(integers: FloatArray | IntArray) -> IntArray:
     """Integers (...) as int64, refused with InvalidInputError unless all are below 2^53 in absolute value."""
-    if not bool(np.all((integers > -MAX_INTEGER) & (integers < MAX_INTEGER))):  # abs would wrap at -2^63
-        raise InvalidInputError("a value does not fit the fixed-point range of +-2^21")
-    return np.asarray(integers).astype(np.int64)
+    return _below(MAX_INTEGER, integers)
+
+
+def checked_answer(integers: IntArray) -> IntArray:
+    """Integers (...) of an answer, refused with InvalidInputError unless all are below 3 * 2^61 in absolute value."""
+    return _below(MAX_ANSWER, integers)
 
 
 def to_reals(integers: IntArray) -> FloatArray:
@@ -81,4 +94,36 @@ def to_reals(integers: IntArray) -> FloatArray:
     >>> to_reals(to_integers(np.array([1.5, -0.25])))
     array([ 1.5 , -0.25])
     """
-    return integers.astype(np.float64) * 2.0**-FRACTION_BITS
+    return from_wire(integers, 0)
+
+
+def wire_shift(n_largest: int) -> int:
+    """The least s >= 0 such that the largest of the parties, of ``n_largest`` examples, has at most 2^(20 + s).
+
+    >>> [wire_shift(n) for n in (1, 2**20, 2**20 + 1, 2**30)]
+    [0, 0, 1, 10]
+    """
+    return max(0, (n_largest - 1).bit_length() - (LANE_EXAMPLES - 1).bit_length())
+
+
+def to_wire(integers: IntArray, shift: int) -> IntArray:
+    """An answer's integers (...) in units of 2^(shift - 32), rounded half up; a shift of 0 changes nothing.
+
+    Raises InvalidInputError unless all are then below 2^53 in absolute value.
+
+    >>> to_wire(np.array([-6, -5, 5, 6]), 2).tolist()
+    [-1, -1, 1, 2]
+    """
+    half = (1 << shift) >> 1
+    return checked_integers((integers + half) >> shift)
+
+
+def from_wire(integers: IntArray, shift: int) -> FloatArray:
+    """Integers (...) in units of 2^(shift - 32), or sums of such, as reals; exact below 2^53."""
+    return integers.astype(np.float64) * 2.0 ** (shift - FRACTION_BITS)
+
+
+def _below(limit: int, integers: FloatArray | IntArray) -> IntArray:
+    if not bool(np.all((integers > -limit) & (integers < limit))):  # abs would wrap at -2^63
+        raise InvalidInputError("a value does not fit the fixed-point range of +-2^21")
+    return np.asarray(integers).astype(np.int64)

@@ -156,7 +156,7 @@ class RunSpec(Strict):
             epsilon=np.array([member.budget.epsilon for member in self.parties]),
             delta=np.array([member.budget.delta for member in self.parties]),
             n_features=self.study.n_features,
-            loss=self.study.loss.build(),
+            loss=self.study.build_loss(),
             minimum_contributors=self.minimum_contributors,
             colluders=self.colluders,
             secure_sum=self.secure_sum != "none",

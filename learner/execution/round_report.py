@@ -34,7 +34,7 @@ class PublicExamples:
     def read(cls, path: Path, study: Study) -> PublicExamples:
         """The examples of a CSV or Parquet file in the study's columns; raises InvalidDataError."""
         shard = study.shard(read_columns(path), clip=True)
-        return cls(shard, study.loss.build(), isinstance(study.label, Label))
+        return cls(shard, study.build_loss(), isinstance(study.label, Label))
 
     def measure(self, weights: FloatArray) -> dict[str, float]:
         """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.

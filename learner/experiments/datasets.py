@@ -120,7 +120,7 @@ def examples(study: Study, columns: Columns) -> Dataset:
         order = rng.permutation(n)
         return _rows(shard, order[n_test:]), _rows(shard, order[:n_test])
 
-    return Dataset(study.loss.build(), study.clip_norm, draw)
+    return Dataset(study.build_loss(), study.clip_norm, draw)
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10) -> Dataset:

@@ -86,7 +86,7 @@ class Owners:
             epsilon=np.array(self.epsilons),
             delta=np.full(k, DELTA),
             n_features=setting.study.n_features,
-            loss=setting.study.loss.build(),
+            loss=setting.study.build_loss(),
             minimum_contributors=k,
         )
 
@@ -167,13 +167,13 @@ def _own(setting: Setting, owners: Owners) -> tuple[Shard, Model]:
     if shard is None or sum(owners.sizes) > len(shard.y):
         raise ValueError(f"{setting.study.name} has too few examples here")
     own = Shard(shard.X[: sum(owners.sizes)], shard.y[: sum(owners.sizes)])
-    loss = setting.study.loss.build()
+    loss = setting.study.build_loss()
     smooth = Huber(_KINK) if isinstance(loss, Hinge) else loss
     return own, Model(minimise(smooth, own, setting.regularization * len(own.y)))
 
 
 def _psi(setting: Setting, model: Model, best: Model, own: Shard) -> float:
-    return relative_fitness(setting.study.loss.build(), model, best, own, setting.regularization)
+    return relative_fitness(setting.study.build_loss(), model, best, own, setting.regularization)
 
 
 def _averages(iterates: FloatArray) -> FloatArray:

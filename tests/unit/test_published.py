@@ -65,7 +65,7 @@ def test_without_path_or_folder_there_is_nothing(monkeypatch: pytest.MonkeyPatch
 def test_rates_are_learnt_from_what_is_known_before_issue() -> None:
     shard = here(LENDING_CLUB)
     assert shard.X.shape == (42445, 13)
-    fit = r_squared(Model(minimise(LENDING_CLUB.loss.build(), shard, 1e-4 * len(shard.y))), shard)
+    fit = r_squared(Model(minimise(LENDING_CLUB.build_loss(), shard, 1e-4 * len(shard.y))), shard)
     print(f"Lending Club: {len(shard.y)} loans, R^2 {fit:.3f}")
     assert 0.45 < fit < 0.9  # the grade or the instalment would give it away
 

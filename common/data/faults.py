@@ -1,0 +1,52 @@
+"""What is wrong with an owner's data, column by column: counts of rows and the remedy, never a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from common.errors import InvalidDataError
+
+Kind = Literal["absent", "not numeric", "missing", "beyond the bounds", "unknown category", "unknown label"]
+
+MOST_COLUMNS = 20
+"""So many faulty columns are told of by name."""
+
+_REMEDIES: Mapping[Kind, str] = {
+    "missing": 'rows that miss a value are kept as empty ones by "missing": "drop" in the study, on all of it or on a '
+    'feature, and "missing": "value" puts a feature\'s "fill" there',
+    "beyond the bounds": 'data.out_of_bounds = "clip" in the settings clips values to the bounds',
+    "unknown category": '"other": true on a feature of the study takes the values that it does not declare',
+}
+
+
+class Faults:
+    """The faults of a table as its blocks are read."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[Kind, int]] = {}
+
+    def note(self, column: str, kind: Kind, rows: int) -> None:
+        """Count some more rows of a column."""
+        if rows:
+            kinds = self._rows.setdefault(column, {})
+            kinds[kind] = kinds.get(kind, 0) + rows
+
+    def check(self, order: Iterable[str]) -> None:
+        """Raise InvalidDataError where there is a fault; tells of columns in this order."""
+        if not self._rows:
+            return
+        columns = [name for name in order if name in self._rows]
+        told = "; ".join(f"column {name!r}: {_told(self._rows[name])}" for name in columns[:MOST_COLUMNS])
+        more = f"; and {len(columns) - MOST_COLUMNS} columns more" if len(columns) > MOST_COLUMNS else ""
+        kinds = {kind for found in self._rows.values() for kind in found}
+        remedies = "".join(f"; {words}" for kind, words in _REMEDIES.items() if kind in kinds)
+        raise InvalidDataError(f"the data does not fit the study: {told}{more}{remedies}")
+
+
+def _told(kinds: Mapping[Kind, int]) -> str:
+    """The faults of one column."""
+    return ", ".join(
+        kind if kind == "absent" else f"{kind} in {rows:,} {'row' if rows == 1 else 'rows'}"
+        for kind, rows in kinds.items()
+    )

@@ -1,0 +1,66 @@
+"""Where the columns of a study stand in the design matrix, and on what scale.
+
+A row is (numbers scaled by their public bounds to [-1, 1], one 0 or 1 for each value of a category, 1 for the
+intercept) divided by a public bound of its norm: the square root of the number of numeric features, categories and
+intercept, because a category sets at most one of its columns. Nothing here is a statistic of private data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.data.columns import AnyFeature, Category, Feature, Missing, missing_policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """The numeric features, m of them: bounds and positions among the design's columns, (m,) each."""
+
+    features: tuple[Feature, ...]
+    index: dict[str, int]
+    lower: FloatArray
+    upper: FloatArray
+    positions: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The features of a study as columns of a design (n, n_columns); ``unit`` is what a 1 becomes in it."""
+
+    numbers: Numbers
+    categories: dict[str, tuple[Category, int]]
+    policies: dict[str, Missing]
+    intercept: bool
+    n_columns: int
+    unit: float
+
+    @classmethod
+    def of(
+        cls, features: tuple[AnyFeature, ...], missing: Missing, row_norm: float | None, *, intercept: bool
+    ) -> Layout:
+        """The layout of a study's features in their order, the intercept last."""
+        widths = (len(each.column_values) if isinstance(each, Category) else 1 for each in features)
+        starts = list(accumulate(widths, initial=0))
+        placed = list(zip(features, starts, strict=False))
+        numbers = [(each, start) for each, start in placed if isinstance(each, Feature)]
+        categories = {each.name: (each, start) for each, start in placed if isinstance(each, Category)}
+        largest = math.sqrt(len(features) + intercept)
+        return cls(
+            numbers=Numbers(
+                features=tuple(each for each, _ in numbers),
+                index={each.name: i for i, (each, _) in enumerate(numbers)},
+                lower=np.array([each.lower for each, _ in numbers]),
+                upper=np.array([each.upper for each, _ in numbers]),
+                positions=np.array([start for _, start in numbers], dtype=np.int64),
+            ),
+            categories=categories,
+            policies={each.name: missing_policy(each, missing) for each in features},
+            intercept=intercept,
+            n_columns=starts[-1] + intercept,
+            unit=1 / min(largest, row_norm or largest),
+        )

@@ -1,0 +1,157 @@
+"""An owner's table as a shard, block by block: memory for the shard and one block, and every fault counted.
+
+Blocks hold some rows of some columns. What is missing, unknown, no number or beyond its bounds is counted by column,
+so that an owner hears of all of it at once, and is told neither a value nor where it stood.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from common.arrays import FloatArray
+from common.data.cells import MISSING, UNKNOWN, Block, Column, as_codes, as_numbers
+from common.data.columns import AnyLabel, Bounded, Category, Feature, Label, Missing, RealLabel, scaled, spelling
+from common.data.faults import Faults
+from common.data.layout import Layout
+from common.data.shard import Shard
+from common.encoding.classes import encode_classes
+from common.errors import InvalidDataError
+
+BLOCK_ROWS = 2**14
+_MATRIX_COLUMNS = 16
+"""Numeric columns of a block that are scaled together: 16 of 2^14 rows stay in a processor's cache."""
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A shard and what its owner may want to know of it: shares of values clipped, by column, and of rows dropped."""
+
+    shard: Shard
+    clipped: Mapping[str, float] = field(default_factory=dict)
+    clipped_share: float = 0.0
+    dropped_share: float = 0.0
+
+
+class Loading:
+    """A shard of at most ``n_rows`` rows under construction."""
+
+    def __init__(self, layout: Layout, label: AnyLabel, missing: Missing, n_rows: int, *, clip: bool) -> None:
+        self._layout, self._label, self._clip = layout, label, clip
+        self._policies = layout.policies | {label.name: "drop" if missing == "drop" else "refuse"}
+        self._X, self._y = np.zeros((n_rows, layout.n_columns)), np.ones(n_rows)
+        self._dropped = np.zeros(n_rows, dtype=np.bool_)
+        self._faults, self._clipped, self._seen = Faults(), Counter[str](), set[str]()
+
+    def add(self, start: int, block: Block) -> None:
+        """Take the rows from ``start`` on of some columns; those that the study does not name do not matter."""
+        numeric = [name for name in block if name in self._layout.numbers.index]
+        for i in range(0, len(numeric), _MATRIX_COLUMNS):
+            self._add_numbers(start, {name: block[name] for name in numeric[i : i + _MATRIX_COLUMNS]})
+        for name in block:
+            if name in self._layout.categories:
+                self._add_category(start, block[name], *self._layout.categories[name])
+        if self._label.name in block:
+            self._add_label(start, block[self._label.name])
+        self._seen.update(block)
+
+    def finish(self, n_rows: int) -> Loaded:
+        """The shard of the first ``n_rows`` rows.
+
+        Raises InvalidDataError that names every column that does not fit, and how many of its rows.
+        """
+        names = tuple(self._policies)
+        for name in names:
+            self._faults.note(name, "absent", name not in self._seen)
+        self._faults.check(names)
+        if n_rows == 0:
+            raise InvalidDataError("the data has no row")
+        X, y, dropped = self.design()[:n_rows], self._y[:n_rows], self._dropped[:n_rows]
+        X[dropped], y[dropped] = 0.0, 1.0
+        n_numbers = n_rows * (len(self._layout.numbers.features) + isinstance(self._label, RealLabel))
+        return Loaded(
+            Shard.adopt(X, y),
+            clipped={name: self._clipped[name] / n_rows for name in names if self._clipped[name]},
+            clipped_share=self._clipped.total() / max(n_numbers, 1),
+            dropped_share=float(dropped.mean()),
+        )
+
+    def design(self) -> FloatArray:
+        """The rows (n, d) as they are: not yet in the unit ball nor on the grid."""
+        if self._layout.intercept:
+            self._X[:, -1] = self._layout.unit
+        return self._X
+
+    def _add_numbers(self, start: int, block: Block) -> None:
+        """Scale some numeric columns together, and put them where they belong."""
+        numbers, unit = self._layout.numbers, self._layout.unit
+        which = np.array([numbers.index[name] for name in block])
+        lower, upper = numbers.lower[which], numbers.upper[which]
+        cells = [as_numbers(column) for column in block.values()]
+        values = np.stack([found for found, _ in cells])
+        fine = (values.min(axis=1, initial=math.inf) >= lower) & (values.max(axis=1, initial=-math.inf) <= upper)
+        for i in np.flatnonzero(~fine).tolist():  # NaN is not fine either
+            feature = numbers.features[which[i]]
+            values[i] = self._mended(start, feature, values[i], cells[i][1])
+        values -= lower[:, None]
+        values /= (upper - lower)[:, None]
+        values *= 2 * unit
+        values -= unit
+        rows = self._X[start : start + values.shape[1]]
+        for position, column in zip(numbers.positions[which].tolist(), values, strict=True):
+            rows[:, position] = column
+
+    def _mended(self, start: int, column: Bounded, values: FloatArray, strange: BoolArray | None) -> FloatArray:
+        """Numbers (n,) within their bounds, whatever they were; what had to be mended is noted."""
+        empty = np.isnan(values)
+        if strange is not None:
+            self._faults.note(column.name, "not numeric", int(strange.sum()))
+            empty &= ~strange
+        self._note_missing(start, column.name, empty)
+        beyond = int(((values < column.lower) | (values > column.upper)).sum())
+        if self._clip:
+            self._clipped[column.name] += beyond
+        else:
+            self._faults.note(column.name, "beyond the bounds", beyond)
+        fill = column.fill if isinstance(column, Feature) else None
+        stand_in = column.lower if fill is None else fill
+        return np.where(np.isnan(values), stand_in, np.clip(values, column.lower, column.upper))
+
+    def _add_category(self, start: int, column: Column, category: Category, position: int) -> None:
+        """Set the one column of each row's value."""
+        known = category.codes
+        codes = as_codes(column, known, len(category.values) if category.other else None)
+        self._note_missing(start, category.name, codes == MISSING)
+        self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
+        if category.fill is not None:
+            codes = np.where(codes == MISSING, known[spelling(category.fill)], codes)
+        rows = np.flatnonzero(codes >= 0)
+        self._X[start + rows, position + codes[rows]] = self._layout.unit
+
+    def _add_label(self, start: int, column: Column) -> None:
+        """The labels: numbers in [-1, 1], or classes."""
+        rows = slice(start, start + len(column))
+        if isinstance(self._label, Label):
+            codes = as_codes(column, self._label.codes)
+            self._note_missing(start, self._label.name, codes == MISSING)
+            self._faults.note(self._label.name, "unknown label", int((codes == UNKNOWN).sum()))
+            self._y[rows] = encode_classes(np.maximum(codes, 0), len(self._label.values))
+        else:
+            values, strange = as_numbers(column)
+            within = self._mended(start, self._label, values, strange)
+            self._y[rows] = scaled(within, np.asarray(self._label.lower), np.asarray(self._label.upper))
+
+    def _note_missing(self, start: int, name: str, empty: BoolArray) -> None:
+        """Drop the rows that miss a value, or count them as faulty, unless a value stands in."""
+        policy = self._policies[name]
+        if policy == "drop":
+            self._dropped[start : start + len(empty)] |= empty
+        elif policy == "refuse":
+            self._faults.note(name, "missing", int(empty.sum()))
