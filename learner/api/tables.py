@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from common.arrays import FloatArray
 from common.data.study import Study
-from common.errors import UnsupportedMediaError
+from common.errors import InvalidInputError, UnsupportedMediaError
 from common.service.columns_files import read_columns
 
 _SUFFIXES: Mapping[str, str] = {"text/csv": ".csv", "application/vnd.apache.parquet": ".parquet"}
@@ -27,8 +27,12 @@ def table_suffix(request: Request) -> str:
 
 
 def read_rows(body: bytes, suffix: str, study: Study) -> FloatArray:
-    """A table's rows (n, d) in a study's design, without labels; raises InvalidDataError for what does not fit."""
+    """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"rows{suffix}"
         path.write_bytes(body)
-        return study.public_rows(read_columns(path))
+        columns = read_columns(path)
+    if missing := [name for name in study.feature_names if name not in columns]:
+        raise InvalidInputError(f"columns missing from the rows: {', '.join(missing[:5])}")
+    cells = zip(*(columns[name].tolist() for name in study.feature_names), strict=True)
+    return study.rows([dict(zip(study.feature_names, row, strict=True)) for row in cells])

@@ -75,7 +75,8 @@ def test_answers_prices_and_guarantees_are_as_recorded(label: str) -> None:
 
 
 def test_every_algorithm_is_recorded() -> None:
-    assert {case.name for case in CASES.values()} <= {CASES[label].name for label in RECORDED}
+    ours = {case.name for case in CASES.values() if type(case.algorithm).__module__.startswith("common.")}
+    assert ours == {CASES[label].name for label in RECORDED}
     n = sum(np.array(each["answers"]).size for each in RECORDED.values())
     print(f"{len(RECORDED)} cases: {n} integers, all prices and guarantees as recorded before the first move")
 

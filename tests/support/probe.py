@@ -14,7 +14,6 @@ from typing import ClassVar
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
-from common.algorithms import REGISTRY
 from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
@@ -79,9 +78,9 @@ class Probe(Algorithm):
     def moved(self, facts: OwnFacts, step: str) -> FloatArray:
         """sqrt(2 N) votes; or all examples from one class to another, in shares those of the largest party; (...)."""
         if step == "votes":
-            return np.full(np.shape(facts.own_examples), math.sqrt(2 * (facts.public_shape or (0, 0))[0]))
+            return np.full(np.shape(facts.own_examples), _root(2 * (facts.public_shape or (0, 0))[0]))
         most = np.full_like(facts.own_examples, facts.n_examples.max()) if facts.secure_sum else facts.own_examples
-        return np.asarray(math.sqrt(2) * most)
+        return np.asarray(_root(2) * most)
 
     def sigma(self, facts: OwnFacts, step: str) -> FloatArray:
         """The deviation of the noise on a sum, (...)."""
@@ -97,6 +96,11 @@ class Probe(Algorithm):
         fitting(np.maximum(self.sigma(facts, "votes"), self.sigma(facts, "share")))
 
 
+def _root(x: int) -> float:
+    """The square root, rounded up: a bound that votes attain."""
+    return math.nextafter(math.sqrt(x), math.inf)
+
+
 @lru_cache(maxsize=4096)
 def _tree(X: bytes, y: bytes) -> DecisionTreeClassifier:
     """The tree of some examples; of none, or of one class, a tree that always votes the same."""
@@ -105,6 +109,3 @@ def _tree(X: bytes, y: bytes) -> DecisionTreeClassifier:
         return DecisionTreeClassifier().fit(np.zeros((1, 1)), [0])
     rows = np.frombuffer(X).reshape(len(labels), -1)
     return DecisionTreeClassifier(random_state=0).fit(rows, labels.astype(np.int64))
-
-
-REGISTRY.add("probe", f"{__name__}:Probe")
