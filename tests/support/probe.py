@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 from sklearn.tree import DecisionTreeClassifier
 
 from common.algorithms._parameters import algorithm
@@ -31,6 +32,7 @@ from common.protocol.messages import Query, Question
 K = 2
 """The classes that are voted for."""
 
+Depth = Annotated[int, Field(ge=1, le=20, description="the deepest that a tree may be")]
 Prepared = tuple[Shard, tuple[DecisionTreeClassifier, ...]]
 
 
@@ -38,6 +40,7 @@ Prepared = tuple[Shard, tuple[DecisionTreeClassifier, ...]]
 class Probe(Algorithm):
     """Two phases, matrices as messages, K N votes from a decision tree as answer."""
 
+    max_depth: Depth = 3
     adjacency: ClassVar[Adjacency] = "whole_party"
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
@@ -58,7 +61,7 @@ class Probe(Algorithm):
         """A tree for the shard, or one for each of a stack."""
         X, y, mask = (part.reshape(-1, *part.shape[shard.y.ndim - 1 :]) for part in (shard.X, shard.y, shard.mask))
         each = zip(X, y, mask, strict=True)
-        return shard, tuple(_tree(x[here].tobytes(), label[here].tobytes()) for x, label, here in each)
+        return shard, tuple(_tree(x[here].tobytes(), label[here].tobytes(), self.max_depth) for x, label, here in each)
 
     def local(self, query: Query, prepared: Prepared, facts: OwnFacts, noise: Noise) -> IntArray:
         """One-hot votes, flat, or how many examples score highest in each class; with noise."""
@@ -102,10 +105,10 @@ def _root(x: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _tree(X: bytes, y: bytes) -> DecisionTreeClassifier:
+def _tree(X: bytes, y: bytes, max_depth: int) -> DecisionTreeClassifier:
     """The tree of some examples; of none, or of one class, a tree that always votes the same."""
     labels = np.frombuffer(y) > 0
     if not len(labels):
         return DecisionTreeClassifier().fit(np.zeros((1, 1)), [0])
     rows = np.frombuffer(X).reshape(len(labels), -1)
-    return DecisionTreeClassifier(random_state=0).fit(rows, labels.astype(np.int64))
+    return DecisionTreeClassifier(random_state=0, max_depth=max_depth).fit(rows, labels.astype(np.int64))
