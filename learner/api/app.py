@@ -266,7 +266,7 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
 
     @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
     async def predictions(run: str, request: PredictionRequest) -> list[Prediction]:
-        """Score, label and probability for each record {feature: value}."""
+        """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
 
 

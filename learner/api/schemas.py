@@ -232,14 +232,15 @@ class AlgorithmView(BaseModel):
 
 
 class PredictionRequest(Strict):
-    """Records {feature: value} to predict for."""
+    """Records {feature: value} to predict for; a category's value is text, and null is missing."""
 
-    records: Annotated[tuple[dict[str, float], ...], Field(min_length=1, max_length=100_000)]
+    records: Annotated[tuple[dict[str, float | str | None], ...], Field(min_length=1, max_length=100_000)]
 
 
 class Prediction(BaseModel):
-    """A record's score, the label that it predicts, and the positive label's probability if the loss fits one."""
+    """The label that a record predicts, its score, and its probability if the loss fits one; see `predict`."""
 
-    score: float
     label: str | float
+    score: float
     probability: float | None
+    probabilities: dict[str, float] | None

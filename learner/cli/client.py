@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
-from common.errors import ParleyError, UnavailableError
+from common.errors import InvalidInputError, ParleyError, UnavailableError
 from learner.run import RunEvent
 
 _PATIENCE = 30.0  # seconds without the learner before a watcher gives up
@@ -44,6 +45,17 @@ class LearnerClient:
         """The JSON value that a request returns."""
         try:
             response = self._http.request(method, path, json=body, headers=dict(headers or {}))
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+        return _checked(response).json()
+
+    def upload(self, path: str, table: Path) -> Any:  # noqa: ANN401 -- any JSON value
+        """The JSON value that an upload of a CSV or Parquet file returns; raises InvalidInputError for another file."""
+        media = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet"}.get(table.suffix.lower())
+        if media is None or not table.is_file():
+            raise InvalidInputError(f"{table} is no CSV (.csv) or Parquet (.parquet) file that can be read")
+        try:
+            response = self._http.put(path, content=table.read_bytes(), headers={"Content-Type": media})
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
         return _checked(response).json()

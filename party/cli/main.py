@@ -172,13 +172,18 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
     yield f"other algorithms than {', '.join(policy.algorithms)}"
     yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
+    if policy.adjacency == "whole_party":
+        yield "runs that protect one record each, not all of the owner's data"
+    if policy.public_rows is not None:
+        pinned = ", ".join(digest[:12] for digest in policy.public_rows)
+        yield f"questions about other public rows than {pinned or 'none'}"
     yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {policy.max_rounds} rounds"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
     if settings.secure_sum is None:
-        yield "runs with a secure sum, for want of key holders that the owner trusts"
+        yield "runs with a secure sum: no trusted key holder is configured"
     else:
         yield f"sums opened by others than {', '.join(settings.secure_sum.pins)}"
         yield f"sums under keys of fewer than {settings.secure_sum.minimum_key_bits} bits"
