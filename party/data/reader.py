@@ -1,6 +1,6 @@
 """The owner's file as a shard, read by a child process: ``python -m party.data.reader STUDY FILE refuse|clip``.
 
-What reading needs, pyarrow above all, leaves memory with the child; see `common.service.child`.
+What reading needs, pyarrow above all, leaves memory with the child; see `party.data.child`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common.data.shard import Shard
-from common.service.child import AnyArray, receive_arrays, send_arrays
 from common.service.columns_files import read_columns
 from common.service.study_files import read_study
+from party.data.child import AnyArray, receive_arrays, send_arrays
 
 
 def read_shard(study: Path, file: Path, *, clip: bool) -> Shard:

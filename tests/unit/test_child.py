@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from common.errors import InvalidDataError, InvalidInputError, ParleyError
-from common.service.child import AnyArray, receive_arrays
+from party.data.child import AnyArray, receive_arrays
 
 CHILD = """
 import os, sys
 import numpy as np
 from common.errors import InvalidDataError, InvalidInputError
-from common.service.child import send_arrays
+from party.data.child import send_arrays
 def make():
     yield np.arange(6.0).reshape(2, 3)
 {rest}

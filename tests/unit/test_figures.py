@@ -62,6 +62,7 @@ def test_a_claim_that_does_not_hold_fails_the_command(tmp_path: Path, capsys: py
     assert "it is so: DOES NOT HOLD (1 of 1)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_quick_run_judges_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tiny(holds=False, repeat=10**6), ["--quick", "--out", str(tmp_path)]) == 0
     assert "too few repetitions" in capsys.readouterr().out
@@ -96,6 +97,7 @@ def test_rajkumars_sweep_is_whole(data: str) -> None:
     assert all(point.settings.delta == 0.05 and point.settings.data == data for point in grid("", data, "").points)
 
 
+@pytest.mark.slow
 def test_rajkumars_claims_hold_on_simulated_data() -> None:
     points = [
         replace(point, settings=replace(point.settings, repeat=20))
