@@ -132,6 +132,7 @@ class WrittenLog:
 
 
 @pytest.mark.parametrize("case", PRIVATE, indirect=True)
+@pytest.mark.slow
 async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case) -> None:
     async with asgi_cluster(case.cluster, case.noises()) as client:
         model = await train(client, **case.request)
