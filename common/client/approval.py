@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.errors import PartyRefusedError, UnavailableError
 from common.privacy.guarantee import View
 from common.runs.specification import Member, RunSpec
 from common.wire.party_api import Approval, PartyFacts, RunProposal
+
+if TYPE_CHECKING:
+    from common.client.party import PartyClient
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between looks at whether parties are prepared: doubled each time
 
@@ -24,7 +27,7 @@ async def gather_facts(
     Raises UnavailableError for a party that cannot be reached, PartyRefusedError for one that refuses, goes by another
     name or holds another study; both name the party.
     """
-    facts = dict(zip(draft.names, all_of(await ask_all(parties, PartyClient.facts, seconds)), strict=True))
+    facts = dict(zip(draft.names, all_of(await ask_all(parties, lambda party: party.facts(), seconds)), strict=True))
     for name, fact in facts.items():
         _check_facts(name, fact, draft.study.digest)
     spec = with_sizes(draft, {name: fact.n_examples for name, fact in facts.items()})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
+if TYPE_CHECKING:
+    from common.arrays import FloatArray, IntArray
+
 
 MAX_CLASSES = 100
 """So many are told apart on the grid of labels, which is of 2^-16."""

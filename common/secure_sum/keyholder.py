@@ -32,7 +32,7 @@ class KeyHolderState(Enum):
     ENDED = "ended"
 
 
-_TRANSITIONS: Transitions = {
+KEY_HOLDER_TRANSITIONS: Transitions = {
     KeyHolderState.NEW: {Roster: KeyHolderState.SERVING, End: KeyHolderState.ENDED},
     KeyHolderState.SERVING: {Roster: KeyHolderState.SERVING, Open: KeyHolderState.SERVING, End: KeyHolderState.ENDED},
     KeyHolderState.ENDED: {End: KeyHolderState.ENDED},
@@ -54,7 +54,7 @@ class KeyHolderRole(Role):
         minimum_key_bits: int = DEFAULT_KEY_BITS,
         decrypt: Decrypt = decrypt_blocks,
     ) -> None:
-        super().__init__(_TRANSITIONS, KeyHolderState.NEW)
+        super().__init__(KEY_HOLDER_TRANSITIONS, KeyHolderState.NEW)
         bits = private_key.public_key.n.bit_length()
         if bits < minimum_key_bits:
             raise KeyMaterialError(

@@ -39,7 +39,7 @@ class LearnerState(Enum):
     ENDED = "ended"
 
 
-_TRANSITIONS: Transitions = {
+LEARNER_TRANSITIONS: Transitions = {
     LearnerState.DRAFTED: {Roster: LearnerState.WITNESSED, End: LearnerState.ENDED},
     LearnerState.WITNESSED: {Roster: LearnerState.READY, End: LearnerState.ENDED},
     LearnerState.READY: {SumQuery: LearnerState.COLLECTING, End: LearnerState.ENDED},
@@ -73,7 +73,7 @@ class LearnerRole(Role):
     """The learner in one session."""
 
     def __init__(self, roster: Roster, signing_key: Ed25519PrivateKey, receipts: Sequence[Signed] = ()) -> None:
-        super().__init__(_TRANSITIONS, LearnerState.DRAFTED, roster)
+        super().__init__(LEARNER_TRANSITIONS, LearnerState.DRAFTED, roster)
         self._signing_key = signing_key
         self._receipts = tuple(receipts)
         self._query: SumQuery | None = None

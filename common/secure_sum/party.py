@@ -67,7 +67,7 @@ class PartyPolicy:
             )
 
 
-_TRANSITIONS: Transitions = {
+PARTY_TRANSITIONS: Transitions = {
     PartyState.NEW: {Roster: PartyState.MEMBER, End: PartyState.ENDED},
     PartyState.MEMBER: {Roster: PartyState.MEMBER, SumQuery: PartyState.MEMBER, End: PartyState.ENDED},
     PartyState.ENDED: {End: PartyState.ENDED},
@@ -78,7 +78,7 @@ class PartyRole(Role):
     """One party in one session."""
 
     def __init__(self, identity: Identity, policy: PartyPolicy) -> None:
-        super().__init__(_TRANSITIONS, PartyState.NEW)
+        super().__init__(PARTY_TRANSITIONS, PartyState.NEW)
         self._identity = identity
         self._policy = policy
         self._last: tuple[Contribution, Signed] | None = None

@@ -90,7 +90,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[RunEvent]:
     """The server-sent events of a stream's lines.
 
     >>> list(parse_events([": ping", "", "event: state", "data: {}", "id: 3", ""]))
-    [Event(number=3, kind='state', data='{}')]
+    [RunEvent(number=3, kind='state', data='{}')]
     """
     fields: dict[str, str] = {}
     for line in lines:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,11 +29,13 @@ from learner.execution.reply_log import StoredLog
 from learner.execution.round_report import PublicExamples, Reporter
 from learner.plan import Plan
 from learner.run import ENDS, Run
-from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.secure_sum.federation import SecureSumFederation
 from learner.settings import LearnerSettings
 from learner.storage.public_rows import PublicRowStore
 from learner.storage.run_store import RunStore
+
+if TYPE_CHECKING:
+    from learner.secure_sum.coordinator import SecureSumCoordinator
 
 
 class Engine:

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from common.client.federation import PartyPool
-from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.encoding.fixed_point import checked_integers, to_reals
 from common.encoding.npy import pack_array
@@ -28,6 +27,9 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.learner import LearnerRole, Sum
 from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.storage.session_store import SessionStore
+
+if TYPE_CHECKING:
+    from common.client.party import PartyClient
 
 _T = TypeVar("_T")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
@@ -11,7 +11,9 @@ from common.arrays import IntArray
 from common.privacy.noise import Noise
 from common.protocol.messages import Query
 from party.ledger.ledger import Compute, Kept
-from party.policy.approval import Terms
+
+if TYPE_CHECKING:
+    from party.policy.approval import Terms
 
 
 class KeepingNoise(Noise, Protocol):

@@ -1,4 +1,8 @@
-"""The command ``parley-party``: for the owner who runs a party."""
+"""The command ``parley-party``: for the owner who runs a party.
+
+What needs the web stack, numpy or cryptography is imported in the command that uses it, so that help comes at once.
+"""
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -6,14 +10,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import typer
 
-from common.privacy.account import DELTA_UNITS, MICRO
-from common.secure_sum.envelope import public_hex
-from common.service import logs
-from common.service.tokens import hash_token, new_token
-from party.answering.party import Party, open_store, report
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.learn import learn_command
 from party.cli.output import (
@@ -27,7 +27,9 @@ from party.cli.output import (
     refusing,
     spelt,
 )
-from party.settings import PartySettings
+
+if TYPE_CHECKING:
+    from party.settings import PartySettings
 
 party_app = typer.Typer(
     no_args_is_help=True,
@@ -53,9 +55,11 @@ def party_serve(
 
     Exits with status 2 and one line on standard error if settings, study, data or ledger cannot be used.
     """
-    from common.service.serve import serve as run  # noqa: PLC0415 -- the other commands start faster without
-    from common.service.serve import tls_context  # noqa: PLC0415
-    from party.api.app import create_party_app  # noqa: PLC0415
+    from common.service import logs
+    from common.service.serve import serve as run
+    from common.service.serve import tls_context
+    from party.api.app import create_party_app
+    from party.settings import PartySettings
 
     with refusing():
         settings = PartySettings.load(config)
@@ -74,6 +78,10 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
+    from common.secure_sum.envelope import public_hex
+    from party.answering.party import Party
+    from party.settings import PartySettings
+
     with refusing():
         settings = PartySettings.load(config)
         with Party(settings) as party:
@@ -95,6 +103,9 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
 @party_app.command()
 def budget(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """Show what all runs of all learners together may cost, what they have cost, and what is left."""
+    from party.answering.party import open_store, report
+    from party.settings import PartySettings
+
     with refusing(), open_store(PartySettings.load(config)) as store:
         left = report(store.account())
     if output is OutputFormat.JSON:
@@ -116,6 +127,10 @@ def log(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> 
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
     """
+    from common.privacy.account import DELTA_UNITS, MICRO
+    from party.answering.party import open_store
+    from party.settings import PartySettings
+
     with refusing(), open_store(PartySettings.load(config)) as store:
         entries = store.entries()
     if output is OutputFormat.JSON:
@@ -145,6 +160,9 @@ def party_identity(config: Config = DEFAULT_CONFIG, output: Output = OutputForma
 
     Give it to the learner, who pins it in [[parties]] as public_key.
     """
+    from common.secure_sum.envelope import public_hex
+    from party.settings import PartySettings
+
     with refusing():
         key = public_hex(PartySettings.load(config).signing_key())
     if output is OutputFormat.JSON:
@@ -159,6 +177,8 @@ def party_token(output: Output = OutputFormat.TEXT) -> None:
 
     Give the token to the learner, and keep the hash in [[learners]] as token_hash.
     """
+    from common.service.tokens import hash_token, new_token
+
     made = new_token()
     if output is OutputFormat.JSON:
         print_json({"token": made, "token_hash": hash_token(made)})

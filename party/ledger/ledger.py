@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,12 @@ from common.privacy.account import Account, Cost, Price, exhausted
 from common.privacy.guarantee import Adjacency
 from common.runs.specification import RunSpec
 from common.service.sqlite import open_database, transaction
-from common.wire.party_api import RunProposal
 from party.ledger import statements as sql
 from party.ledger.hash_chain import Ask, Entry, Head, check_chain, verify_receipt, write_receipt
 from party.ledger.head_file import HeadFile
+
+if TYPE_CHECKING:
+    from common.wire.party_api import RunProposal
 
 Kept = Mapping[str, npt.NDArray[Any]]
 Compute = Callable[[Kept], tuple[bytes, Kept]]

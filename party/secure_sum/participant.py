@@ -11,6 +11,7 @@ import os
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
@@ -26,11 +27,15 @@ from common.secure_sum.errors import Reason, RoundError, StateError
 from common.secure_sum.messages import Contribution, SumQuery
 from common.secure_sum.party import PartyRole as Role
 from common.secure_sum.session import Identity
-from party.answering.party import RUNS_IN_MEMORY, Party
 from party.ledger.hash_chain import Ask
 from party.ledger.ledger import Released
 from party.policy.approval import sum_policy
 from party.secure_sum.obfuscator_pool import Obfuscators, Reserved
+
+if TYPE_CHECKING:
+    from party.answering.party import Party
+
+_ROLES_IN_MEMORY = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +57,7 @@ class SecureSumParticipant:
         self._store = owner.store
         self._obfuscators = obfuscators
         self._identity = Identity(owner.settings.name, owner.settings.signing_key())
-        self._member = lru_cache(RUNS_IN_MEMORY)(self._find_member)
+        self._member = lru_cache(_ROLES_IN_MEMORY)(self._find_member)
         for learner, run in self._store.joined():
             try:
                 self._expect(learner, run)

@@ -149,6 +149,7 @@ class WrittenLog:
 
 
 @pytest.mark.parametrize("case", PRIVATE, indirect=True)
+@pytest.mark.slow
 async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case) -> None:
     async with asgi_cluster(case.cluster, case.noises()) as client:
         model = await case.train(client)
@@ -164,6 +165,7 @@ async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case
 
 
 @pytest.mark.parametrize("case", PRIVATE, indirect=True)
+@pytest.mark.slow
 async def test_services_over_sockets_equal_the_simulation(case: Case) -> None:
     with party_processes(case.cluster, case.noises()) as urls:
         url = f"http://127.0.0.1:{free_port()}"
@@ -185,6 +187,7 @@ async def test_no_service_runs_an_algorithm_without_noise(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", SUMMING)
+@pytest.mark.slow
 async def test_secure_sums_equal_the_simulation(name: str, tmp_path: Path) -> None:
     case = SecureCase(name, tmp_path)
     async with (
@@ -198,6 +201,7 @@ async def test_secure_sums_equal_the_simulation(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", SUMMING)
+@pytest.mark.slow
 async def test_a_model_is_the_same_with_and_without_secure_sums(name: str, tmp_path: Path) -> None:
     plain, secure = Case(name, tmp_path / "plain"), SecureCase(name, tmp_path / "secure")
     quiet = dict.fromkeys(plain.cluster.names, lambda kept: NoNoise())

@@ -131,6 +131,7 @@ def fits(case: Case, facts: FederationFacts, noise: Noise, parts: int) -> float:
 
 
 @EVERY_ADDITIVE
+@pytest.mark.slow
 def test_noise_has_the_law_that_its_event_declares_and_half_of_it_is_caught(case: Case) -> None:
     """Without secure sum an answer carries all the noise; with it, so does the sum of m_min answers less t of them."""
     terms = {"minimum_contributors": 5, "colluders": 1} if case.secure_sum else {}

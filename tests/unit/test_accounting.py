@@ -109,6 +109,7 @@ def epsilon_of(support: FloatArray, mass: FloatArray, delta: float) -> float:
         (1.0, 100, 1000, 1.25),
     ],
 )
+@pytest.mark.slow
 def test_the_table_of_the_honest_cost_of_psgd(epsilon: float, times: int, d: int, expected: float) -> None:
     claimed = epsilon_after([L2LaplaceEvent(epsilon, d)] * times, 1e-5)
     grid = epsilon / 1000
@@ -173,6 +174,7 @@ def test_one_dimension_costs_what_laplace_costs() -> None:
     assert one == pytest.approx(other, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_thousands_of_rounds_compose() -> None:
     epsilons = epsilons_after_each([L2LaplaceEvent(0.01, 10)] * 20_000, 1e-5)
     assert epsilons.shape == (20_000,)

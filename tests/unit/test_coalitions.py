@@ -61,6 +61,7 @@ by_reveal = pytest.mark.parametrize("secure_sum", [False, True], ids=["each", "s
 @by_reveal
 @given(owners=OWNERS)
 @settings(max_examples=30, deadline=None)
+@pytest.mark.slow
 def test_of_a_few_the_recommended_coalition_is_the_best_of_all(
     name: str,
     parameters: dict[str, Any],
@@ -74,6 +75,7 @@ def test_of_a_few_the_recommended_coalition_is_the_best_of_all(
 
 @by_way
 @by_reveal
+@pytest.mark.slow
 def test_as_of_many_it_is_hardly_ever_far_from_the_best(
     name: str,
     parameters: dict[str, Any],

@@ -85,6 +85,7 @@ def test_two_noises_are_no_less_than_either() -> None:
 
 class TestBounds:
     @pytest.mark.parametrize("way", range(len(WAYS)), ids=[f"{name}-{type(loss).__name__}" for name, loss in WAYS])
+    @pytest.mark.slow
     def test_no_mean_outcome_exceeds_the_mended_bound(self, way: int) -> None:
         """On the owners' own examples, of which the bounds speak: 6 random settings, each 5 standard errors' grace."""
         ratios = []

@@ -260,6 +260,7 @@ def slope(x: list[float], y: list[float]) -> float:
 
 
 @pytest.mark.parametrize("trial", [pytest.param(SQUARED, id="squared"), pytest.param(HINGE, id="hinge")])
+@pytest.mark.slow
 class TestLaws:
     def test_psi_falls_as_epsilon_squared(self, trial: Trial) -> None:
         shard, epsilons = examples(trial.loss, 3000), [0.2, 0.4, 0.8, 1.6]

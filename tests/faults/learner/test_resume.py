@@ -94,6 +94,7 @@ def killed(tmp_path: Path) -> Iterator[Killed]:
         yield Killed(cluster, cluster.learner_settings(urls, port=free_port()))
 
 
+@pytest.mark.slow
 async def test_a_killed_learner_resumes_to_the_same_model_at_no_charge(killed: Killed) -> None:
     runs = [_kill_at_every_boundary(killed), *_kill_at_random(killed)]
     models = killed.models(runs)

@@ -276,7 +276,8 @@ def test_unusable_settings_ledgers_and_certificates_are_one_line_too(config: Pat
 
 def test_serve_answers_until_it_is_told_to_stop(config: Path, cluster: Cluster) -> None:
     port = free_port()
-    command = [sys.executable, "-c", "from party.cli import app; app()", "serve", "--config", str(config)]
+    program = "from party.cli.main import party_app; party_app()"
+    command = [sys.executable, "-c", program, "serve", "--config", str(config)]
     environment = {"PARLEY_PARTY_PORT": str(port), "PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
