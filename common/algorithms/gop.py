@@ -37,7 +37,7 @@ class Gop(Curated):
         stack = prepared.y.shape[:-1]
         if stack not in ((), (1,)):
             raise InvalidInputError("gop needs one trusted curator who holds all shards")
-        epsilon, delta = strictest(facts)
+        epsilon, delta = facts.strictest
         weights = objective_perturbation(
             facts.loss, prepared.pooled(), self.regularization, epsilon, delta, noise, self.calibration
         )
@@ -49,13 +49,8 @@ class Gop(Curated):
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The model is all that is seen, so the theorem's own claim is the transcript's."""
-        return ApproximateEvent(*strictest(facts), _ASSUMPTIONS)
+        return ApproximateEvent(*facts.strictest, _ASSUMPTIONS)
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Objective perturbation of the pooled data."""
-        return (Guarantee(*strictest(facts), "model", self.calibration, assumptions=_ASSUMPTIONS),)
-
-
-def strictest(facts: OwnFacts) -> tuple[float, float]:
-    """The strictest ``(epsilon, delta)`` of those whose data the curator holds."""
-    return float(facts.own_epsilon.min()), float(facts.own_delta.min())
+        return (Guarantee(*facts.strictest, "model", self.calibration, assumptions=_ASSUMPTIONS),)

@@ -1,6 +1,7 @@
-"""How each algorithm trains and what noise its answers carry, as a forecast sees them: a registry by its type.
+"""How each algorithm trains and what noise its answers carry, as a forecast sees them: a registry by type.
 
-What is not in it has no forecast, and says why where the reason is known.
+A type stands as the ``module:Class`` that it is loaded from, so that none is loaded to forecast another. What is not
+here has no forecast, and says why where the reason is known.
 """
 
 from __future__ import annotations
@@ -8,32 +9,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.algorithms.dp_gd import DpGd
-from common.algorithms.gop import Gop, strictest
-from common.algorithms.local import Local
-from common.algorithms.local_average import LocalAverage
-from common.algorithms.pooled import Pooled
-from common.algorithms.psgd import Psgd
-from common.algorithms.wu_strongly_convex import WuStronglyConvex
-from common.algorithms.wu_subgradient import WuSubgradient
 from common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
 from common.privacy import calibration
 from common.privacy.mechanisms.objective import tilt_sigma
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
+if TYPE_CHECKING:
+    from common.algorithms.dp_gd import DpGd
+    from common.algorithms.gop import Gop
+    from common.algorithms.local_average import LocalAverage
+    from common.algorithms.pooled import Pooled
+    from common.algorithms.psgd import Psgd
+    from common.algorithms.wu_strongly_convex import WuStronglyConvex
+    from common.algorithms.wu_subgradient import WuSubgradient
+
 
 def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
     """How to forecast an algorithm; or, in words, why there is no forecast."""
-    if isinstance(algorithm, Local):
-        return "every owner keeps a model of its own, so there is no common one to forecast"
-    if (entry := _ENTRIES.get(type(algorithm))) is None:
-        return f"no bound on the excess fitness of {type(algorithm).__name__} is known"
-    return _Bound(algorithm, entry)
+    kind = type(algorithm)
+    found = _ENTRIES.get(f"{kind.__module__}:{kind.__name__}")
+    if found is None:
+        return f"no bound on the excess fitness of {kind.__name__} is known"
+    return found if isinstance(found, str) else _Bound(algorithm, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,10 @@ def _wu_answers(algorithm: WuStronglyConvex | WuSubgradient, facts: OwnFacts) ->
     return Answers.drawn_each_round(algorithm.sigma(facts) ** 2 * facts.share)
 
 
+def _average(algorithm: LocalAverage, _facts: FederationFacts) -> Average:
+    return Average(algorithm.regularization)
+
+
 def _average_answers(algorithm: LocalAverage, facts: OwnFacts) -> Answers:
     """The noise in each party's weights."""
     return Answers.l2_laplace(algorithm.beta(facts), facts.n_features, 1 / facts.share)
@@ -129,31 +135,34 @@ def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
 
 def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
     """The tilt of the sum."""
-    (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), strictest(facts)
+    (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
     sigma = tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss, algorithm.calibration)
     return Answers.drawn_once(float(np.square(sigma)))
 
 
 def _gop_slack(algorithm: Gop, facts: OwnFacts) -> tuple[float, float]:
     """``(Delta, epsilon~)`` of the mechanism."""
-    epsilon, _ = strictest(facts)
+    epsilon, _ = facts.strictest
     return calibration.slack(
         epsilon, algorithm.regularization, facts.n_total, facts.loss.smoothness, algorithm.calibration
     )
+
+
+def _pooled(algorithm: Pooled, _facts: FederationFacts) -> Tilt:
+    return Tilt(algorithm.regularization)
 
 
 def _no_noise(_algorithm: Pooled, _facts: OwnFacts) -> Answers:
     return Answers.drawn_once(0.0)
 
 
-_ENTRIES: Mapping[type, _Entry] = {
-    DpGd: _Entry(_dp_gd, _dp_gd_answers),
-    Psgd: _Entry(_psgd, _psgd_answers, coupled=True),
-    WuStronglyConvex: _Entry(_wu_strongly_convex, _wu_answers),
-    WuSubgradient: _Entry(_wu_subgradient, _wu_answers),
-    LocalAverage: _Entry(lambda algorithm, _: Average(algorithm.regularization), _average_answers),
-    Gop: _Entry(_gop, _gop_answers, coupled=True),
-    Pooled: _Entry(
-        lambda algorithm, _: Tilt(algorithm.regularization), lambda *_: Answers.drawn_once(0.0), coupled=True
-    ),
+_ENTRIES: Mapping[str, _Entry | str] = {
+    "common.algorithms.dp_gd:DpGd": _Entry(_dp_gd, _dp_gd_answers),
+    "common.algorithms.psgd:Psgd": _Entry(_psgd, _psgd_answers, coupled=True),
+    "common.algorithms.wu_strongly_convex:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
+    "common.algorithms.wu_subgradient:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
+    "common.algorithms.local_average:LocalAverage": _Entry(_average, _average_answers),
+    "common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
+    "common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
+    "common.algorithms.local:Local": "every owner keeps a model of its own, so there is no common one to forecast",
 }

@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass, fields, replace
 from itertools import compress
 from types import EllipsisType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray, IntArray
 from common.errors import InvalidInputError
-from common.learning.losses import Loss
+
+if TYPE_CHECKING:
+    from common.learning.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,6 +161,11 @@ class OwnFacts(FederationFacts):
     def own_delta(self) -> FloatArray:
         """The delta that the party's noise must honour, as `own_epsilon`."""
         return np.asarray(self._strictest(self.delta)[self.index])
+
+    @property
+    def strictest(self) -> tuple[float, float]:
+        """The strictest ``(epsilon, delta)`` of those whose view this is."""
+        return float(self.own_epsilon.min()), float(self.own_delta.min())
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from common.forecast.excess_risk import Interval
-from common.forecast.forecast import Bound, Forecast
+
+if TYPE_CHECKING:
+    from common.forecast.forecast import Bound, Forecast
 
 Figure = Annotated[
     float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)

@@ -18,7 +18,7 @@ from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
 from common.runs.specification import RunSpec
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
-from party.answering.release import NoiseFactory, Pack, answer
+from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
 from party.ledger.hash_chain import Ask
 from party.ledger.ledger import Consent, Ledger, Released
@@ -139,7 +139,7 @@ class Party:
         consent, agreed = self.agreed(ask.learner, ask.run)
         agreed.check(query)
         prepared = self.prepare(ask.learner, ask.run)
-        return self.store.answer(ask, consent.price, answer(agreed, query, prepared, self._noise, pack))
+        return self.store.answer(ask, consent.price, answering(agreed, query, prepared, self._noise, pack))
 
     def is_prepared(self, learner: str, run: str) -> bool:
         """Whether a run can be answered at once; raises NotFoundError."""

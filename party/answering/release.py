@@ -10,7 +10,9 @@ import numpy.typing as npt
 from common.arrays import IntArray
 from common.privacy.noise import Noise
 from common.protocol.messages import Query
-from party.ledger.ledger import Compute, Kept
+
+if TYPE_CHECKING:
+    from party.ledger.ledger import Compute, Kept
 
 if TYPE_CHECKING:
     from party.policy.approval import Terms
@@ -24,7 +26,7 @@ class KeepingNoise(Noise, Protocol):
         """All one-time noise by name."""
 
 
-NoiseFactory = Callable[[Kept | None], KeepingNoise]
+NoiseFactory = Callable[["Kept | None"], KeepingNoise]
 """Makes a round's noise from the one-time noise that earlier rounds of the run kept."""
 
 
@@ -32,7 +34,7 @@ Pack = Callable[[IntArray], bytes]
 """Makes a body of an answer's integers in units of 2^-32: ``.npy``, or a contribution to a secure sum."""
 
 
-def answer(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pack: Pack) -> Compute:  # noqa: ANN401
+def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pack: Pack) -> Compute:  # noqa: ANN401
     """How to answer a query that the terms allow, from what was prepared for them: a body, and the noise to keep."""
 
     def compute(kept: Kept) -> tuple[bytes, Kept]:
