@@ -13,8 +13,6 @@ from common.protocol.messages import Query
 
 if TYPE_CHECKING:
     from party.ledger.ledger import Compute, Kept
-
-if TYPE_CHECKING:
     from party.policy.approval import Terms
 
 
