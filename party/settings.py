@@ -44,7 +44,7 @@ class Policy(Strict):
     view: Annotated[
         View,
         Field(
-            description="what the owner fears is seen, and so what a run costs: every answer (transcript), or the "
+            description="the adversary view, hence what a run costs: the adversary sees every answer (transcript), or the "
             "final model alone (model), where an algorithm claims a price for that"
         ),
     ] = "transcript"

@@ -22,7 +22,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between looks at whether par
 async def gather_facts(
     parties: Sequence[PartyClient], draft: RunSpec, seconds: float
 ) -> tuple[RunSpec, dict[str, View]]:
-    """The draft with the parties' true sizes, and what each party fears, by name.
+    """The draft with the parties' true sizes, and each party's adversary view, by name.
 
     Raises UnavailableError for a party that cannot be reached, PartyRefusedError for one that refuses, goes by another
     name or holds another study; both name the party.
@@ -79,7 +79,7 @@ def _check_facts(name: str, facts: PartyFacts, study: str) -> None:
     if facts.study_digest != study:
         raise _refused(name, "wrong-study", f"it holds another study ({facts.study_digest[:12]}, not {study[:12]})")
     if not facts.views or facts.n_examples < 1:
-        raise _refused(name, "wrong-facts", "it says neither how many examples it holds nor what it fears")
+        raise _refused(name, "wrong-facts", "it reports no examples or no adversary view")
 
 
 def _refused(name: str, reason: str, detail: str) -> PartyRefusedError:

@@ -60,14 +60,14 @@ class Bound:
 class Forecast:
     """What to expect of a run with all owners, and of the best coalition among them.
 
-    ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``mended`` is what can be
+    ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``proven`` is what can be
     proven where all answer; ``printed``, where a paper states a bound, is what that says, which lacks the dimension.
     """
 
     excess: Interval
     best: Interval
     owners: tuple[OwnerForecast, ...]
-    mended: Bound
+    proven: Bound
     printed: Bound | None
     rate: float = RATE
     assumptions: tuple[str, ...] = ASSUMPTIONS
@@ -104,7 +104,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         excess=everyone.outcome,
         best=best,
         owners=tuple(_owners(coalitions, best.estimate, members, everyone.method.regularization)),
-        mended=_bound(everyone, everyone.problem),
+        proven=_bound(everyone, everyone.problem),
         printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
     )
 

@@ -63,7 +63,7 @@ class Learner:
     settings: LearnerSettings
     studies: dict[str, Study]
     roster: dict[str, PartyClient]
-    bell: RunNotifier
+    notifier: RunNotifier
     store: RunStore
     rows: PublicRowStore
     sums: SecureSumCoordinator
@@ -74,16 +74,16 @@ class Learner:
         """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
         studies = load_studies(settings.studies)
         public = read_public_data(settings.public_data, studies)
-        bell = RunNotifier()
+        notifier = RunNotifier()
         with ExitStack() as undo:
-            store = RunStore(settings.state / "learner.sqlite", bell.ring)
+            store = RunStore(settings.state / "learner.sqlite", notifier.notify)
             undo.callback(store.close)
             receipts = store.receipts()
             roster = {e.name: PartyClient(e.name, connect(e), receipts.get(e.name)) for e in settings.parties}
             sums = SecureSumCoordinator.build(settings, connect, store.sessions)
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums)
-            learner = cls(settings, studies, roster, bell, store, rows, sums, engine)
+            learner = cls(settings, studies, roster, notifier, store, rows, sums, engine)
             undo.pop_all()
             return learner
 
@@ -252,7 +252,7 @@ def _add_events(app: FastAPI, learner: Learner) -> None:
     )
     async def events(run: str, last_event_id: Annotated[int, Header(ge=0)] = 0) -> AsyncIterator[ServerSentEvent]:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``."""
-        async for event in watch(learner.store, learner.bell, run, last_event_id):
+        async for event in watch(learner.store, learner.notifier, run, last_event_id):
             yield ServerSentEvent(raw_data=event.data, event=event.kind, id=str(event.number))
 
 

@@ -133,7 +133,7 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "excess fitness with all", f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs"
         yield "with the best coalition", f"{_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
         yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
-        yield "proven", _bound(outcome["mended"])
+        yield "proven", _bound(outcome["proven"])
         if outcome["printed"]:
             yield "as the paper prints it", f"{_bound(outcome['printed'])}; it drops the dimension"
         yield "assumes that", "; ".join(outcome["assumptions"])

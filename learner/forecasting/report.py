@@ -1,7 +1,7 @@
-"""What a run would achieve, cost and take, told to whoever asks before it: public facts and figures, no data.
+"""What a run would achieve, cost and take, before it is run: from public facts and figures, no data.
 
 The figures are those of `common.forecast.forecast`, and the charges those of `common.runs.pricing`. The service adds
-what it alone can find out: the sizes of its parties' shards, what they fear, what is left in their ledgers, and how
+what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their ledgers, and how
 long a round takes.
 """
 
@@ -45,7 +45,7 @@ async def foresee_parties(
 ) -> ForecastView:
     """The forecast of a run among parties, who are asked for their sizes and budgets, for so many ``seconds`` at most.
 
-    Raises what `gather_facts` raises, and InvalidInputError. Who does not tell the budget is not waited for in vain.
+    Raises what `gather_facts` raises, and InvalidInputError. Parties that report no budget are skipped.
     """
     spec, views = await gather_facts(parties, draft, seconds)
     reports = dict(zip(spec.names, await ask_all(parties, PartyClient.budget, seconds), strict=True))
@@ -80,7 +80,7 @@ def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoFore
 def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, float]:
     """The epsilon that the run would be charged to each owner at most, by name; empty for a run without noise.
 
-    An owner without a view is taken to fear the transcript, as parties do by default.
+    An owner without a view is given the transcript's, the parties' default.
     """
     try:
         return {
