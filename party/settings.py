@@ -44,8 +44,8 @@ class Policy(Strict):
     view: Annotated[
         View,
         Field(
-            description="the adversary view, hence what a run costs: the adversary sees every answer (transcript), or the "
-            "final model alone (model), where an algorithm claims a price for that"
+            description="the adversary view, and so what a run costs: an adversary sees every answer (transcript), or "
+            "the final model alone (model), where an algorithm claims a price for that"
         ),
     ] = "transcript"
     algorithms: Annotated[

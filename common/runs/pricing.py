@@ -60,9 +60,9 @@ def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee,
 def schedule(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> tuple[Cost, ...]:
     """The cost of each round to the party whose facts these are, (T,): nothing for one in which it has no part.
 
-    Any other costs at least one micro-unit. ``view`` is what the adversary is taken to see. Where that is only the final
-    model, a party pays the paper's claim with the first round. Raises BudgetExhaustedError for a run without noise: no budget
-    bears it.
+    Any other costs at least one micro-unit. ``view`` is what the adversary is taken to see. Where that is only the
+    final model, a party pays the paper's claim with the first round. Raises BudgetExhaustedError for a run without
+    noise: no budget bears it.
     """
     costs, delta = events(algorithm, facts), float(facts.own_delta)
     has_part = [not isinstance(event, NoEvent) for event in costs]

@@ -1,8 +1,8 @@
 """What a run would achieve, cost and take, before it is run: from public facts and figures, no data.
 
 The figures are those of `common.forecast.forecast`, and the charges those of `common.runs.pricing`. The service adds
-what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their ledgers, and how
-long a round takes.
+what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their ledgers, and
+how long a round takes.
 """
 
 from __future__ import annotations
