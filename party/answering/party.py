@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from importlib.metadata import version
 from threading import Lock
 from typing import Any, Self
@@ -138,7 +139,7 @@ class Party:
         """An answer as a body, charged when it is new; raises what `Terms.check` and `Ledger.answer` raise."""
         consent, agreed = self.agreed(ask.learner, ask.run)
         agreed.check(query)
-        prepared = self.prepare(ask.learner, ask.run)
+        prepared = self.preparation(ask.learner, ask.run)()
         return self.store.answer(ask, consent.price, answering(agreed, query, prepared, self._noise, pack))
 
     def is_prepared(self, learner: str, run: str) -> bool:
@@ -146,22 +147,16 @@ class Party:
         consent, agreed = self.agreed(learner, run)
         return not agreed.algorithm.prepares or consent.spec.digest in self._prepared
 
-    def prepare(self, learner: str, run: str) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
-        """What a run is answered from, made of the shard once for its specification, and again after a restart.
+    def preparation(self, learner: str, run: str) -> Callable[[], Any]:
+        """What makes what a run is answered from, once for its specification, and again after a restart.
 
-        May take long, as long as the algorithm needs for the data that there is: in any thread but the service's. Of
-        several at a time, one is made after the other. Raises NotFoundError.
+        Calling it may take long, as long as the algorithm needs for the data that there is: in any thread but the
+        service's. Of several at a time, one is made after the other. Raises NotFoundError.
         """
         consent, agreed = self.agreed(learner, run)
         if not agreed.algorithm.prepares:
-            return self.holding.shard
-        digest = consent.spec.digest
-        with self._preparing:
-            if digest not in self._prepared:
-                self._prepared[digest] = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
-                while len(self._prepared) > RUNS_IN_MEMORY:
-                    self._prepared.popitem(last=False)
-            return self._prepared[digest]
+            return lambda: self.holding.shard
+        return partial(self._prepare, consent.spec.digest, agreed)
 
     def unprepared(self) -> list[tuple[str, str]]:
         """The newest runs, as (learner, run), that have not ended and that something must be prepared for."""
@@ -177,6 +172,15 @@ class Party:
         if consent is None:
             raise NotFoundError(f"run {run} is not known here")
         return consent, terms(consent.spec, self.settings.name)
+
+    def _prepare(self, digest: str, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
+        if digest not in self._prepared:
+            with self._preparing:
+                if digest not in self._prepared:
+                    self._prepared[digest] = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
+                    if len(self._prepared) > RUNS_IN_MEMORY:
+                        self._prepared.popitem(last=False)
+        return self._prepared[digest]
 
     def _approval(self, learner: str, proposal: RunProposal, consent: Consent) -> Approval:
         """A consent as an answer to a proposal; raises ConflictError where it is a consent to something else."""

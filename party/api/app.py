@@ -153,7 +153,7 @@ def _add_runs(app: FastAPI, party: Party, sums: SecureSumParticipant) -> None:
         if not (approval := party.known(learner, proposal, receipt)):
             approval = party.consent(learner, proposal, await asyncio.to_thread(party.review, proposal.spec))
         if not approval.prepared:
-            background.add_task(party.prepare, learner, proposal.run)
+            background.add_task(party.preparation(learner, proposal.run))
         return approval
 
     @app.delete("/v1/runs/{run}", summary="End a run", tags=["runs"], status_code=204)
@@ -210,14 +210,14 @@ def _add_rounds(app: FastAPI, party: Party, sums: SecureSumParticipant, stock: N
 async def _prepared(party: Party, learner: str, run: str) -> None:
     """Wait until a run can be answered at once; what that takes is done in a thread."""
     if not party.is_prepared(learner, run):
-        await asyncio.to_thread(party.prepare, learner, run)
+        await asyncio.to_thread(party.preparation(learner, run))
 
 
 async def _prepare_all(party: Party) -> None:
     """Prepare again, after a restart, for the runs that have not ended."""
     for learner, run in party.unprepared():
         try:
-            await asyncio.to_thread(party.prepare, learner, run)
+            await asyncio.to_thread(party.preparation(learner, run))
         except ParleyError as error:
             structlog.get_logger().warning("prepare", learner=learner, run=run, refused=error.kind)
 
