@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,10 @@ class Loading:
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._clipped, self._seen = Faults(), Counter[str](), set[str]()
 
+    def expect(self, names: Iterable[str]) -> None:
+        """Say which columns the table has."""
+        self._seen.update(names)
+
     def add(self, start: int, block: Block) -> None:
         """Take the rows from ``start`` on of some columns; those that the study does not name do not matter."""
         index = self._layout.numbers.index
@@ -62,7 +66,6 @@ class Loading:
                 self._add_category(start, block[name], *self._layout.categories[name])
         if self._label.name in block:
             self._add_label(start, block[self._label.name])
-        self._seen.update(block)
 
     def finish(self, n_rows: int) -> Loaded:
         """The shard of the first ``n_rows`` rows.

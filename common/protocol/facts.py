@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray, IntArray
+from common.encoding.fixed_point import wire_shift
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
 
@@ -123,6 +124,11 @@ class FederationFacts:
     def n_total(self) -> int:
         """The number of examples of all parties."""
         return int(self.n_examples.sum())
+
+    @property
+    def wire_shift(self) -> int:
+        """How many bits answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
+        return wire_shift(int(self.n_examples.max()))
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget

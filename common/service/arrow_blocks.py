@@ -34,6 +34,7 @@ def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
     with ParquetFile(path, buffer_size=2**16, pre_buffer=False) as file:
         names = _wanted(path, study, file.schema_arrow.names)
         loading, texts = study.loading(file.metadata.num_rows, clip=clip), study.text_names
+        loading.expect(names)
         most = max(_PARQUET_COLUMNS, len(names) // 64)
         rows = max(2**8, BLOCK_ROWS * _PARQUET_COLUMNS // most)
         for i in range(0, len(names), most):
@@ -61,6 +62,7 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
     with csv.open_csv(path, blocks) as file:
         names = _wanted(path, study, file.schema.names)
     loading, texts, start = study.loading(n_rows, clip=clip), study.text_names, 0
+    loading.expect(names)
     if names:
         types = {name: pa.string() if as_text or name in texts else pa.float64() for name in names}
         convert = csv.ConvertOptions(column_types=types, include_columns=names)
