@@ -277,7 +277,7 @@ class TestFaults:
     def test_every_bad_column_is_told_at_once(self) -> None:
         bad = columns(age=np.array([-1.0, math.nan, 3]), dose=None, ward=objects("east", None, "south"))
         with pytest.raises(InvalidDataError) as error:
-            MIXED.shard(bad | {"ill": objects("no", "maybe", "")})
+            MIXED.shard({**bad, "ill": objects("no", "maybe", "")})
         assert error.value.detail.startswith(
             "the data does not fit the study: column 'age': missing in 1 row, beyond the bounds in 1 row; "
             "column 'ward': missing in 1 row, unknown category in 1 row; column 'dose': absent; "
