@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.service.columns_files import read_columns
+from common.service.columns_files import load_examples
 from common.service.study_files import read_study
 from party.settings import PartySettings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holding:
-    """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms."""
+    """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms.
+
+    For the owner alone: ``clipped`` is the share of values that were clipped to their bounds, by column where there are
+    any, ``clipped_share`` that of all numbers, ``dropped_share`` that of rows that count but are empty.
+    """
 
     study: Study
     shard: Shard
+    clipped: Mapping[str, float] = field(default_factory=dict)
+    clipped_share: float = 0.0
+    dropped_share: float = 0.0
+
+    @property
+    def mended(self) -> dict[str, float]:
+        """What had to be mended, in words, and its share; nothing where nothing was."""
+        columns = {f"values clipped in {name!r}": share for name, share in self.clipped.items()}
+        shares = {"values clipped in all": self.clipped_share, **columns, "rows dropped": self.dropped_share}
+        return {what: share for what, share in shares.items() if share > 0}
 
     @property
     def n_examples(self) -> int:
@@ -32,8 +47,8 @@ def load_holding(settings: PartySettings) -> Holding:
     too few rows; both name what is wrong and never a value.
     """
     study = read_study(settings.study)
-    shard = study.shard(read_columns(settings.data.path), clip=settings.data.out_of_bounds == "clip")
-    holding = Holding(study, shard)
+    loaded = load_examples(settings.data.path, study, clip=settings.data.out_of_bounds == "clip")
+    holding = Holding(study, loaded.shard, loaded.clipped, loaded.clipped_share, loaded.dropped_share)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding
