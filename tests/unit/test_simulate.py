@@ -158,9 +158,8 @@ def test_digits_are_told_apart_by_softmax_at_one() -> None:
     settings = SimulationSettings("digits", parameters=DIGITS_DESCENT, delta=1e-6, repeat=3, seed=7)
     result = run_simulation(settings)
     best = run_simulation(replace(settings, algorithm="pooled", parameters={}, repeat=1))
-    print(
-        f"digits, epsilon 1, delta 1e-6, softmax: dp_gd {result.accuracy.mean:.3f}, not private {best.accuracy.mean:.3f}"
-    )
+    figures = f"dp_gd {result.accuracy.mean:.3f}, not private {best.accuracy.mean:.3f}"
+    print(f"digits, epsilon 1, delta 1e-6, softmax: {figures}")
     assert result.kind == "multiclass"
     assert 0.6 < result.accuracy.mean < best.accuracy.mean
     assert result.guarantees[0].epsilon <= 1
