@@ -55,11 +55,11 @@ def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
     """
     if (found := document.get("format")) != FORMAT:
         raise InvalidInputError(f"the model's format must be {FORMAT!r}, not {found!r}")
-    if (kind := document.get("kind")) not in KINDS:
+    if not isinstance(kind := document.get("kind"), str) or kind not in KINDS:
         raise InvalidInputError(f"unknown kind of model {kind!r}; there are {', '.join(KINDS)}")
     try:
         study = Study.model_validate(document.get("study"))
-        model = Model(np.array(document.get("weights"), dtype=np.float64), str(kind))
+        model = Model(np.array(document.get("weights"), dtype=np.float64), kind)
     except ValidationError as error:
         raise InvalidInputError(f"the model's study: {faults(error)}") from None
     except (TypeError, ValueError):

@@ -77,7 +77,7 @@ def main() -> None:
         task = loaders[name]()
         lines = measure(task) if task else [{"skipped": "PARLEY_DATA does not have it"}]
         for line in lines:
-            print(json.dumps({"benchmark": "accuracy", "data": name} | line), flush=True)
+            print(json.dumps({"benchmark": "accuracy", "data": name, **line}), flush=True)
 
 
 def measure(task: Task) -> Iterator[Mapping[str, object]]:

@@ -103,6 +103,8 @@ def test_a_secret_may_stand_in_a_file_of_its_own(path: Path, tmp_path: Path) -> 
         (("delta = 1e-4", "delta = 1.0"), "policy.delta"),
         (("delta = 1e-4", "delta = -1e-9"), "policy.delta"),
         (("delta = 1e-4", "delta = nan"), "policy.delta"),
+        (("epsilon = 3", 'epsilon = 3\nadjacency = "sesame"'), "policy.adjacency"),
+        (("epsilon = 3", 'epsilon = 3\npublic_rows = ["sesame"]'), "policy.public_rows"),
         ((HASH, "sesame"), "learners.0.token_hash"),
         (("[[learners]]", 'algorithms = ["sesame"]\n[[learners]]'), "policy"),
         (('"data.csv"', '"data.csv"\nout_of_bounds = "sesame"'), "data.out_of_bounds"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -21,7 +22,7 @@ from tests.support.noises import StackedNoise
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.secure_cluster import SUMS, SecureCluster
 
-TERMS = {"parameters": {"n_rounds": 4, "step": 4.0, "regularization": 1e-4}, **SUMS}
+TERMS: dict[str, Any] = {"parameters": {"n_rounds": 4, "step": 4.0, "regularization": 1e-4}, **SUMS}
 
 
 def streams(cluster: SecureCluster) -> dict[str, Stream]:
@@ -29,7 +30,7 @@ def streams(cluster: SecureCluster) -> dict[str, Stream]:
     return {name: Stream(17, index) for index, name in enumerate(cluster.names)}
 
 
-async def trained(url: str) -> dict[str, object]:
+async def trained(url: str) -> dict[str, Any]:
     """The model document of a run by the services."""
     async with httpx.AsyncClient(base_url=url, headers=AUTHORIZED, trust_env=False, timeout=60) as client:
         return await train(client, study=DIGITS.name, epsilon=1.0, delta=1e-6, **TERMS)

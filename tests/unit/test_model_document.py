@@ -1,0 +1,51 @@
+"""A model's document is read back whole, or refused with what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import InvalidInputError
+from common.learning.model import Model
+from common.runs.model_document import model_document, predict, read_model
+from tests.support.cluster import Cluster
+from tests.support.rounds import run_spec
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root: Path = tmp_path_factory.mktemp("document")
+    spec = run_spec(Cluster(root, n_parties=2))
+    return model_document(spec, [], Model(np.array([1.0, -2.0, 0.5, 0.25])), spec.names)
+
+
+def test_what_is_written_is_read(document: dict[str, Any]) -> None:
+    study, model = read_model(document)
+    assert study.digest == document["study_digest"]
+    assert (model.kind, model.weights.tolist()) == ("linear", [1.0, -2.0, 0.5, 0.25])
+    assert [row["label"] for row in predict(document, [{"x0": 1, "x1": -1, "x2": 0}])] == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"kind": "tree"}, "unknown kind of model 'tree'; there are linear, softmax, members"),
+        ({"kind": None}, "unknown kind of model None"),
+        ({"kind": ["linear"]}, "unknown kind of model"),
+        ({"format": "parley-model-9"}, "the model's format must be 'parley-model-2', not 'parley-model-9'"),
+        ({"kind": "softmax"}, "weights of 1 axes are no softmax model"),
+        ({"weights": [1.0, 2.0]}, "not of the shape that its study has"),
+        ({"weights": [[1.0] * 4] * 2}, "weights of 2 axes are no linear model"),
+        ({"weights": "much"}, "not an array of numbers"),
+        ({"weights": None}, ""),
+        ({"study": {"name": "x"}}, "the model's study: "),
+    ],
+)
+def test_a_document_that_is_none_is_refused(document: dict[str, Any], change: dict[str, Any], why: str) -> None:
+    for read in (read_model, lambda wrong: predict(wrong, [{"x0": 1, "x1": 1, "x2": 1}])):
+        with pytest.raises(InvalidInputError) as refused:
+            read(document | change)
+        assert why in refused.value.detail
