@@ -116,6 +116,7 @@ def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
         (("submit", "unknown", "--epsilon", "1", "--delta", "1e-5"), {}, "unknown study 'unknown'; there are made-up"),
         (("simulate", "--epsilon", "-1"), {}, "epsilon must be positive"),
         (("simulate", "--algorithm", "sgd"), {}, "unknown algorithm 'sgd'"),
+        (("simulate", "--data", "digits", "--algorithm", "psgd"), {}, "proof is for a loss of one score"),
         (("serve", "--config", "/missing.toml"), {}, "/missing.toml"),
     ],
 )
@@ -134,6 +135,13 @@ def test_simulates(command: Commands) -> None:
     assert len(found["accuracy"]["values"]) == 2
     assert found["guarantees"][0]["view"] == "transcript"
     assert f"accuracy {found['accuracy']['mean']:.4f}" in command(*arguments).stdout
+
+
+def test_simulates_digits(command: Commands) -> None:
+    arguments = ("simulate", "--data", "digits", "--repeat", "2", "-p", "step=4")
+    found = command.json(*arguments)
+    assert (found["kind"], set(found["accuracy"])) == ("multiclass", {"mean", "sd", "values"})
+    assert f"accuracy {found['accuracy']['mean']:#.4g}, sd" in command(*arguments).stdout
 
 
 def test_makes_tokens(command: Commands) -> None:
