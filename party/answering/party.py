@@ -174,13 +174,15 @@ class Party:
         return consent, terms(consent.spec, self.settings.name)
 
     def _prepare(self, digest: str, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
-        if digest not in self._prepared:
-            with self._preparing:
-                if digest not in self._prepared:
-                    self._prepared[digest] = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
-                    if len(self._prepared) > RUNS_IN_MEMORY:
-                        self._prepared.popitem(last=False)
-        return self._prepared[digest]
+        if (prepared := self._prepared.get(digest)) is not None:
+            return prepared
+        with self._preparing:
+            if (prepared := self._prepared.get(digest)) is None:
+                prepared = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
+                self._prepared[digest] = prepared
+                if len(self._prepared) > RUNS_IN_MEMORY:
+                    self._prepared.popitem(last=False)
+        return prepared
 
     def _approval(self, learner: str, proposal: RunProposal, consent: Consent) -> Approval:
         """A consent as an answer to a proposal; raises ConflictError where it is a consent to something else."""
