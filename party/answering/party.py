@@ -52,11 +52,11 @@ def report(account: Account) -> BudgetReport:
 class Party:
     """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger."""
 
-    def __init__(self, settings: PartySettings, noise: NoiseFactory = SystemNoise) -> None:
+    def __init__(self, settings: PartySettings, noise: NoiseFactory = SystemNoise, *, apart: bool = False) -> None:
         """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise."""
         self.settings = settings
         self._noise = noise
-        self.holding: Holding = load_holding(settings)
+        self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
         self.agreed = lru_cache(RUNS_IN_MEMORY)(self._find_agreed)
         """The consent to a learner's run, and its terms; raises NotFoundError."""

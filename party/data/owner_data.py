@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.service.columns_files import read_columns
+from common.service.columns_files import load_examples
 from common.service.study_files import read_study
+from party.data.reader import load_apart
 from party.settings import PartySettings
 
 
@@ -25,15 +26,16 @@ class Holding:
         return int(self.shard.n_examples)
 
 
-def load_holding(settings: PartySettings) -> Holding:
-    """Read the study and the data.
+def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
+    """Read the study and the data, here or ``apart``, in a child process that leaves this one small.
 
     Raises InvalidInputError for a study that cannot be used, and InvalidDataError where the data does not fit it or has
     too few rows; both name what is wrong and never a value.
     """
     study = read_study(settings.study)
-    shard = study.shard(read_columns(settings.data.path), clip=settings.data.out_of_bounds == "clip")
-    holding = Holding(study, shard)
+    path, clip = settings.data.path, settings.data.out_of_bounds == "clip"
+    loaded = load_apart(path, settings.study, study, clip=clip) if apart else load_examples(path, study, clip=clip)
+    holding = Holding(study, loaded.shard)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding
