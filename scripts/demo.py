@@ -34,7 +34,7 @@ from common.learning.metrics import accuracy
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
-from common.service.columns_files import read_columns
+from common.service.columns_files import load_examples
 from learner.experiments.datasets import WDBC
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
 from scripts.make_deployment import HOSPITALS, SERVICES, Deployment, loopback_site, make_deployment
@@ -110,7 +110,7 @@ class Laboratory:
     def read(cls, root: Path) -> Laboratory:
         """The shards of all hospitals and the public examples of a deployment."""
         files = [*(root / "data" / name / "biopsies.csv" for name in HOSPITALS), held_out_file(root)]
-        *shards, public = (WDBC.shard(read_columns(file), clip=True) for file in files)
+        *shards, public = (load_examples(file, WDBC, clip=True).shard for file in files)
         return cls(Shard.stack(shards), public)
 
     def row(self, what: str, algorithm: str, *claims: str) -> Row:

@@ -139,6 +139,7 @@ class Study(Strict):
         names = [name for name in (*self.feature_names, self.label.name) if name in columns]
         n_rows = max((len(columns[name]) for name in names), default=0)
         loading = self.loading(n_rows, clip=clip)
+        loading.expect(names)
         for start in range(0, max(n_rows, 1), BLOCK_ROWS):
             loading.add(start, {name: columns[name][start : start + BLOCK_ROWS] for name in names})
         return loading.finish(n_rows)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray, IntArray
+from common.encoding.fixed_point import wire_shift
 from common.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -166,6 +167,11 @@ class OwnFacts(FederationFacts):
     def strictest(self) -> tuple[float, float]:
         """The strictest ``(epsilon, delta)`` of those whose view this is."""
         return float(self.own_epsilon.min()), float(self.own_delta.min())
+
+    @property
+    def wire_shift(self) -> int:
+        """How many bits answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
+        return wire_shift(int(self.n_examples.max()))
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget

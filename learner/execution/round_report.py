@@ -17,7 +17,7 @@ from common.learning.losses import Loss
 from common.learning.metrics import accuracy, fitness, r_squared, rmse
 from common.learning.model import Model
 from common.protocol.messages import Query, Reply
-from common.service.columns_files import read_columns
+from common.service.columns_files import load_examples
 from learner.plan import Plan
 from learner.run import Notice
 
@@ -33,7 +33,7 @@ class PublicExamples:
     @classmethod
     def read(cls, path: Path, study: Study) -> PublicExamples:
         """The examples of a CSV or Parquet file in the study's columns; raises InvalidDataError."""
-        shard = study.shard(read_columns(path), clip=True)
+        shard = load_examples(path, study, clip=True).shard
         return cls(shard, study.build_loss(), isinstance(study.label, Label))
 
     def measure(self, weights: FloatArray) -> dict[str, float]:

@@ -87,14 +87,17 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
         with Party(settings) as party:
             facts, left = party.facts.model_dump(mode="json"), party.budget().model_dump()
         facts["public_key"] = public_hex(settings.signing_key()) if settings.secure_sum else None
-        is_alike = bool((party.holding.shard.y == party.holding.shard.y[..., :1]).all())
+        holding = party.holding
+    is_alike = bool((holding.shard.y == holding.shard.y[..., :1]).all())
     if is_alike:
         typer.echo("parley-party: all examples have the same label: alone, they teach nothing", err=True)
     known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
     if output is OutputFormat.JSON:
-        print_json({"party": facts, "budget": left, "learners": known, "refuses": refuses})
+        print_json({"party": facts, "budget": left, "learners": known, "mended": holding.mended, "refuses": refuses})
         return
     print_table([(name, spelt(value)) for name, value in {**facts, "learners": known, **left}.items()])
+    for what, share in holding.mended.items():
+        typer.echo(f"  {what}: {share:.2%} (known to the owner alone)")
     typer.echo("refuses")
     for refusal in refuses:
         typer.echo(f"  {refusal}")

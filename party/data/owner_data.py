@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from common.data.shard import Shard
 from common.data.study import Study
@@ -15,10 +16,24 @@ from party.settings import PartySettings
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holding:
-    """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms."""
+    """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms.
+
+    For the owner alone: ``clipped`` is the share of values that were clipped to their bounds, by column where there are
+    any, ``clipped_share`` that of all numbers, ``dropped_share`` that of rows that count but are empty.
+    """
 
     study: Study
     shard: Shard
+    clipped: Mapping[str, float] = field(default_factory=dict)
+    clipped_share: float = 0.0
+    dropped_share: float = 0.0
+
+    @property
+    def mended(self) -> dict[str, float]:
+        """What had to be mended, in words, and its share; nothing where nothing was."""
+        columns = {f"values clipped in {name!r}": share for name, share in self.clipped.items()}
+        shares = {"values clipped in all": self.clipped_share, **columns, "rows dropped": self.dropped_share}
+        return {what: share for what, share in shares.items() if share > 0}
 
     @property
     def n_examples(self) -> int:
@@ -35,7 +50,7 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     study = read_study(settings.study)
     path, clip = settings.data.path, settings.data.out_of_bounds == "clip"
     loaded = load_apart(path, settings.study, study, clip=clip) if apart else load_examples(path, study, clip=clip)
-    holding = Holding(study, loaded.shard)
+    holding = Holding(study, loaded.shard, loaded.clipped, loaded.clipped_share, loaded.dropped_share)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding

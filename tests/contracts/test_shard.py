@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from common.arrays import FloatArray
-from common.data.columns import Feature, Label
+from common.data.columns import Category, Columns, Feature, Label
 from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS
@@ -102,36 +100,96 @@ def test_arrays_that_do_not_fit_each_other_are_refused() -> None:
 
 # ── a study's scaling ────────────────────────────────────────────────────────
 
+VALUES = ("a", "b", "c")
 BOUND = st.floats(-1e300, 1e300) | st.floats(-10, 10)
 
 
 @st.composite
-def scaled(draw: st.DrawFn) -> tuple[Study, FloatArray]:
-    """A study, and values that need not keep to its bounds."""
+def tables(draw: st.DrawFn) -> tuple[Study, Columns]:
+    """A study of numbers and categories, and a table whose numbers need not keep to their bounds."""
     bounds = draw(st.lists(st.tuples(BOUND, BOUND).filter(lambda b: b[0] != b[1]), min_size=1, max_size=5))
-    features = tuple(Feature(name=f"x{i}", lower=min(b), upper=max(b)) for i, b in enumerate(bounds))
-    study = Study(name="s", features=features, label=Label(name="y", values=("0", "1")), intercept=draw(st.booleans()))
-    within = [st.floats(feature.lower, feature.upper) | st.floats(allow_nan=False) for feature in features]
-    rows = draw(st.lists(st.tuples(*within), min_size=1, max_size=3))
-    return study, np.array(rows)
+    numbers = [Feature(name=f"x{i}", lower=min(b), upper=max(b)) for i, b in enumerate(bounds)]
+    others = draw(st.lists(st.booleans(), max_size=2))
+    categories = [Category(name=f"c{i}", values=VALUES, other=other) for i, other in enumerate(others)]
+    features: list[Feature | Category] = draw(st.permutations([*numbers, *categories]))
+    study = Study(
+        name="s", features=tuple(features), label=Label(name="y", values=("0", "1")), intercept=draw(st.booleans())
+    )
+    n = draw(st.integers(1, 3))
+    columns = {each.name: np.array(draw(st.lists(cells(each), min_size=n, max_size=n))) for each in features}
+    return study, {**columns, "y": np.zeros(n)}
 
 
-@given(scaled())
-def test_scaling_never_leaves_the_unit_ball(case: tuple[Study, FloatArray]) -> None:
-    study, rows = case
-    design = study.design(rows)
-    assert design.shape == (len(rows), study.n_features)
+def cells(feature: Feature | Category) -> st.SearchStrategy[str] | st.SearchStrategy[float]:
+    """What may stand in a column."""
+    if isinstance(feature, Category):
+        return st.sampled_from(VALUES)
+    return st.floats(feature.lower, feature.upper) | st.floats(allow_nan=False)
+
+
+def designed(study: Study, columns: Columns) -> FloatArray:
+    """The design as the study's words have it, cell by cell."""
+    rows = []
+    for i in range(len(columns["y"])):
+        row: list[float] = []
+        for each in study.features:
+            cell = columns[each.name].tolist()[i]
+            if isinstance(each, Category):
+                row += [float(cell == value) for value in each.column_values]
+            else:
+                clipped = min(max(cell, each.lower), each.upper)
+                row.append(2 * ((clipped - each.lower) / (each.upper - each.lower)) - 1)
+        rows.append(row + [1.0] * study.intercept)
+    return np.asarray(np.array(rows) / np.sqrt(len(study.features) + study.intercept))
+
+
+@given(tables())
+def test_a_design_knows_the_bounds_alone_and_stays_in_the_ball(case: tuple[Study, Columns]) -> None:
+    study, columns = case
+    X = study.shard(columns, clip=True).X
+    assert X.shape[1] == study.n_features == len(study.column_names)
+    design = designed(study, columns)
     assert np.linalg.norm(design, axis=-1).max() <= 1 + 1e-12
-    truncated = Shard(design, np.ones(len(rows))).X  # the shard moves no row but onto the grid
-    assert np.abs(truncated - design).max() <= 2.0**-FEATURE_BITS
+    assert np.abs(X - design).max() <= 2.0**-FEATURE_BITS + 1e-12  # the shard moves no row but onto the grid
 
 
-@given(scaled())
-def test_scaling_knows_the_bounds_alone(case: tuple[Study, FloatArray]) -> None:
-    study, rows = case
-    design = study.design(rows)
-    assert all(np.array_equal(study.design(row[None])[0], design[i]) for i, row in enumerate(rows))
-    corners = [(feature.lower, feature.upper) for feature in study.features]
-    for corner in itertools.islice(itertools.product(*corners), 8):
-        lengths = np.linalg.norm(study.design(np.array([corner])), axis=-1)
-        assert lengths == pytest.approx(1, abs=1e-12)  # the ball is used to its edge
+def test_the_ball_is_used_to_its_edge() -> None:
+    features = (Feature(name="x", lower=-3, upper=7), Category(name="c", values=VALUES))
+    study = Study(name="s", features=features, label=Label(name="y", values=("0", "1")))
+    X = study.shard({"x": np.array([-3.0, 7.0]), "c": np.array(["a", "b"]), "y": np.zeros(2)}).X
+    assert np.linalg.norm(X, axis=-1) == pytest.approx(1, abs=3 * 2.0**-FEATURE_BITS)
+
+
+# ── blocks, and shards made in place ─────────────────────────────────────────
+
+
+@given(raw())
+def test_a_shard_made_in_place_is_the_same(data: tuple[FloatArray, FloatArray]) -> None:
+    X, y = data
+    whole = Shard(X, y)
+    adopted = Shard.adopt(X.copy(), y.copy())
+    for name in ("X", "y", "mask"):
+        assert np.array_equal(getattr(whole, name), getattr(adopted, name))
+        assert not getattr(adopted, name).flags.writeable
+    assert np.array_equal(Shard.adopt(np.asfortranarray(X), y.copy()).X, whole.X)
+
+
+def test_what_is_adopted_is_not_copied() -> None:
+    X, y = np.full((3, 2), 0.5), np.ones(3)
+    assert Shard.adopt(X, y).X is X
+
+
+def test_blocks_are_the_rows_in_order_and_share_their_memory() -> None:
+    rng = np.random.default_rng(1)
+    shard = Shard(rng.normal(size=(300_000, 3)), rng.choice([-1.0, 1.0], 300_000))
+    norms = shard.norms_l1
+    blocks = list(shard.blocks())
+    assert len(blocks) > 1
+    for name in ("X", "y", "mask", "norms_l1"):
+        assert np.array_equal(np.concatenate([getattr(block, name) for block in blocks]), getattr(shard, name))
+    assert all(np.shares_memory(block.X, shard.X) and not block.X.flags.writeable for block in blocks)
+    assert norms.tolist() == (np.abs(shard.X) * 2.0**FEATURE_BITS).sum(axis=-1).tolist()
+    assert shard.norms_l1 is norms, "added up once"
+    stack = Shard(rng.normal(size=(4, 50, 3)), np.ones((4, 50)))
+    assert [block.X.shape for block in stack.blocks()] == [(4, 50, 3)]
+    assert stack.norms_l1.shape == (4, 50)

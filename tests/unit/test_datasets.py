@@ -13,15 +13,26 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from common.data.columns import Columns, Feature, Label, RealLabel
-from common.data.losses import SquaredLoss
 from common.data.shard import Shard
 from common.data.study import Study
+from common.encoding.classes import decode_classes
 from common.errors import InvalidDataError, InvalidInputError, ParleyError
 from common.learning.erm import minimise
+from common.learning.losses import Softmax, Squared
 from common.learning.metrics import accuracy
 from common.learning.model import Model
 from common.service.columns_files import read_columns
-from learner.experiments.datasets import WDBC, deal, examples, load_dataset, shard_sizes, simulated, wdbc_columns
+from learner.experiments.datasets import (
+    DIGITS,
+    WDBC,
+    deal,
+    digits_columns,
+    examples,
+    load_dataset,
+    shard_sizes,
+    simulated,
+    wdbc_columns,
+)
 
 SMALL = Study(
     name="small",
@@ -77,6 +88,7 @@ def test_the_breast_cancer_study_fits_its_data() -> None:
 def test_the_bounds_of_the_breast_cancer_study_are_round_figures_near_one_spread() -> None:
     columns = wdbc_columns()
     for feature in WDBC.features:
+        assert isinstance(feature, Feature)
         values = np.asarray(columns[feature.name], dtype=np.float64)
         centre, spread = (feature.lower + feature.upper) / 2, (feature.upper - feature.lower) / 2
         assert abs(centre - values.mean()) < 0.15 * values.std(), feature.name
@@ -113,7 +125,7 @@ def test_examples_are_held_out_once_and_all_used() -> None:
 
 def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: Path) -> None:
     dataset = load_dataset(str(small_file), study_file(tmp_path))
-    direct = examples(SMALL, small_columns())
+    direct = examples(SMALL, SMALL.shard(small_columns(), clip=True))
     assert dataset.clip_norm == 0.5
     for mine, theirs in zip(dataset.draw(rng()), direct.draw(rng()), strict=True):
         assert (mine.X == theirs.X).all()
@@ -130,9 +142,9 @@ def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: 
         ("age,dose,outcome\n1,2\n", "cannot be read"),
         ("age,dose,outcome\n", "no row"),
         ("age,dose,outcome\n1,2,0\n", "too few"),
-        ("age,dose,outcome\n1,x777,0\n1,2,0\n", "'dose' is not numeric"),
-        ("age,dose,outcome\n1,,0\n777,2,0\n", "'dose' has a missing"),
-        ("age,dose,outcome\n1,2,777\n1,2,0\n", "'outcome' holds a value"),
+        ("age,dose,outcome\n1,x777,0\n1,2,0\n", "'dose': not numeric in 1 row"),
+        ("age,dose,outcome\n1,,0\n777,2,0\n", "'dose': missing in 1 row"),
+        ("age,dose,outcome\n1,2,777\n1,2,0\n", "'outcome': unknown label in 1 row"),
     ],
 )
 def test_an_unfit_file_is_refused_without_a_value(tmp_path: Path, content: str | None, message: str) -> None:
@@ -142,6 +154,23 @@ def test_an_unfit_file_is_refused_without_a_value(tmp_path: Path, content: str |
     with pytest.raises(InvalidInputError, match=message) as caught:
         load_dataset(str(path), study_file(tmp_path))
     assert "777" not in str(caught.value).replace(str(tmp_path), "")
+
+
+def test_the_digits_are_ten_classes_of_64_pixels() -> None:
+    dataset = load_dataset("digits")
+    train, test = dataset.draw(rng())
+    assert (dataset.kind, dataset.loss) == ("multiclass", Softmax(10))
+    assert (train.X.shape, test.X.shape) == ((1348, 65), (449, 65))
+    assert DIGITS.shard(digits_columns()).X.shape == (1797, 65)  # within the bounds, hence not clipped
+    assert set(decode_classes(train.y, 10).tolist()) == set(range(10))
+
+
+def test_a_real_label_may_be_simulated() -> None:
+    label = RealLabel(name="dose", lower=0, upper=6)
+    real = Study(name="real", features=SMALL.features[:1], label=label)
+    dataset = examples(real, real.shard(small_columns(), clip=True))
+    assert (dataset.kind, dataset.loss) == ("regression", Squared())
+    assert load_dataset("wdbc").kind == load_dataset("simulated").kind == "binary"
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -154,16 +183,8 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_simulated_is_refused(tmp_path: Path) -> None:
-    real = Study(
-        name="real",
-        features=SMALL.features,
-        label=RealLabel(name="outcome", lower=0, upper=1),
-        loss=SquaredLoss(),
-    )
     with pytest.raises(InvalidInputError, match="needs a study"):
         load_dataset("breast.csv")
-    with pytest.raises(InvalidInputError, match="real number"):
-        examples(real, small_columns())
     with pytest.raises(ParleyError, match="cannot be read"):
         load_dataset("data.csv", tmp_path / "no-study.json")
 

@@ -11,20 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from common.arrays import FloatArray
+from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import (
     FEATURE_BITS,
+    MAX_ANSWER,
     MAX_INTEGER,
     MAX_NORM,
     SLOPE_BITS,
     UNIT,
     WEIGHT_BITS,
+    checked_answer,
     checked_integers,
+    from_wire,
     to_integers,
     to_reals,
+    to_wire,
     truncate,
     weights_on_grid,
+    wire_shift,
 )
 from common.errors import InvalidInputError
 from common.learning.gradients import gradient_sum
@@ -69,6 +74,52 @@ def test_the_largest_sum_of_all_is_exact() -> None:
     n = 2**20
     shard, w = Shard(np.ones((n, 1)), np.ones(n)), np.array([-60_000.0])
     assert gradient_sum(Logistic(), shard, w).tolist() == [-n * UNIT]
+
+
+def test_three_million_rows_are_added_as_pythons_integers_are() -> None:
+    """Past 2^20 rows the answer leaves the integers of float64, and stays exact."""
+    n = 3 * 2**20
+    X = np.full((n, 2), 2.0**-FEATURE_BITS)
+    X[:, 0] = 1.0 - 2.0**-FEATURE_BITS
+    shard, w = Shard.adopt(X, np.ones(n)), np.array([-60_000.0, 0.0])  # every slope is -1
+    rows = [int(v) for v in (shard.X[0] * 2**FEATURE_BITS).tolist()]
+    exact = [-(2**SLOPE_BITS) * row * n for row in rows]
+    answer = gradient_sum(Logistic(), shard, w)
+    assert answer.tolist() == exact
+    assert abs(exact[0]) > MAX_INTEGER
+    assert gradient_sum(Logistic(), shard, w, clip_l1=0.5).tolist() == [
+        -((2**31 // sum(rows)) * row * n) for row in rows
+    ]  # the slope that keeps |slope x|_1 <= 1/2, in integers
+    shift = wire_shift(n)
+    assert shift == 2
+    assert to_wire(answer, shift).tolist() == [(v + 2) // 4 for v in exact]
+    assert np.abs(from_wire(to_wire(answer, shift), shift) - to_reals(answer)).max() <= 2.0 ** (shift - 33)
+
+
+@pytest.mark.parametrize(("n", "shift"), [(1, 0), (2**20, 0), (2**20 + 1, 1), (2**21, 1), (2**30 - 1, 10), (2**30, 10)])
+def test_the_shift_is_the_least_that_fits_the_largest_party(n: int, shift: int) -> None:
+    assert wire_shift(n) == shift
+    largest = np.array([n * UNIT, -n * UNIT])
+    assert np.array_equal(checked_answer(largest), largest)
+    assert np.abs(to_wire(largest, shift)).max() <= MAX_INTEGER // 2, "half a lane is left to the noise"
+    if shift:
+        assert n > 2 ** (20 + shift - 1)
+
+
+@given(arrays(np.int64, 4, elements=st.integers(1 - MAX_INTEGER, MAX_INTEGER - 1)), st.integers(0, 10))
+def test_the_wire_rounds_half_up_and_a_shift_of_zero_changes_nothing(v: IntArray, shift: int) -> None:
+    halves = [math.floor(Fraction(x, 2**shift) + Fraction(1, 2)) for x in v.tolist()]
+    assert to_wire(v, shift).tolist() == halves
+    assert np.array_equal(to_wire(v, 0), v)
+    assert np.array_equal(from_wire(v, 0), to_reals(v))
+
+
+@pytest.mark.parametrize("bad", [MAX_ANSWER, -MAX_ANSWER, 2**63 - 1, -(2**63)])
+def test_answers_past_the_integers_are_refused(bad: int) -> None:
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        checked_answer(np.array([1, bad]))
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        to_wire(np.array([MAX_INTEGER * 4]), 2)
 
 
 @given(arrays(np.float64, 3, elements=st.floats(-1e6, 1e6)), st.integers(0, 20))

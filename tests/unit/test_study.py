@@ -1,135 +1,328 @@
-"""An owner's columns as a shard: what is refused, by which name, and that no value is told."""
+"""What a study may say, and how a table in its terms becomes a shard; what is refused tells names and counts."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from common.data.columns import Columns, Feature, Label, RealLabel
-from common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SquaredLoss
+from common.data.columns import Category, Columns, Feature, Label, RealLabel, spelling
+from common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS
 from common.errors import InvalidDataError, InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Squared
+from common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared
+from common.strict import faults
 
 FEATURES = (Feature(name="age", lower=0, upper=100), Feature(name="dose", lower=-1, upper=1))
+WARD = Category(name="ward", values=("north", "south"))
 STUDY = Study(name="s", features=FEATURES, label=Label(name="ill", values=("no", "yes")))
-REAL = Study(name="r", features=FEATURES, label=RealLabel(name="days", lower=0, upper=10), loss=SquaredLoss())
+MIXED = Study(name="m", features=(FEATURES[0], WARD, FEATURES[1]), label=STUDY.label)
+REAL = Study(name="r", features=FEATURES, label=RealLabel(name="days", lower=0, upper=10))
 SECRET = 61.803398875
+STEP = 2.0**-FEATURE_BITS
 
 
 def columns(**changes: np.ndarray[Any, Any] | None) -> Columns:
     """Three patients; ``changes`` replace columns, or take them away where they are None."""
-    whole = {"age": np.array([0.0, 50, 100]), "dose": np.array([1.0, 0, -1]), "ill": np.array(["no", "yes", "no"])}
+    whole = {
+        "age": np.array([0.0, 50, 100]),
+        "dose": np.array([1.0, 0, -1]),
+        "ward": np.array(["north", "south", "south"], dtype=object),
+        "ill": np.array(["no", "yes", "no"]),
+    }
     return {name: column for name, column in (whole | changes).items() if column is not None}
 
 
-def test_columns_become_rows_of_the_unit_ball() -> None:
-    shard = STUDY.shard(columns(extra=np.zeros(3)))
-    scaled = np.array([[-1, 1], [0, 0], [1, -1]]) / math.sqrt(2)  # by the square root of the number of features
-    rows = np.hstack([scaled, np.ones((3, 1))]) / math.sqrt(2)  # with the intercept folded in
-    assert np.abs(shard.X - rows).max() <= 2.0**-FEATURE_BITS
-    assert shard.y.tolist() == [-1, 1, -1]
-    assert STUDY.n_features == 3
-    without = STUDY.model_copy(update={"intercept": False})
-    assert np.abs(without.shard(columns()).X - scaled).max() <= 2.0**-FEATURE_BITS
-    assert without.n_features == 2
+def objects(*values: object) -> np.ndarray[Any, Any]:
+    cells = np.empty(len(values), dtype=object)
+    cells[:] = values
+    return cells
 
 
-def test_values_beyond_the_bounds_are_clipped_only_where_the_owner_chose() -> None:
-    wild = columns(age=np.array([-SECRET, 50, 1e300]))
-    assert np.array_equal(STUDY.shard(wild, clip=True).X, STUDY.shard(columns()).X)
-    with pytest.raises(InvalidDataError, match="column 'age' has a value beyond the study's bounds"):
-        STUDY.shard(wild)
+def refused(**fields: object) -> str:
+    """Why a study with these fields is refused when it is read."""
+    terms = json.loads(MIXED.model_dump_json()) | fields
+    with pytest.raises(ValidationError) as error:
+        Study.model_validate_json(json.dumps(terms))
+    return faults(error.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"age": None, "ill": None}, "columns missing from the data: age, ill"),
-        ({"age": np.array([SECRET, math.nan, 1])}, "column 'age' has a missing or non-finite value"),
-        ({"age": np.array([SECRET, math.inf, 1])}, "column 'age' has a missing or non-finite value"),
-        ({"age": np.array([SECRET, None, 1], dtype=object)}, "column 'age' has a missing or non-finite value"),
-        ({"age": np.array([f"{SECRET} years", "", "3"])}, "column 'age' is not numeric"),
-        ({"age": np.array([[SECRET], {}, 3], dtype=object)}, "column 'age' is not numeric"),
-        ({"dose": np.array([0, SECRET, 1])}, "column 'dose' has a value beyond the study's bounds"),
-        ({"ill": np.array(["no", "yes", f"{SECRET}"])}, "column 'ill' holds a value that is not one of the label's"),
-        ({"ill": np.array(["no", "yes", None], dtype=object)}, "column 'ill' holds a value that is not"),
-        ({"ill": np.array([0.0, 1.0, math.nan])}, "column 'ill' holds a value that is not"),
-        ({name: np.array([]) for name in ("age", "dose", "ill")}, "the data has no row"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_unfit_data_is_named_and_not_shown(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(InvalidDataError, match=named) as error:
-        STUDY.shard(columns(**changes))
-    assert str(SECRET) not in str(error.value)
-    assert error.value.__cause__ is None
-    assert error.value.status == 422
+class TestTerms:
+    def test_kind_and_loss_follow_from_the_label(self) -> None:
+        many = Study(name="m", features=FEATURES, label=Label(name="y", values=("a", "b", "c")))
+        kinds = {study.kind: (study.build_loss(), study.n_classes) for study in (STUDY, many, REAL)}
+        assert kinds == {
+            "binary": (Logistic(), 2),
+            "multiclass": (Softmax(3), 3),
+            "regression": (Squared(), 0),
+        }
+        assert json.loads(many.model_dump_json())["loss"] == {"kind": "softmax"}
+        assert json.loads(many.model_dump_json())["format"] == "parley-study-2"
+        assert Study.model_validate_json(many.model_dump_json()) == many
+
+    def test_losses_are_what_they_are_called(self) -> None:
+        losses = (LogisticLoss(), HuberLoss(h=0.25), SquaredLoss(), HingeLoss(), SoftmaxLoss())
+        assert [loss.build(4) for loss in losses] == [Logistic(), Huber(0.25), Squared(), Hinge(), Softmax(4)]
+
+    @pytest.mark.parametrize("n", [2, 3, 100])
+    def test_labels_of_two_to_a_hundred_classes(self, n: int) -> None:
+        study = Study(name="s", features=FEATURES[:1], label=Label(name="y", values=tuple(map(str, range(n)))))
+        y = study.shard({"age": np.zeros(n), "y": np.arange(n)}).y
+        assert np.abs(y - np.linspace(-1, 1, n)).max() <= STEP
+
+    @pytest.mark.parametrize("n", [0, 1, 101])
+    def test_other_numbers_of_classes_are_refused(self, n: int) -> None:
+        words = refused(label={"name": "y", "values": [str(i) for i in range(n)]})
+        assert f"label 'y': there must be 2 to 100 values, not {n}" in words
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"label": {"name": "y", "values": ["a", "a"]}}, "'a' twice"),
+            ({"label": {"name": "y", "values": ["1", "1.0"]}}, "'1' and '1.0', which read alike"),
+            ({"label": {"name": "y", "values": ["a", " a"]}}, "which read alike"),
+            ({"features": [{"name": "x", "values": ["1", "2", "1"]}]}, "column 'x': its values must be distinct"),
+            ({"features": [{"name": "x", "values": ["true", "True"]}]}, "which read alike"),
+            ({"features": [{"name": "x", "values": ["other", "a"], "other": True}]}, "'other' twice"),
+            ({"features": [{"name": "x", "values": [" "]}]}, "a blank is none"),
+            ({"features": [{"name": "x", "values": []}]}, "at least 1 item"),
+            ({"features": [{"name": "x", "lower": 0, "upper": 1, "values": ["a"]}]}, "Extra inputs"),
+            ({"features": [{"name": "x", "lower": 1, "upper": 1}]}, "lower must be below upper"),
+            ({"features": [{"name": "x", "lower": 0, "upper": 1, "fill": 2}]}, "fill must lie within"),
+            ({"features": [{"name": "x", "lower": 0, "upper": 1, "missing": "value"}]}, "go together"),
+            ({"features": [{"name": "x", "values": ["a"], "fill": "b"}]}, "fill must be one of its values"),
+            ({"features": [{"name": "x", "values": ["a"], "fill": "other"}]}, "fill must be one of its values"),
+            ({"features": [{"name": "x", "values": ["a"], "fill": "a", "missing": "drop"}]}, "go together"),
+            ({"missing": "value"}, "needs a fill for each feature; none for age, ward, dose"),
+            ({"missing": "guess"}, "'refuse', 'drop' or 'value'"),
+            ({"features": [{"name": "ill", "values": ["a"]}]}, "columns named twice: ill"),
+            ({"format": "parley-study-1"}, "parley-study-2"),
+            ({"row_norm": 0}, "row_norm"),
+            ({"clip_norm": 1.2}, "clip_norm must be at most 1 for the loss 'logistic', not 1.2"),
+            ({"clip_norm": 1.5, "loss": {"kind": "softmax"}}, "clip_norm"),
+            ({"label": {"name": "y", "values": ["a", "b", "c"]}}, "its loss must be 'softmax'"),
+            ({"label": {"name": "y", "lower": 0, "upper": 1}, "loss": {"kind": "softmax"}}, "must be 'squared'"),
+            ({"label": {"name": "y", "lower": 0, "upper": 1}}, "must be 'squared'"),
+        ],
+    )
+    def test_what_cannot_be_a_study_is_refused_in_words(self, fields: dict[str, Any], words: str) -> None:
+        assert words in refused(**fields)
+
+    def test_columns_of_the_design_are_named_in_order(self) -> None:
+        other = Category(name="ward", values=("north",), other=True)
+        study = Study(name="s", features=(other, FEATURES[0]), label=STUDY.label)
+        assert study.column_names == ("ward=north", "ward=other", "age", "intercept")
+        assert study.feature_names == ("ward", "age")
+        assert study.n_features == len(study.column_names) == 4
+
+    def test_the_hash_of_a_study_is_of_its_terms(self) -> None:
+        terms = STUDY.model_dump()
+        changes = ({"intercept": False}, {"clip_norm": 0.5}, {"name": "t"}, {"missing": "drop"}, {"row_norm": 0.5})
+        assert Study(**terms).digest == STUDY.digest
+        assert len({study.digest for study in (STUDY, REAL, *(Study(**(terms | change)) for change in changes))}) == 7
 
 
-def test_a_wide_study_names_the_first_of_many_missing_columns() -> None:
-    features = tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(1000))
-    with pytest.raises(InvalidDataError, match=r"missing from the data: x0, x1, x2, x3, x4$"):
-        STUDY.model_copy(update={"features": features}).shard({})
+class TestDesign:
+    def test_a_row_is_divided_by_a_public_bound_of_its_norm(self) -> None:
+        shard = MIXED.shard(columns(extra=np.zeros(3)))
+        rows = np.array([[-1, 1, 0, 1, 1], [0, 0, 1, 0, 1], [1, 0, 1, -1, 1]]) / math.sqrt(4)
+        assert np.abs(shard.X - rows).max() <= STEP
+        assert shard.y.tolist() == [-1, 1, -1]
+        without = MIXED.model_copy(update={"intercept": False})
+        assert np.abs(without.shard(columns()).X - rows[:, :4] * math.sqrt(4 / 3)).max() <= STEP
+
+    def test_a_smaller_public_bound_projects_what_lies_beyond(self) -> None:
+        narrow = MIXED.model_copy(update={"row_norm": 1.5})
+        X = narrow.shard(columns()).X
+        rows = np.array([[-1, 1, 0, 1, 1], [0, 0, 1, 0, 1], [1, 0, 1, -1, 1]])
+        assert np.abs(X[1] - rows[1] / 1.5).max() <= STEP
+        assert np.abs(X[0] - rows[0] / 2).max() <= STEP
+        assert np.array_equal(MIXED.model_copy(update={"row_norm": 99.0}).shard(columns()).X, MIXED.shard(columns()).X)
+
+    def test_values_beyond_the_bounds_are_clipped_only_where_the_owner_chose(self) -> None:
+        wild = columns(age=np.array([-SECRET, 50, 1e300]))
+        loaded = STUDY.load(wild, clip=True)
+        assert np.array_equal(loaded.shard.X, STUDY.shard(columns()).X)
+        assert loaded.clipped == {"age": 2 / 3}
+        assert loaded.clipped_share == 2 / 6
+        infinite = columns(age=objects(-math.inf, 50, 10**400))
+        assert np.array_equal(STUDY.shard(infinite, clip=True).X, loaded.shard.X)
+
+    def test_a_value_not_declared_is_other_where_there_is_one(self) -> None:
+        other = MIXED.model_copy(update={"features": (Category(name="ward", values=("north",), other=True),)})
+        X = other.shard(columns(ward=objects("north", "south", " north "))).X
+        assert (X[:, :2] > 0).tolist() == [[True, False], [False, True], [True, False]]
+
+    @pytest.mark.parametrize(
+        ("column", "values"),
+        [
+            (np.array([1, 2, 2]), ("1", "2")),
+            (np.array([1.0, 2.0, 2.0]), ("1", "2")),
+            (objects(" 1", "2.0", 2), ("1", "2")),
+            (np.array([False, True, True]), ("False", "True")),
+            (objects("false", "TRUE", np.True_), ("False", "True")),
+            (np.array(["a", "é", "é"]), ("a", "é")),
+            (np.array([-1.5, 2.5, 2.5]), ("-1.5", "2.5")),
+            (np.array(["2020-01-01", "2021-01-01", "2021-01-01"], dtype="M8[D]"), ("2020-01-01", "2021-01-01")),
+            (objects("01", "1", "1"), ("01", "1")),
+            (objects("NA", "b", "b"), ("NA", "b")),
+        ],
+    )
+    def test_values_are_spelt_as_people_write_them(self, column: np.ndarray[Any, Any], values: tuple[str, str]) -> None:
+        study = STUDY.model_copy(update={"label": Label(name="ill", values=values)})
+        assert study.shard(columns(ill=column)).y.tolist() == [-1, 1, 1]
+        ward = MIXED.model_copy(update={"features": (Category(name="ward", values=values),)})
+        assert (ward.shard(columns(ward=column)).X[:, :2] > 0).tolist() == [[True, False], [False, True], [False, True]]
+
+    def test_spelling_is_of_the_value_and_not_of_its_type(self) -> None:
+        assert [spelling(value) for value in (1.5, "1.50", b"x ", -0.0, "-0.0", 1e22)] == [
+            "1.5", "1.5", "x", "0", "0", "10000000000000000000000",
+        ]  # fmt: skip
+        assert [spelling(value) for value in (None, math.nan, np.datetime64("NaT"), Decimal("NaN"), "")] == [None] * 5
+
+    def test_a_real_label_is_scaled_by_its_bounds_and_back(self) -> None:
+        days = np.array([0.0, 2.5, 10.0])
+        shard = REAL.shard(columns(days=days))
+        assert shard.y.tolist() == [-1, -0.5, 1]
+        assert isinstance(REAL.label, RealLabel)
+        assert np.allclose(REAL.label.in_units(shard.y), days)
+        loaded = REAL.load(columns(days=np.array([-3.0, 5, 99])), clip=True)
+        assert loaded.shard.y.tolist() == [-1, 0, 1]
+        assert loaded.clipped == {"days": 2 / 3}
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        (np.array([0, 1, 1]), ("0", "1")),
-        (np.array([0.0, 1.0, 1.0]), ("0", "1")),
-        (np.array([False, True, True]), ("False", "True")),
-        (np.array(["a", "é", "é"]), ("a", "é")),
-        (np.array([-1.5, 2.5, 2.5]), ("-1.5", "2.5")),
-    ],
-)
-def test_labels_are_spelt_as_people_write_them(column: np.ndarray[Any, Any], values: tuple[str, str]) -> None:
-    study = STUDY.model_copy(update={"label": Label(name="ill", values=values)})
-    assert study.shard(columns(ill=column)).y.tolist() == [-1, 1, 1]
+class TestMissing:
+    def test_a_dropped_row_stays_as_a_row_of_zeros(self) -> None:
+        drop = MIXED.model_copy(update={"missing": "drop"})
+        loaded = drop.load(columns(age=np.array([0, math.nan, 100]), ward=objects("north", "south", None)))
+        assert loaded.shard.n_examples == 3
+        assert not loaded.shard.X[1:].any()
+        assert loaded.shard.X[0].any()
+        assert loaded.dropped_share == 2 / 3
+        unlabelled = drop.load(columns(ill=objects("no", math.nan, "yes"))).shard
+        assert not unlabelled.X[1].any()
+        assert unlabelled.mask.all()
+
+    def test_a_public_value_stands_in(self) -> None:
+        features = (
+            Feature(name="age", lower=0, upper=100, missing="value", fill=25),
+            Category(name="ward", values=("north", "south"), other=True, fill="other"),
+        )
+        study = Study(name="s", features=features, label=STUDY.label)
+        X = study.shard(columns(age=np.array([math.nan, 50, 100]), ward=objects("north", "", "south"))).X
+        assert X[0, 0] == pytest.approx(-0.5 / math.sqrt(3), abs=STEP)
+        assert (X[:, 1:4] > 0).tolist() == [[True, False, False], [False, False, True], [False, True, False]]
+
+    def test_a_feature_overrides_the_study(self) -> None:
+        lenient = (FEATURES[0].model_copy(update={"missing": "drop"}), FEATURES[1])
+        study = STUDY.model_copy(update={"features": lenient})
+        assert not study.shard(columns(age=np.array([math.nan, 50, 100]))).X[0].any()
+        with pytest.raises(InvalidDataError, match="column 'dose': missing in 1 row;"):
+            study.shard(columns(dose=np.array([math.nan, 0, 0])))
+
+    @pytest.mark.parametrize("empty", [math.nan, None, "", " ", "nan", "NaN", "NA", "null", np.datetime64("NaT")])
+    @pytest.mark.parametrize("other", [False, True])
+    def test_nothing_is_never_a_category(self, empty: object, *, other: bool) -> None:
+        study = MIXED.model_copy(update={"features": (WARD.model_copy(update={"other": other}),)})
+        with pytest.raises(InvalidDataError, match="column 'ward': missing in 1 row;"):
+            study.shard(columns(ward=objects("north", empty, "south")))
+
+    def test_a_column_of_nothing(self) -> None:
+        for nothing in (np.full(3, math.nan), objects(None, None, None)):
+            with pytest.raises(InvalidDataError, match="column 'ward': missing in 3 rows"):
+                MIXED.shard(columns(ward=nothing))
+            drop = MIXED.model_copy(update={"missing": "drop"}).load(columns(age=nothing, ill=nothing))
+            assert not drop.shard.X.any()
+            assert drop.dropped_share == 1
 
 
-def test_more_than_two_classes_need_an_algorithm_of_their_own() -> None:
-    study = STUDY.model_copy(update={"label": Label(name="ill", values=("no", "yes", "maybe"))})
-    with pytest.raises(InvalidInputError, match="label 'ill' has 3 values; two are needed"):
-        study.shard(columns())
-
-
-def test_a_real_label_is_scaled_by_its_bounds_and_back() -> None:
-    days = np.array([0.0, 2.5, 10.0])
-    shard = REAL.shard(columns(ill=None, days=days))
-    assert shard.y.tolist() == [-1, -0.5, 1]
-    assert isinstance(REAL.label, RealLabel)
-    assert np.allclose(REAL.label.in_units(shard.y), days)
-    for bad, named in ((np.array([0, SECRET, 1]), "beyond"), (np.array([0, math.nan, 1]), "non-finite")):
-        with pytest.raises(InvalidDataError, match=f"column 'days' has a .*{named}") as error:
-            REAL.shard(columns(ill=None, days=bad))
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("changes", "named"),
+        [
+            ({"age": None, "ill": None}, "column 'age': absent; column 'ill': absent$"),
+            ({"age": np.array([SECRET, math.nan, 1])}, "column 'age': missing in 1 row;"),
+            ({"age": np.array([SECRET, math.inf, 1])}, "column 'age': beyond the bounds in 1 row;"),
+            ({"age": objects(SECRET, None, 1)}, "column 'age': missing in 1 row;"),
+            ({"age": np.array([f"{SECRET} years", "", "3"])}, "column 'age': not numeric in 1 row, missing in 1 row;"),
+            ({"age": objects([SECRET], {}, 3)}, "column 'age': not numeric in 2 rows$"),
+            ({"age": objects(dt.date(2020, 1, 1), 2, 3)}, "column 'age': not numeric in 1 row$"),
+            ({"age": np.array(["2020-01-01"] * 3, dtype="M8[D]")}, "column 'age': not numeric in 3 rows$"),
+            ({"age": objects(10**30, 2, 3)}, "column 'age': beyond the bounds in 1 row;"),
+            ({"age": objects(1, 2, 10**400)}, "column 'age': beyond the bounds in 1 row;"),
+            ({"dose": np.array([0, SECRET, 1])}, "column 'dose': beyond .*; data.out_of_bounds = \"clip\""),
+            ({"ward": objects("east", "south", SECRET)}, "column 'ward': unknown category in 2 rows; \"other\": true"),
+            ({"ward": np.array([1, 2, 3])}, "column 'ward': unknown category in 3 rows"),
+            ({"ill": np.array(["no", "yes", f"{SECRET}"])}, "column 'ill': unknown label in 1 row$"),
+            ({"ill": objects("no", "yes", None)}, 'column \'ill\': missing in 1 row; .*"missing": "drop"'),
+            ({"ill": np.array([0.0, 1.0, math.nan])}, "column 'ill': missing in 1 row, unknown label in 2 rows"),
+            ({name: np.array([]) for name in ("age", "dose", "ward", "ill")}, "the data has no row"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_unfit_data_is_named_and_not_shown(self, changes: dict[str, Any], named: str) -> None:
+        with pytest.raises(InvalidDataError, match=named) as error:
+            MIXED.shard(columns(**changes))
         assert str(SECRET) not in str(error.value)
-    assert REAL.shard(columns(ill=None, days=np.array([-3.0, 5, 99])), clip=True).y.tolist() == [-1, 0, 1]
+        assert error.value.__cause__ is None
+        assert error.value.status == 422
+
+    def test_every_bad_column_is_told_at_once(self) -> None:
+        bad = columns(age=np.array([-1.0, math.nan, 3]), dose=None, ward=objects("east", None, "south"))
+        with pytest.raises(InvalidDataError) as error:
+            MIXED.shard({**bad, "ill": objects("no", "maybe", "")})
+        assert error.value.detail.startswith(
+            "the data does not fit the study: column 'age': missing in 1 row, beyond the bounds in 1 row; "
+            "column 'ward': missing in 1 row, unknown category in 1 row; column 'dose': absent; "
+            "column 'ill': missing in 1 row, unknown label in 1 row; "
+        )
+
+    def test_of_many_bad_columns_the_first_are_named_and_the_others_counted(self) -> None:
+        features = tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(1000))
+        with pytest.raises(InvalidDataError, match=r"column 'x19': absent; and 981 columns more$"):
+            STUDY.model_copy(update={"features": features}).shard({})
+
+    def test_faults_are_counted_over_all_blocks(self) -> None:
+        n = 40_000
+        bad = {"age": np.full(n, 101.0), "dose": np.zeros(n), "ill": np.full(n, "no")}
+        with pytest.raises(InvalidDataError, match="column 'age': beyond the bounds in 40,000 rows"):
+            STUDY.shard(bad)
 
 
-def test_losses_are_what_they_are_called() -> None:
-    built = [loss.build() for loss in (LogisticLoss(), HuberLoss(h=0.25), SquaredLoss(), HingeLoss())]
-    assert built == [Logistic(), Huber(0.25), Squared(), Hinge()]
-    with pytest.raises(ValueError, match="label 'days' is a real number: its loss must be 'squared'"):
-        Study(name="r", features=FEATURES, label=REAL.label)
+class TestRecords:
+    def test_records_to_predict_become_the_rows_of_the_data(self) -> None:
+        table = columns()
+        records = [{name: table[name].tolist()[i] for name in MIXED.feature_names} for i in range(3)]
+        assert np.array_equal(MIXED.rows(records), MIXED.shard(table).X)
+        assert np.array_equal(STUDY.rows([{"dose": -7, "age": 1e9}]), STUDY.rows([{"dose": -1, "age": 100}]))
+        assert MIXED.rows([]).shape == (0, 5)
 
+    @pytest.mark.parametrize(
+        ("record", "words"),
+        [
+            ({"age": 50, "dose": 0}, "record 1: feature 'ward' is missing"),
+            ({"age": math.nan, "dose": 0, "ward": "north"}, "record 1: feature 'age' is missing"),
+            ({"age": None, "dose": 0, "ward": "north"}, "record 1: feature 'age' is missing"),
+            ({"age": "old", "dose": 0, "ward": "north"}, "record 1: feature 'age' is not a number"),
+            ({"age": 5, "dose": 0, "ward": "east"}, "record 1: feature 'ward' is not one of its values"),
+            ({"age": 5, "dose": 0, "ward": ""}, "record 1: feature 'ward' is missing"),
+        ],
+    )
+    @pytest.mark.parametrize("missing", ["refuse", "drop"])
+    def test_a_record_that_does_not_fit_is_named(self, record: dict[str, Any], words: str, missing: str) -> None:
+        study = MIXED.model_copy(update={"missing": missing})
+        with pytest.raises(InvalidInputError, match=words):
+            study.rows([{"age": 1, "dose": 0, "ward": "south"}, record])
 
-def test_records_to_predict_are_scaled_as_the_data_was() -> None:
-    rows = STUDY.rows([{"age": 50, "dose": 0.5}, {"dose": -7, "age": 1e9}])
-    assert np.array_equal(rows, STUDY.design(np.array([[50, 0.5], [100, -1]])))
-    assert STUDY.rows([]).shape == (0, 3)
-    with pytest.raises(InvalidInputError, match="features missing from a record: dose"):
-        STUDY.rows([{"age": 50}])
-    with pytest.raises(InvalidInputError, match="feature values must be finite"):
-        STUDY.rows([{"age": math.nan, "dose": 0}])
-
-
-def test_the_hash_of_a_study_is_of_its_terms() -> None:
-    terms = STUDY.model_dump()
-    others = [Study(**(terms | change)) for change in ({"intercept": False}, {"clip_norm": 0.5}, {"name": "t"})]
-    assert Study(**terms).digest == STUDY.digest
-    assert len({study.digest for study in (STUDY, REAL, *others)}) == 5
+    def test_a_missing_value_is_filled_as_in_the_data(self) -> None:
+        study = STUDY.model_copy(
+            update={"features": (Feature(name="age", lower=0, upper=100, fill=25), WARD.model_copy())}
+        )
+        assert np.array_equal(study.rows([{"ward": "north"}]), study.rows([{"ward": "north", "age": 25}]))

@@ -1,0 +1,131 @@
+"""A file of examples into a shard, batch by batch: imported only while a file is read, because pyarrow is large.
+
+Batches are of some rows, of a Parquet file of a few columns at a time, so that little more than the shard is ever in
+memory. Numbers of a CSV file are parsed as such at once; only where that fails is it read again as text, to count what
+is no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute
+
+from common.arrays import FloatArray
+from common.data.cells import MISSING, MISSING_TEXTS, Block, Coded, Column
+from common.data.loading import BLOCK_ROWS, Loaded
+from common.data.study import Study
+from common.service.columns_files import check_names
+
+_REAL = pa.float64()
+_CSV_BLOCK = 2**20
+_PARQUET_COLUMNS = 16
+"""Columns of a Parquet file that are read together: each keeps a few decoded pages of some megabytes in memory."""
+
+
+def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
+    """The rows of some columns after those of others; the file knows its number of rows."""
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- not for CSV
+
+    with ParquetFile(path, buffer_size=2**16, pre_buffer=False) as file:
+        names = _wanted(path, study, file.schema_arrow.names)
+        loading, texts = study.loading(file.metadata.num_rows, clip=clip), study.text_names
+        loading.expect(names)
+        most = max(_PARQUET_COLUMNS, len(names) // 64)
+        rows = max(2**8, BLOCK_ROWS * _PARQUET_COLUMNS // most)
+        for i in range(0, len(names), most):
+            start = 0
+            for batch in file.iter_batches(rows, columns=names[i : i + most], use_threads=False):
+                loading.add(start, _block(batch, texts))
+                start += batch.num_rows
+        pa.default_memory_pool().release_unused()
+        return loading.finish(file.metadata.num_rows)
+
+
+def load_csv(path: Path, study: Study, *, clip: bool) -> Loaded:
+    """The rows as they are parsed, numbers as numbers where they are."""
+    try:
+        return _load_csv(path, study, clip=clip, as_text=False)
+    except pa.ArrowInvalid:  # a cell of a numeric column is no number, or this is no table
+        return _load_csv(path, study, clip=clip, as_text=True)
+
+
+def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
+    from pyarrow import csv  # noqa: PLC0415 -- not for Parquet
+
+    n_rows, header = _count_lines(path)
+    blocks = csv.ReadOptions(block_size=max(_CSV_BLOCK, 64 * header), use_threads=False)
+    with csv.open_csv(path, blocks) as file:
+        names = _wanted(path, study, file.schema.names)
+    loading, texts, start = study.loading(n_rows, clip=clip), study.text_names, 0
+    loading.expect(names)
+    if names:
+        types = {name: pa.string() if as_text or name in texts else pa.float64() for name in names}
+        convert = csv.ConvertOptions(column_types=types, include_columns=names)
+        with csv.open_csv(path, blocks, convert_options=convert) as file:
+            for batch in file:
+                loading.add(start, _block(batch, texts))
+                start += batch.num_rows
+    pa.default_memory_pool().release_unused()
+    return loading.finish(start)
+
+
+def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:
+    """The columns of a file that a study names, in the file's order."""
+    check_names(path, found)
+    names = {*study.feature_names, study.label.name}
+    return [name for name in found if name in names]
+
+
+def _block(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pyarrow has no types
+    """A record batch as arrays: numbers where they are wanted and there are any, all else by its distinct values."""
+    return {
+        name: _column(array, as_number=name not in texts)
+        for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    }
+
+
+def _column(array: Any, *, as_number: bool) -> Column:  # noqa: ANN401 -- as above
+    """An Arrow array as numbers with NaN for null, or as codes."""
+    if as_number and (numbers := _numbers(array)) is not None:
+        return numbers
+    kind = array.type
+    if pa.types.is_nested(kind) or pa.types.is_duration(kind):
+        return Coded(np.arange(len(array)), tuple(array.to_pylist()))
+    if pa.types.is_temporal(kind) or pa.types.is_string_view(kind):
+        array = array.cast(pa.string())
+    coded = array if pa.types.is_dictionary(kind) else array.dictionary_encode()
+    codes = coded.indices.cast(pa.int64()).fill_null(MISSING).to_numpy(zero_copy_only=False)
+    return Coded(codes, tuple(coded.dictionary.to_pylist()))
+
+
+def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
+    """An Arrow array of numbers, or of texts that spell nothing else, as numbers; None for any other."""
+    kind = array.type
+    if kind != _REAL:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            empty = compute.is_in(array, value_set=pa.array(["", *MISSING_TEXTS], kind))
+            array = compute.if_else(empty, pa.scalar(None, kind), array)
+        elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+            return None
+        try:
+            array = array.cast(_REAL, safe=False)
+        except pa.ArrowInvalid:
+            return None
+    numbers: FloatArray = array.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _count_lines(path: Path) -> tuple[int, int]:
+    """At least as many lines as the file has rows, and the length of the first in bytes."""
+    with path.open("rb") as file:
+        first = file.read(_CSV_BLOCK)
+        end = b"\n" if b"\n" in first else b"\r"
+        count, chunk = first.count(end) + 1, bytearray(_CSV_BLOCK)
+        while size := file.readinto(chunk):
+            count += chunk.count(end, 0, size)
+    return count, len(first.split(end, 1)[0])

@@ -1,0 +1,258 @@
+"""A table in a file as a shard: of either kind the same one, whatever its types and blocks; faults tell no value."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from common.data.columns import Category, Feature, Label
+from common.data.study import Study
+from common.errors import InvalidDataError
+from common.service.columns_files import check_names, load_examples, read_columns
+from common.service.study_files import read_study
+
+STUDY = Study(
+    name="s",
+    features=(
+        Feature(name="age", lower=0, upper=100),
+        Category(name="ward", values=("north", "south")),
+        Feature(name="dose", lower=-1, upper=1),
+    ),
+    label=Label(name="ill", values=("0", "1")),
+)
+ADULT = Path(__file__).parents[1] / "data" / "adult" / "study.json"
+SECRET = "6180339"
+
+
+def save(table: pa.Table, path: Path) -> Path:
+    if path.suffix == ".csv":
+        csv.write_csv(table, path)
+    else:
+        parquet.write_table(table, path, row_group_size=7_000)
+    return path
+
+
+def table(n: int = 3, **changes: object) -> pa.Table:
+    rng = np.random.default_rng(1)
+    whole = {
+        "extra": ["unused"] * n,
+        "ill": rng.integers(0, 2, n),
+        "ward": rng.choice(["north", "south"], n),
+        "dose": rng.uniform(-1, 1, n),
+        "age": rng.integers(0, 100, n),
+    }
+    return pa.table({name: column for name, column in (whole | changes).items() if column is not None})
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_is_the_shard_of_its_columns(tmp_path: Path, kind: str) -> None:
+    content = table(50_000)
+    loaded = load_examples(save(content, tmp_path / f"data.{kind}"), STUDY)
+    whole = STUDY.shard({name: content.column(name).to_numpy() for name in content.column_names})
+    assert np.array_equal(loaded.shard.X, whole.X)
+    assert np.array_equal(loaded.shard.y, whole.y)
+    assert loaded.shard.X.shape == (50_000, 5)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, 1], pa.int64()),
+        pa.array([1, 2, 1], pa.uint8()),
+        pa.array([1.0, 2.0, 1.0], pa.float32()),
+        pa.array(["1", "2", "1"], pa.large_string()),
+        pa.array(["1", "2", "1"], pa.string_view()),
+        pa.array([b"1", b"2", b"1"], pa.binary()),
+        pa.array(["1", "2", "1"]).dictionary_encode(),
+        pa.array([1, 2, 1]).dictionary_encode(),
+        pa.array([Decimal("1.00"), Decimal("2.00"), Decimal("1.00")]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_value_is_its_spelling_whatever_its_type(tmp_path: Path, column: pa.Array) -> None:
+    study = Study(name="s", features=(Category(name="x", values=("1", "2")),), label=Label(name="y", values=("1", "2")))
+    path = save(pa.table({"x": column, "y": column}), tmp_path / "data.parquet")
+    shard = load_examples(path, study).shard
+    assert (shard.X[:, :2] > 0).tolist() == [[True, False], [False, True], [True, False]]
+    assert shard.y.tolist() == [-1, 1, -1]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0.0, None, 1.0]),
+        pa.array([0, None, 1]),
+        pa.array([False, None, True]),
+        pa.array(["0", "", "1.0"]),
+        pa.array(["0", None, " 1 "]),
+        pa.array([0, None, 1]).dictionary_encode(),
+        pa.array([Decimal("0.0"), None, Decimal("1.0")]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_number_is_its_value_whatever_its_type(tmp_path: Path, column: pa.Array) -> None:
+    study = Study(
+        name="s", features=(Feature(name="x", lower=0, upper=1, fill=0.5),), label=Label(name="y", values=("0", "1"))
+    )
+    for kind in ("csv", "parquet"):
+        if kind == "csv" and pa.types.is_dictionary(column.type):
+            continue
+        path = save(pa.table({"x": column, "y": [0, 1, 1]}), tmp_path / f"data.{kind}")
+        assert (np.sign(load_examples(path, study).shard.X[:, 0])).tolist() == [-1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ward": pa.array(["north", None, "south"])}, "column 'ward': missing in 1 row"),
+        ({"ward": pa.array([1.0, float("nan"), 2.0])}, "column 'ward': unknown category in 2 rows, missing in 1 row"),
+        ({"ward": pa.nulls(3)}, "column 'ward': missing in 3 rows"),
+        ({"age": pa.nulls(3)}, "column 'age': missing in 3 rows"),
+        ({"ward": pa.array([True, False, True])}, "column 'ward': unknown category in 3 rows"),
+        ({"age": pa.array([dt.date(2020, 1, 1)] * 3)}, "column 'age': not numeric in 3 rows"),
+        ({"age": pa.array([dt.datetime(2020, 1, 1, tzinfo=dt.UTC), None, None])}, "column 'age': not numeric in 1 row"),
+        ({"age": pa.array([SECRET, "young", "3"])}, "column 'age': not numeric in 1 row, beyond the bounds in 1 row"),
+        ({"age": pa.array([float("inf"), 1, 2])}, "column 'age': beyond the bounds in 1 row"),
+        ({"age": None, "ward": None}, "column 'age': absent; column 'ward': absent"),
+        ({"ill": pa.array([0, 7, 1])}, "column 'ill': unknown label in 1 row"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_unfit_files_are_told_by_column(tmp_path: Path, kind: str, changes: dict[str, Any], words: str) -> None:
+    path = save(table(**changes), tmp_path / f"data.{kind}")
+    with pytest.raises(InvalidDataError) as error:
+        load_examples(path, STUDY)
+    told = {part.strip() for part in re.split(r"[:;,]", words)}
+    assert all(part in error.value.detail for part in told), error.value.detail
+    assert SECRET not in error.value.detail
+
+
+def test_types_without_an_order_are_no_numbers(tmp_path: Path) -> None:
+    for column in (pa.array([[1], [2], []]), pa.array([dt.timedelta(days=1)] * 3), pa.array([{"a": 1}] * 3)):
+        path = save(table(age=column), tmp_path / "data.parquet")
+        with pytest.raises(InvalidDataError, match="column 'age': not numeric in 3 rows"):
+            load_examples(path, STUDY)
+
+
+def test_a_number_past_all_integers_is_beyond_the_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(f"age,ward,dose,ill\n{10**30},north,0,1\n{10**400},south,0,0\n5, north ,-1,1\n")
+    with pytest.raises(InvalidDataError, match="column 'age': beyond the bounds in 2 rows"):
+        load_examples(path, STUDY)
+    assert load_examples(path, STUDY, clip=True).clipped == {"age": 2 / 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "cannot be read"),
+        ("\n", "cannot be read|absent"),
+        ("age,ward,dose,ill\n", "no row"),
+        ("age,ward,dose,ill,age\n1,north,0,1,2\n", "names columns twice: age"),
+        ("age,ward,dose,ill\n1,north\n", "cannot be read"),
+        ("age,ward,dose,ill\n1,nan,0,1\n", "column 'ward': missing in 1 row"),
+        ("age,ward,dose,ill\n,,,\n", "column 'age': missing .*'ward': missing .*'dose': missing .*'ill': missing"),
+        ("a,b\n1,2\n", "column 'age': absent"),
+    ],
+)
+def test_odd_csv_files_are_refused(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(content)
+    with pytest.raises(InvalidDataError, match=words):
+        load_examples(path, STUDY)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_may_end_as_they_like(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "data.csv"
+    rows = ["age,ward,dose,ill", *['5,"no\nrth",0,1'.replace("\n", "")] * 5]
+    path.write_bytes(end.join(rows).encode())
+    assert load_examples(path, STUDY).shard.n_examples == 5
+
+
+def test_a_category_keeps_its_zeros_and_quotes(tmp_path: Path) -> None:
+    study = Study(
+        name="s", features=(Category(name="x", values=("01", "1", "a,\nb")),), label=Label(name="y", values=("0", "1"))
+    )
+    path = tmp_path / "data.csv"
+    path.write_text('x,y\n01,0\n1,1\n"a,\nb",1\n')
+    assert (load_examples(path, study).shard.X[:, :3] > 0).tolist() == np.eye(3, dtype=bool).tolist()
+
+
+def test_a_file_of_many_columns_is_checked_in_a_moment(tmp_path: Path) -> None:
+    names = [f"x{i}" for i in range(100_000)]
+    started = time.process_time()
+    check_names(tmp_path, names)
+    assert time.process_time() - started < 0.1
+    wide = Study(
+        name="wide",
+        features=tuple(Feature(name=name, lower=0, upper=1) for name in names[:2_000]),
+        label=Label(name="y", values=("0", "1")),
+    )
+    whole = pa.table({"y": [0, 1, 1], **{name: np.array([0.0, 0.5, 1.0]) for name in names[:2_000]}})
+    for kind in ("csv", "parquet"):
+        assert load_examples(save(whole, tmp_path / f"wide.{kind}"), wide).shard.X.shape == (3, 2_001)
+    with pytest.raises(InvalidDataError, match="names columns twice: x7"):
+        check_names(tmp_path, [*names, "x7"])
+
+
+_CHILD = """
+import resource, sys
+from pathlib import Path
+from common.service.columns_files import load_examples
+from common.service.study_files import read_study
+shard = load_examples(Path(sys.argv[1]), read_study(Path(sys.argv[2]))).shard
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, shard.X.nbytes)
+"""
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_little_more_than_the_shard_is_ever_in_memory(tmp_path: Path, kind: str) -> None:
+    n, d = 400_000, 50
+    rng = np.random.default_rng(1)
+    whole = pa.table({"y": rng.integers(0, 2, n)} | {f"x{j}": rng.uniform(0, 1, n).astype("f4") for j in range(d)})
+    study = Study(
+        name="s",
+        features=tuple(Feature(name=f"x{j}", lower=0, upper=1) for j in range(d)),
+        label=Label(name="y", values=("0", "1")),
+    )
+    (tmp_path / "study.json").write_text(study.model_dump_json())
+    path = save(whole, tmp_path / f"data.{kind}")
+    command = [sys.executable, "-c", _CHILD, str(path), str(tmp_path / "study.json")]
+    peak, size = map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    print(f"{kind}: peak {peak / size:.2f} of X, interpreter and libraries counted")
+    assert peak < 1.2 * size + 150 * 2**20
+
+
+def test_adult_by_its_study_alone() -> None:
+    folder = os.environ.get("PARLEY_DATA")
+    if not folder:
+        pytest.skip("Adult is not here: $PARLEY_DATA is not set")
+    study = read_study(ADULT)
+    for part, n in (("train", 32_561), ("test", 16_281)):
+        loaded = load_examples(Path(folder) / "adult" / f"adult-{part}.parquet", study)
+        rows, columns = loaded.shard.X.shape
+        print(f"Adult, {part}: {rows:,} rows, {columns} columns, {loaded.clipped_share:.1%} clipped")
+        assert (rows, columns) == (n, 109)
+        assert loaded.clipped_share == 0
+        assert (loaded.shard.y > 0).mean() == pytest.approx(0.24, abs=0.005)
+        assert np.linalg.norm(loaded.shard.X, axis=1).min() > 0.6
+    assert study.column_names[:2] == ("age", "workclass=Private")
+
+
+def test_whole_columns_are_read_as_before(tmp_path: Path) -> None:
+    path = save(table(), tmp_path / "data.csv")
+    assert read_columns(path)["age"].tolist() == table().column("age").to_pylist()
