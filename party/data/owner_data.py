@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.service.columns_files import load_examples
-from common.service.study_files import read_study
+from common.files.studies import read_study
+from common.files.tables import load_examples
 from party.data.reader import load_apart
 from party.settings import PartySettings
 

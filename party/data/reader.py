@@ -15,8 +15,8 @@ import numpy as np
 from common.data.loading import Loaded
 from common.data.shard import Shard
 from common.data.study import Study
-from common.service.columns_files import load_examples
-from common.service.study_files import read_study
+from common.files.studies import read_study
+from common.files.tables import load_examples
 from party.data.child import AnyArray, receive_arrays, send_arrays
 
 

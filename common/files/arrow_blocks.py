@@ -7,6 +7,7 @@ is no number.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from pyarrow import compute
 
 from common.arrays import FloatArray
 from common.data.cells import MISSING, MISSING_TEXTS, Block, Coded, Column
-from common.data.loading import BLOCK_ROWS, Loaded
+from common.data.loading import BLOCK_ROWS, Loaded, Loading
 from common.data.study import Study
-from common.service.columns_files import check_names
+from common.errors import InvalidDataError
 
 _REAL = pa.float64()
 _CSV_BLOCK = 2**20
@@ -33,7 +34,7 @@ def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
 
     with ParquetFile(path, buffer_size=2**16, pre_buffer=False) as file:
         names = _wanted(path, study, file.schema_arrow.names)
-        loading, texts = study.loading(file.metadata.num_rows, clip=clip), study.text_names
+        loading, texts = Loading(study, file.metadata.num_rows, clip=clip), study.text_names
         loading.expect(names)
         most = max(_PARQUET_COLUMNS, len(names) // 64)
         rows = max(2**8, BLOCK_ROWS * _PARQUET_COLUMNS // most)
@@ -61,7 +62,7 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
     blocks = csv.ReadOptions(block_size=max(_CSV_BLOCK, 64 * header), use_threads=False)
     with csv.open_csv(path, blocks) as file:
         names = _wanted(path, study, file.schema.names)
-    loading, texts, start = study.loading(n_rows, clip=clip), study.text_names, 0
+    loading, texts, start = Loading(study, n_rows, clip=clip), study.text_names, 0
     loading.expect(names)
     if names:
         types = {name: pa.string() if as_text or name in texts else pa.float64() for name in names}
@@ -72,6 +73,13 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
                 start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading.finish(start)
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Raise InvalidDataError for a file that names a column twice."""
+    if len(set(names)) < len(names):
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidDataError(f"data file {path} names columns twice: {', '.join(twice[:5])}")
 
 
 def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from common.data.columns import Columns
@@ -20,6 +18,8 @@ def read_columns(path: Path) -> Columns:
     """
     import pyarrow as pa  # noqa: PLC0415 -- slow to import, and needed once in the life of a service
 
+    from common.files.arrow_blocks import check_names  # noqa: PLC0415 -- as above
+
     try:
         if _is_csv(path):
             from pyarrow.csv import read_csv as read  # noqa: PLC0415 -- as above
@@ -35,23 +35,16 @@ def read_columns(path: Path) -> Columns:
 def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
     """The examples of a CSV or Parquet file in the study's columns; other columns are not read.
 
-    Raises InvalidDataError as `read_columns`, and for data that does not fit the study, as `Study.load`.
+    Raises InvalidDataError as `read_columns`, and for data that does not fit the study, as `load_columns`.
     """
     import pyarrow as pa  # noqa: PLC0415 -- as above
 
-    from common.service.arrow_blocks import load_csv, load_parquet  # noqa: PLC0415 -- as above
+    from common.files.arrow_blocks import load_csv, load_parquet  # noqa: PLC0415 -- as above
 
     try:
         return (load_csv if _is_csv(path) else load_parquet)(path, study, clip=clip)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from None
-
-
-def check_names(path: Path, names: Sequence[str]) -> None:
-    """Raise InvalidDataError for a file that names a column twice."""
-    if len(set(names)) < len(names):
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidDataError(f"data file {path} names columns twice: {', '.join(twice[:5])}")
 
 
 def _is_csv(path: Path) -> bool:
