@@ -30,7 +30,7 @@ from rich.table import Table
 
 from common.algorithms import build_algorithm
 from common.data.shard import Shard
-from common.files.tables import load_examples
+from common.files.examples import load_examples
 from common.learning.losses import build_loss
 from common.learning.metrics import accuracy
 from common.privacy.noise import SeededNoise

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.data.columns import Label, RealLabel
 from common.strict import Strict
 
 
@@ -42,10 +41,3 @@ class SoftmaxLoss(Strict):
 
 
 AnyLoss = Annotated[LogisticLoss | HuberLoss | SquaredLoss | HingeLoss | SoftmaxLoss, Field(discriminator="kind")]
-
-
-def default_loss(label: object) -> AnyLoss:
-    """The loss of a study that names none; ``label`` is what it read of its label, None where that is faulty."""
-    if isinstance(label, RealLabel):
-        return SquaredLoss()
-    return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004

@@ -18,8 +18,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from common.data.columns import AnyFeature, AnyLabel, Category, Feature, Label, Missing, missing_policy
-from common.data.losses import AnyLoss, default_loss
+from common.data.columns import AnyFeature, AnyLabel, Category, Feature, Label, Missing, RealLabel, missing_policy
+from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.encoding.canonical_json import canonical_digest
 from common.strict import Name, Strict
 
@@ -40,7 +40,7 @@ class Study(Strict):
     name: Name
     features: Annotated[tuple[AnyFeature, ...], Field(min_length=1, max_length=_MOST_COLUMNS)]
     label: AnyLabel
-    loss: AnyLoss = Field(default_factory=lambda read: default_loss(read.get("label")))
+    loss: AnyLoss = Field(default_factory=lambda read: _default_loss(read.get("label")))
     clip_norm: Annotated[float, Field(gt=0, le=math.sqrt(2))] = 1.0
     intercept: bool = True
     missing: Missing = "refuse"
@@ -106,3 +106,10 @@ class Study(Strict):
     def digest(self) -> str:
         """SHA-256 of the study's canonical JSON."""
         return canonical_digest(self.model_dump(mode="json"))
+
+
+def _default_loss(label: object) -> AnyLoss:
+    """The loss of a study that names none; ``label`` is what it read of its label, None where that is faulty."""
+    if isinstance(label, RealLabel):
+        return SquaredLoss()
+    return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004

@@ -13,7 +13,7 @@ from common.data.columns import Label
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidInputError
-from common.files.tables import load_examples
+from common.files.examples import load_examples
 from common.learning.losses import Loss, build_loss
 from common.learning.metrics import accuracy, fitness, r_squared, rmse
 from common.learning.model import Model

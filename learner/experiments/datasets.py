@@ -34,8 +34,8 @@ from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study, StudyKind
 from common.errors import InvalidInputError
+from common.files.examples import load_examples
 from common.files.studies import read_study
-from common.files.tables import load_examples
 from common.learning.losses import Logistic, Loss, build_loss
 
 TEST_FRACTION = 0.25

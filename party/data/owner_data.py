@@ -9,8 +9,7 @@ from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.studies import read_study
-from common.files.tables import load_examples
-from party.data.reader import load_apart
+from party.data.reader import load_apart, load_here
 from party.settings import PartySettings
 
 
@@ -49,7 +48,7 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     """
     study = read_study(settings.study)
     path, clip = settings.data.path, settings.data.out_of_bounds == "clip"
-    loaded = load_apart(path, settings.study, study, clip=clip) if apart else load_examples(path, study, clip=clip)
+    loaded = load_apart(path, settings.study, study, clip=clip) if apart else load_here(path, study, clip=clip)
     holding = Holding(study, loaded.shard, loaded.clipped, loaded.clipped_share, loaded.dropped_share)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")

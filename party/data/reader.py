@@ -16,8 +16,14 @@ from common.data.loading import Loaded
 from common.data.shard import Shard
 from common.data.study import Study
 from common.files.studies import read_study
-from common.files.tables import load_examples
 from party.data.child import AnyArray, receive_arrays, send_arrays
+
+
+def load_here(path: Path, study: Study, *, clip: bool) -> Loaded:
+    """What `load_examples` loads, in this process, which then keeps what reading takes."""
+    from common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, for as long as the process lives
+
+    return load_examples(path, study, clip=clip)
 
 
 def load_apart(path: Path, study_path: Path, study: Study, *, clip: bool) -> Loaded:
@@ -39,7 +45,7 @@ def _arrays() -> Iterator[AnyArray]:
     """The shard's X and y and the shares of what was clipped or dropped, for the file that the command line names."""
     study_path, path, out_of_bounds = sys.argv[1:]
     study = read_study(Path(study_path))
-    loaded = load_examples(Path(path), study, clip=out_of_bounds == "clip")
+    loaded = load_here(Path(path), study, clip=out_of_bounds == "clip")
     yield loaded.shard.X
     yield loaded.shard.y
     yield np.array([loaded.clipped_share, loaded.dropped_share])

@@ -21,9 +21,9 @@ from common.data.columns import Category, Feature, Label
 from common.data.loading import shard_of
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.files.arrow_blocks import check_names
+from common.files.examples import check_names, load_examples
 from common.files.studies import read_study
-from common.files.tables import load_examples, read_columns
+from common.files.tables import read_columns
 
 STUDY = Study(
     name="s",
@@ -214,7 +214,7 @@ def test_a_file_of_many_columns_is_checked_in_a_moment(tmp_path: Path) -> None:
 _CHILD = """
 import resource, sys
 from pathlib import Path
-from common.files.tables import load_examples
+from common.files.examples import load_examples
 from common.files.studies import read_study
 shard = load_examples(Path(sys.argv[1]), read_study(Path(sys.argv[2]))).shard
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, shard.X.nbytes)

@@ -10,7 +10,7 @@ import pytest
 from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.files.tables import load_examples
+from common.files.examples import load_examples
 from party.data.reader import load_apart
 
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=10),), label=Label(name="y", values=("no", "yes")))

@@ -28,6 +28,17 @@ _PARQUET_COLUMNS = 16
 """Columns of a Parquet file that are read together: each keeps a few decoded pages of some megabytes in memory."""
 
 
+def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
+    """The examples of a CSV or Parquet file in the study's columns; other columns are not read.
+
+    Raises InvalidDataError as `read_columns`, and for data that does not fit the study, as `load_columns`.
+    """
+    try:
+        return (load_csv if is_csv(path) else load_parquet)(path, study, clip=clip)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from None
+
+
 def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
     """The rows of some columns after those of others; the file knows its number of rows."""
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- not for CSV
@@ -73,6 +84,19 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
                 start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading.finish(start)
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file is CSV, or else Parquet; raises InvalidDataError for another kind."""
+    if path.suffix.lower() not in {".csv", ".parquet"}:
+        raise InvalidDataError(f"data file {path} must end in .csv or .parquet")
+    return path.suffix.lower() == ".csv"
+
+
+def unreadable(path: Path, error: Exception) -> InvalidDataError:
+    """What to say of a file: never its content, which pyarrow's message holds."""
+    missing = isinstance(error, FileNotFoundError)
+    return InvalidDataError(f"data file {path} {'is missing' if missing else 'cannot be read'}")
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
