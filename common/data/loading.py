@@ -46,7 +46,7 @@ class Loading:
     def __init__(self, layout: Layout, label: AnyLabel, missing: Missing, n_rows: int, *, clip: bool) -> None:
         self._layout, self._label, self._clip = layout, label, clip
         self._policies = layout.policies | {label.name: "drop" if missing == "drop" else "refuse"}
-        self._X, self._y = np.zeros((n_rows, layout.n_columns)), np.ones(n_rows)
+        self._X, self._y = np.empty((n_rows, layout.n_columns)), np.ones(n_rows)  # every column is written to or absent
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._clipped, self._seen = Faults(), Counter[str](), set[str]()
 
@@ -135,6 +135,7 @@ class Loading:
         self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
         if category.fill is not None:
             codes = np.where(codes == MISSING, known[spelling(category.fill)], codes)
+        self._X[start : start + len(codes), position : position + len(known)] = 0.0
         rows = np.flatnonzero(codes >= 0)
         self._X[start + rows, position + codes[rows]] = self._layout.unit
 
