@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check demo figures bench lock clean
+.PHONY: help install quick test lint check hooks demo figures bench lock clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -23,15 +23,22 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: install  ## run the tests that need no container engine
+quick: install lint  ## within a minute: lint, the examples, and the unit and contract tests that are not slow
+	$(BIN)/pytest -n auto -m "not slow and not containers" common learner party tests/unit tests/contracts
+
+test: install  ## run all tests that need no container engine, the examples in the docstrings too
 	$(BIN)/pytest -n auto
 
-check: install  ## everything CI asks: format, lint, types, imports, tests
+lint: install  ## check format, style, types and layers of imports
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto
+
+check: lint test  ## everything CI asks
+
+hooks: install  ## have git lint before each commit; needs pre-commit on the path
+	pre-commit install
 
 demo: install  ## five hospitals and a learner on this machine
 	$(BIN)/python scripts/demo.py

@@ -33,6 +33,7 @@ class Plan:
         Takes seconds for noise without a closed form. Raises BudgetExhaustedError for a run without noise.
         """
         algorithm, facts = spec.build(), spec.facts()
+        algorithm.check_noise(facts.everyone)
         spent: dict[tuple[object, ...], tuple[float, ...]] = {}
         epsilon_after = {}
         for index, member in enumerate(spec.parties):
@@ -42,7 +43,7 @@ class Plan:
                 spent[kind] = tuple(total / MICRO for total in accumulate(cost.epsilon for cost in costs))
             epsilon_after[member.name] = spent[kind]
         promised = tuple(guarantee.to_json() for guarantee in guarantees(algorithm, facts))
-        return cls(algorithm.rounds(facts), epsilon_after, promised)
+        return cls(len(spec.questions()), epsilon_after, promised)
 
     def to_json(self) -> str:
         """The plan as JSON."""

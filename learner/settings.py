@@ -11,10 +11,10 @@ from pydantic_settings import SettingsConfigDict
 from common.client.endpoints import PartyEntry, PeerEntry
 from common.data.study import Study
 from common.errors import InvalidInputError
+from common.files.studies import read_study
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
-from common.service.study_files import read_study
 from common.service.tokens import TokenHash
 from common.strict import Identifier, Name, Strict
 
@@ -60,6 +60,10 @@ class LearnerSettings(ServiceSettings):
     approval_seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long parties may take to work out what a run would cost them")
     ] = 60.0
+    preparation_seconds: Annotated[
+        float,
+        Field(gt=0, le=86_400, description="how long parties may take to train what they answer from, where they do"),
+    ] = 3600.0
     key_holder_seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long key holders may take to begin a session or to open a sum")
     ] = 60.0

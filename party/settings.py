@@ -10,13 +10,13 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import PeerEntry
-from common.privacy.guarantee import View
+from common.privacy.guarantee import Adjacency, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import TokenHash
-from common.strict import Identifier, Strict
+from common.strict import Digest, Identifier, Strict
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
@@ -44,8 +44,8 @@ class Policy(Strict):
     view: Annotated[
         View,
         Field(
-            description="what the owner fears is seen, and so what a run costs: every answer (transcript), or the "
-            "final model alone (model), where an algorithm claims a price for that"
+            description="the adversary view, and so what a run costs: an adversary sees every answer (transcript), or "
+            "the final model alone (model), where an algorithm claims a price for that"
         ),
     ] = "transcript"
     algorithms: Annotated[
@@ -61,6 +61,17 @@ class Policy(Strict):
     colluders: Annotated[
         int, Field(ge=0, description="least number of colluding parties that a run with shared noise must tolerate")
     ] = 0
+    adjacency: Annotated[
+        Adjacency,
+        Field(
+            description="what each answer must hide: one record replaced by another (replace_one), or all that this "
+            "owner holds (whole_party), which runs that hide one record are refused for"
+        ),
+    ] = "replace_one"
+    public_rows: Annotated[
+        tuple[Digest, ...] | None,
+        Field(description="SHA-256 of the only public rows that runs may ask about; any if unset"),
+    ] = None
     max_rounds: Annotated[int, Field(ge=1, le=100_000, description="most rounds that a run may have")] = 10_000
 
     @model_validator(mode="after")

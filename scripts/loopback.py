@@ -67,3 +67,9 @@ def _is_ready(client: httpx.Client, url: str) -> bool:
         return client.get(f"{url}/readyz").is_success
     except httpx.TransportError:
         return False
+
+
+def resident_mb(pid: int, what: str = "VmRSS") -> float:
+    """A process's resident memory in megabytes: as it is now, or with ``VmHWM`` the most that it was."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.split(f"{what}:")[1].split()[0]) / 1024

@@ -10,31 +10,31 @@ same numbers, the same noise on the mean, and nothing but a sum to see.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
+from common.algorithms._gradients import ask_gradients
 from common.algorithms._parameters import CalibrationChoice, Regularization, Rounds, algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
-from common.forecast.dynamics import Answers
 from common.learning.gradients import gradient_sum
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, LaplaceEvent
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.additive import add_gaussian, add_laplace
+from common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
 from common.privacy.noise import Noise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
 
 L1Clip = Annotated[float, Field(gt=0, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
 Overlap = Annotated[int, Field(ge=1, description="kappa: in how many shards one person's record may be")]
 
 
 @algorithm
-class NoisyGradients:
+class NoisyGradients(Algorithm):
     """The owner's half of both algorithms (Theorem 1), and what the learner's halves share.
 
     ``calibration="paper"``: each coordinate of each answer carries Laplace noise of scale 2 Xi T kappa / epsilon_l,
@@ -52,41 +52,35 @@ class NoisyGradients:
     l1_clip: L1Clip = 1.0
     overlap: Overlap = 1
     calibration: CalibrationChoice = "paper"
-    curator: ClassVar[bool] = False
-    coupled: ClassVar[bool] = False
 
-    def rounds(self, facts: FederationFacts) -> int:
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""
-        return self.n_rounds
+        return ask_gradients(facts, self.n_rounds)
 
-    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The noisy sum of gradients, each of 2-norm up to the study's clip norm and 1-norm up to Xi.
 
         Raises InvalidInputError for a round beyond the horizon.
         """
         if not 1 <= query.round <= self.n_rounds:
             raise InvalidInputError(f"round {query.round} lies beyond the agreed horizon of {self.n_rounds} rounds")
-        total = gradient_sum(facts.loss, shard, query.message, facts.clip_norm, self.l1_clip)
+        total = gradient_sum(facts.loss, prepared, query.message, facts.clip_norm, self.l1_clip)
         if self.calibration == "paper":
-            return add_laplace(total, self._scale(facts), noise)
-        return add_gaussian(total, self._sigma(facts), facts.share, noise)
+            return add_laplace(total, self.scale(facts), noise)
+        return add_gaussian(total, self.sigma(facts), facts.share, noise)
 
-    def sensitivity(self, query: Query, facts: FederationFacts) -> float:
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """2 Xi in the 1-norm, or twice the clip norm in the 2-norm: one gradient leaves the sum, another enters."""
         return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(facts.clip_norm, self.l1_clip)
 
-    def event(self, round: int, facts: FederationFacts) -> Event:
+    def event(self, round: int, facts: OwnFacts) -> Event:
         """One answer, and those of the other shards that may hold the same record."""
         moved = self._copies(facts) * self.sensitivity(_ANY, facts)
         if self.calibration == "paper":
-            return LaplaceEvent(moved / float(self._scale(facts)))
-        return GaussianEvent(moved / float(self._sigma(facts)))
+            return LaplaceEvent(moved / float(self.scale(facts)))
+        return GaussianEvent(moved / float(self.sigma(facts)))
 
-    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
-        """None beyond the transcript: Theorem 1 is the sum of the rounds' epsilons."""
-        return ()
-
-    def assumptions(self, facts: FederationFacts) -> tuple[str, ...]:
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """With overlap, the promise to a record depends on the other shards that hold it."""
         if self.overlap == 1:
             return ("no person's record is in two shards",)
@@ -95,17 +89,16 @@ class NoisyGradients:
             "the other owners of a shared record protect it with budgets no larger than this owner's",
         )
 
-    def answers(self, facts: FederationFacts) -> Answers:
-        """The noise that each owner adds to its sum."""
-        paper = self.calibration == "paper"
-        return Answers.drawn_each_round(2 * self._scale(facts) ** 2 if paper else self._sigma(facts) ** 2 * facts.share)
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Laplace noise of `scale`, or Gaussian noise of `sigma`."""
+        fitting(self.scale(facts) if self.calibration == "paper" else self.sigma(facts))
 
-    def _scale(self, facts: FederationFacts) -> FloatArray:
+    def scale(self, facts: OwnFacts) -> FloatArray:
         """The Laplace scale: Theorem 1's b on a sum, (...)."""
         moved = self._copies(facts) * self.sensitivity(_ANY, facts)
         return np.asarray(moved * self.n_rounds / facts.epsilon[facts.index])
 
-    def _sigma(self, facts: FederationFacts) -> FloatArray:
+    def sigma(self, facts: OwnFacts) -> FloatArray:
         """The deviation that a sum needs, (...)."""
         moved = self._copies(facts) * self.sensitivity(_ANY, facts)
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, moved * math.sqrt(self.n_rounds))

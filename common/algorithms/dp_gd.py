@@ -3,34 +3,33 @@
 The tight counterpart of Rajkumar & Agarwal 2012: no one-time noise, and in each of T rounds the exact sum of clipped
 gradients plus Gaussian noise of deviation 2 C sqrt(T) / mu(epsilon, delta), so that all T answers together are
 (epsilon, delta)-private (Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollary 3.3). Whatever the learner does
-with them is post-processing.
+with them is post-processing. Of K classes the gradients are matrices (K, d), and C bounds their Frobenius norm.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 
+from common.algorithms._gradients import ask_gradients, mean_gradient
 from common.algorithms._parameters import Regularization, Rounds, Step, algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
-from common.forecast.dynamics import Answers, Descent
 from common.learning.gradients import gradient_sum
+from common.learning.losses import loss_at_zero
 from common.learning.model import Model
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.additive import add_gaussian
+from common.privacy.mechanisms.additive import add_gaussian, fitting
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from common.protocol.algorithm import Algorithm, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
 
 
 @algorithm
-class DpGd:
+class DpGd(Algorithm):
     """w <- P(w - step (sum / N + lambda w)), from w = 0, for T rounds; each sum carries Gaussian noise.
 
     P projects onto the ball of radius sqrt(2 loss(0) / lambda), which holds the minimiser. The defaults were chosen by
@@ -40,54 +39,43 @@ class DpGd:
     n_rounds: Rounds = 10
     step: Step = 8.0
     regularization: Regularization = 0.01
-    curator: ClassVar[bool] = False
-    coupled: ClassVar[bool] = False
 
-    def rounds(self, facts: FederationFacts) -> int:
-        """T."""
-        return self.n_rounds
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """T sums of gradients."""
+        return ask_gradients(facts, self.n_rounds)
 
     def program(self, facts: FederationFacts) -> Program:
         """Projected gradient descent on the noisy sums of whoever contributed."""
-        radius = self._radius(facts)
-        weights = np.zeros(facts.n_features)
+        radius = self.radius(facts)
+        weights = np.zeros(facts.shape)
         for round in range(1, self.n_rounds + 1):
             reply = yield Query(round, "gradient", weights)
-            gradient = reply.value / facts.examples(reply.contributors) + self.regularization * weights
+            gradient = mean_gradient(reply, facts) + self.regularization * weights
             weights = weights - self.step * gradient
             weights *= min(1.0, radius / max(float(np.linalg.norm(weights)), radius))
         return Model(weights)
 
-    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The sum of clipped gradients at the query's weights, plus this party's share of the noise."""
-        total = gradient_sum(facts.loss, shard, query.message, facts.clip_norm)
+        total = gradient_sum(facts.loss, prepared, query.message, facts.clip_norm)
         return add_gaussian(total, self.sigma(facts), facts.share, noise)
 
-    def sensitivity(self, query: Query, facts: FederationFacts) -> float:
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """2 C: one clipped gradient leaves the sum, another enters."""
         return 2 * facts.clip_norm
 
-    def sigma(self, facts: FederationFacts) -> FloatArray:
+    def sigma(self, facts: OwnFacts) -> FloatArray:
         """The deviation of the noise on a sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, 2 * facts.clip_norm * math.sqrt(self.n_rounds))
 
-    def event(self, round: int, facts: FederationFacts) -> Event:
+    def event(self, round: int, facts: OwnFacts) -> Event:
         """A Gaussian release."""
         return GaussianEvent(2 * facts.clip_norm / float(self.sigma(facts)))
 
-    def answers(self, facts: FederationFacts) -> Answers:
-        """The noise that each party adds to its sum."""
-        return Answers.drawn_each_round(self.sigma(facts) ** 2 * facts.share)
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Gaussian noise of `sigma`."""
+        fitting(self.sigma(facts))
 
-    def method(self, facts: FederationFacts) -> Descent:
-        """The steps as the forecast sees them."""
-        steps = (self.step,) * self.n_rounds
-        return Descent(steps, self.regularization, facts.clip_norm, diameter=2 * self._radius(facts))
-
-    def _radius(self, facts: FederationFacts) -> float:
+    def radius(self, facts: FederationFacts) -> float:
         """Of P's ball: the minimiser's fitness is no worse than that of 0."""
-        return math.sqrt(2 * float(facts.loss.value(np.zeros(1), np.ones(1))[0]) / self.regularization)
-
-    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
-        """None beyond the transcript."""
-        return ()
+        return math.sqrt(2 * loss_at_zero(facts.loss) / self.regularization)

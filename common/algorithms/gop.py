@@ -2,68 +2,55 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from common.algorithms._minimisers import Curated, ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
-from common.algorithms.pooled import Pooled
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_integers
 from common.errors import InvalidInputError
-from common.forecast.dynamics import Answers, Tilt
-from common.privacy.calibration import slack
+from common.learning.losses import bounded_slope, check_single_score
 from common.privacy.events import ApproximateEvent, Event
 from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.objective import EXACT_MINIMISER, objective_perturbation, tilt_sigma
+from common.privacy.mechanisms.objective import EXACT_MINIMISER, objective_perturbation
 from common.privacy.noise import Noise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
 
 _ASSUMPTIONS = (EXACT_MINIMISER, "all owners trust the curator with their raw data")
 
 
 @algorithm
-class Gop(Pooled):
+class Gop(Curated):
     """The minimiser of the pooled risk, tilted by Gaussian noise (Section 4.1)."""
 
     regularization: Regularization = 0.01
     calibration: CalibrationChoice = "paper"
 
-    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One; the proof is for a loss of one score."""
+        check_single_score(facts.loss)
+        bounded_slope(facts.loss)
+        return (ask_minimiser(facts)[0],)
+
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The private minimiser on all data: a stack of one curator."""
-        if shard.X.shape[:-2] not in ((), (1,)):
+        stack = prepared.y.shape[:-1]
+        if stack not in ((), (1,)):
             raise InvalidInputError("gop needs one trusted curator who holds all shards")
-        epsilon, delta = _budget(facts)
-        whole = Shard(shard.X.reshape(-1, shard.n_features), shard.y.ravel(), shard.mask.ravel())
+        epsilon, delta = facts.strictest
         weights = objective_perturbation(
-            facts.loss, whole, self.regularization, epsilon, delta, noise, self.calibration
+            facts.loss, prepared.pooled(), self.regularization, epsilon, delta, noise, self.calibration
         )
-        return to_integers(weights.reshape(*shard.X.shape[:-2], shard.n_features))
+        return to_integers(weights.reshape(*stack, -1))
 
-    def event(self, round: int, facts: FederationFacts) -> Event:
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
+        """Infinite: the noise is inside the minimisation, not added to an answer."""
+        return float("inf")
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
         """The model is all that is seen, so the theorem's own claim is the transcript's."""
-        return ApproximateEvent(*_budget(facts), _ASSUMPTIONS)
+        return ApproximateEvent(*facts.strictest, _ASSUMPTIONS)
 
-    def method(self, facts: FederationFacts) -> Tilt:
-        """The minimiser of the risk with the slack's regularisation, as the forecast sees it."""
-        return Tilt(self.regularization, self._slack(facts)[0])
-
-    def answers(self, facts: FederationFacts) -> Answers:
-        """The tilt of the sum."""
-        (_, epsilon_tilde), (_, delta) = self._slack(facts), _budget(facts)
-        sigma = tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss, self.calibration)
-        return Answers.drawn_once(float(np.square(sigma)))
-
-    def _slack(self, facts: FederationFacts) -> tuple[float, float]:
-        """``(Delta, epsilon~)`` of the mechanism."""
-        epsilon, _ = _budget(facts)
-        return slack(epsilon, self.regularization, facts.n_total, facts.loss.smoothness, self.calibration)
-
-    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
+    def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Objective perturbation of the pooled data."""
-        return (Guarantee(*_budget(facts), "model", self.calibration, assumptions=_ASSUMPTIONS),)
-
-
-def _budget(facts: FederationFacts) -> tuple[float, float]:
-    """The strictest ``(epsilon, delta)`` of those whose data the curator holds."""
-    return float(facts.own_epsilon.min()), float(facts.own_delta.min())
+        return (Guarantee(*facts.strictest, "model", self.calibration, assumptions=_ASSUMPTIONS),)

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
-from common.algorithms._parameters import algorithm
-from common.algorithms.pooled import Pooled
+from common.algorithms._minimisers import ask_minimiser, solve
+from common.algorithms._parameters import Regularization, algorithm
+from common.arrays import IntArray
+from common.data.shard import Shard
 from common.learning.model import Model
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from common.privacy.events import Event, NonPrivateEvent
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Algorithm, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
 
 
 @algorithm
-class Local(Pooled):
-    """What each owner learns from its own shard: one model a party, (K, d). Not private: simulated only."""
+class Local(Algorithm):
+    """What each owner learns from its own shard: one model a party. Not private: simulated only."""
 
-    curator: ClassVar[bool] = False
-    no_forecast: ClassVar[str] = "every owner keeps a model of its own, so there is no common one to forecast"
+    regularization: Regularization = 0.001
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One."""
+        return (ask_minimiser(facts, "each")[0],)
 
     def program(self, facts: FederationFacts) -> Program:
         """Collect each party's own minimiser."""
-        reply = yield Query(1, "minimise", np.zeros(0), reveal="each")
-        return Model(reply.value)
+        reply = yield ask_minimiser(facts, "each")[1]
+        return Model(reply.value.reshape(-1, *facts.shape), "members")
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
+        """The minimiser of each party."""
+        return solve(facts.loss, shard, self.regularization * np.maximum(shard.n_examples, 1))
+
+    def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The minimiser as it is."""
+        return prepared
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
+        """Infinite: there is no noise to measure it by."""
+        return np.inf
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """No privacy."""
+        return NonPrivateEvent()

@@ -5,82 +5,72 @@ Classifiers", NIPS 2010, as in Rajkumar & Agarwal 2012's comparison.
 
 The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L). It is drawn in K shares
 under secure sum (a Gaussian scale mixture; see `common.privacy.noise`), or whole at each party where the learner sees
-each answer.
+each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes' weights.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 
+from common.algorithms._minimisers import TOLERANCE, ask_minimiser, solve
 from common.algorithms._parameters import Regularization, algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
-from common.encoding.fixed_point import WEIGHT_BITS, to_integers, weights_on_grid
-from common.forecast.dynamics import Answers, Average
-from common.learning.erm import check_smooth, minimise
+from common.encoding.fixed_point import WEIGHT_BITS
 from common.learning.losses import bounded_slope
 from common.learning.model import Model
 from common.privacy.events import Event, L2LaplaceEvent
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.additive import add_l2_laplace
+from common.privacy.mechanisms.additive import add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
-
-_ASK = Query(1, "minimise", np.zeros(0))
-_TOLERANCE = 1e-9
+from common.protocol.algorithm import Algorithm, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
 
 
 @algorithm
-class LocalAverage:
+class LocalAverage(Algorithm):
     """The average of the parties' regularised minimisers with noise for the smallest shard."""
 
     regularization: Regularization = 0.01
-    curator: ClassVar[bool] = False
-    coupled: ClassVar[bool] = False
 
-    def rounds(self, facts: FederationFacts) -> int:
-        """1."""
-        return 1
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One; a minimiser is private where the loss has a bounded slope."""
+        bounded_slope(facts.loss)
+        return (ask_minimiser(facts)[0],)
 
     def program(self, facts: FederationFacts) -> Program:
         """Ask for the sum of local minimisers; return their average."""
-        reply = yield _ASK
-        return Model(reply.value / len(reply.contributors))
+        reply = yield ask_minimiser(facts)[1]
+        return Model((reply.value / len(reply.contributors)).reshape(facts.shape))
 
-    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
-        """The minimiser on the party's own shard, plus its share of the noise."""
-        strength = self.regularization * facts.own_examples.astype(np.float64)
-        weights = weights_on_grid(minimise(facts.loss, shard, strength, tolerance=_TOLERANCE))
-        return add_l2_laplace(to_integers(weights), self._beta(facts), 1 / facts.share, noise)
+    def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
+        """The minimiser on the party's own shard."""
+        return solve(facts.loss, shard, self.regularization * facts.own_examples.astype(np.float64))
 
-    def sensitivity(self, query: Query, facts: FederationFacts) -> FloatArray:
-        """2 L / (n lambda), the solver's tolerance, the rounding; under secure sum n is the smallest shard's."""
-        rounding = math.sqrt(facts.n_features) * 2.0**-WEIGHT_BITS
+    def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The minimiser, plus the party's share of the noise."""
+        return add_l2_laplace(prepared, self.beta(facts), 1 / facts.share, noise)
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
+        """`moved`, whatever is asked."""
+        return self.moved(facts)
+
+    def moved(self, facts: OwnFacts) -> FloatArray:
+        """2 L / (n lambda), the solver's tolerance, the rounding; under secure sum n is the smallest shard's; (...)."""
+        rounding = math.sqrt(facts.n_weights) * 2.0**-WEIGHT_BITS
         n = facts.n_examples.min() if facts.secure_sum else facts.own_examples
-        return np.asarray((2 * bounded_slope(facts.loss) + 2 * _TOLERANCE) / (n * self.regularization) + rounding)
+        return np.asarray((2 * bounded_slope(facts.loss) + 2 * TOLERANCE) / (n * self.regularization) + rounding)
 
-    def method(self, facts: FederationFacts) -> Average:
-        """An average of local models, as the forecast sees it."""
-        check_smooth(facts.loss)
-        return Average(self.regularization)
-
-    def answers(self, facts: FederationFacts) -> Answers:
-        """The noise in each party's weights."""
-        return Answers.l2_laplace(self._beta(facts), facts.n_features, 1 / facts.share)
-
-    def _beta(self, facts: FederationFacts) -> FloatArray:
+    def beta(self, facts: OwnFacts) -> FloatArray:
         """The noise's parameter, (...)."""
-        return facts.own_epsilon / self.sensitivity(_ASK, facts)
+        return facts.own_epsilon / self.moved(facts)
 
-    def event(self, round: int, facts: FederationFacts) -> Event:
+    def event(self, round: int, facts: OwnFacts) -> Event:
         """Noise of density exp(-beta |b|)."""
-        return L2LaplaceEvent(float(facts.own_epsilon), facts.n_features)
+        return L2LaplaceEvent(float(facts.own_epsilon), facts.n_weights)
 
-    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
-        """None beyond the transcript."""
-        return ()
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Noise of density exp(-beta |b|)."""
+        fitting(l2_laplace_deviation(self.beta(facts), facts.n_weights))

@@ -15,80 +15,70 @@ transcript's, which composes the rho of T rounds.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import ClassVar
-
 import numpy as np
 
+from common.algorithms._gradients import ask_gradients, mean_gradient
 from common.algorithms._parameters import Regularization, Rounds, algorithm
 from common.arrays import IntArray
 from common.data.shard import Shard
-from common.forecast.dynamics import Answers, Descent
 from common.learning.gradients import gradient_sum
+from common.learning.losses import check_single_score
 from common.learning.model import Model
-from common.privacy.calibration import sigma_star, slack
+from common.privacy import calibration
+from common.privacy.calibration import sigma_star
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
+from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.mechanisms.objective import EXACT_MINIMISER
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from common.protocol.algorithm import Algorithm, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
 
 
 @algorithm
-class Psgd:
+class Psgd(Algorithm):
     """Stochastic gradient descent on sums with one-time and per-round noise, as published (misprints mended)."""
 
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
-    curator: ClassVar[bool] = False
-    coupled: ClassVar[bool] = True
 
-    def rounds(self, facts: FederationFacts) -> int:
-        """T."""
-        return self.n_rounds
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """T sums of gradients; the proof is for a loss of one score."""
+        check_single_score(facts.loss)
+        return ask_gradients(facts, self.n_rounds)
 
     def program(self, facts: FederationFacts) -> Program:
         """Procedure 1 with steps z_t = 1 / ((lambda + Delta) t + c)."""
-        regularization, _ = self._slack(facts)
-        weights = np.zeros(facts.n_features)
+        regularization, _ = self.slack(facts)
+        weights = np.zeros(facts.shape)
         for round in range(1, self.n_rounds + 1):
             reply = yield Query(round, "gradient", weights)
-            gradient = reply.value / facts.examples(reply.contributors) + regularization * weights
+            gradient = mean_gradient(reply, facts) + regularization * weights
             weights = weights - gradient / (regularization * round + facts.loss.smoothness)
         return Model(weights)
 
-    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """Procedure 2: the sum of gradients + rho + eta."""
-        total = gradient_sum(facts.loss, shard, query.message, facts.clip_norm)
-        sigma, beta = self._scales(facts)
+        total = gradient_sum(facts.loss, prepared, query.message, facts.clip_norm)
+        sigma, beta = self.scales(facts)
         eta = noise.once("eta", lambda: add_gaussian(np.zeros_like(total), sigma, facts.share, noise))
         return add_l2_laplace(total + eta, beta, 1, noise)
 
-    def sensitivity(self, query: Query, facts: FederationFacts) -> float:
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """2 L, the gradients being clipped to L."""
         return 2 * facts.clip_norm
 
-    def event(self, round: int, facts: FederationFacts) -> Event:
+    def event(self, round: int, facts: OwnFacts) -> Event:
         """The release of rho: what the learner sees each round."""
-        return L2LaplaceEvent(self._slack(facts)[1], facts.n_features)
+        return L2LaplaceEvent(self.slack(facts)[1], facts.n_features)
 
-    def method(self, facts: FederationFacts) -> Descent:
-        """Descent on the tilted risk, as the forecast sees it."""
-        convexity, _ = self._slack(facts)
-        steps = tuple(1 / (convexity * round + facts.loss.smoothness) for round in range(1, self.n_rounds + 1))
-        return Descent(steps, self.regularization, facts.clip_norm, tilt=convexity - self.regularization)
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Both eta and rho."""
+        sigma, beta = self.scales(facts)
+        fitting(np.maximum(sigma, l2_laplace_deviation(beta, facts.n_features)))
 
-    def answers(self, facts: FederationFacts) -> Answers:
-        """Each party's rho, fresh and whole, and its share of eta, drawn once."""
-        sigma, beta = self._scales(facts)
-        k = len(facts.parties)
-        rho = Answers.l2_laplace(np.full(k, beta), facts.n_features)
-        return replace(rho, once=np.full(k, np.square(sigma) * facts.share))
-
-    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
+    def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Theorem 4.2: the final model alone."""
         assumptions = (
             EXACT_MINIMISER,
@@ -99,16 +89,16 @@ class Psgd:
         epsilon = float(facts.epsilon.min())
         return (Guarantee(epsilon, self._delta(facts), "model", "paper", assumptions=assumptions),)
 
-    def _slack(self, facts: FederationFacts) -> tuple[float, float]:
+    def slack(self, facts: FederationFacts) -> tuple[float, float]:
         """``(lambda + Delta, epsilon~)`` by computeSlack, for the strictest party's epsilon."""
-        extra, epsilon_tilde = slack(
+        extra, epsilon_tilde = calibration.slack(
             float(facts.epsilon.min()), self.regularization, facts.n_total, facts.loss.smoothness
         )
         return self.regularization + extra, epsilon_tilde
 
-    def _scales(self, facts: FederationFacts) -> tuple[float, float]:
+    def scales(self, facts: FederationFacts) -> tuple[float, float]:
         """``(sigma*, beta)`` of eta and of rho."""
-        _, epsilon_tilde = self._slack(facts)
+        _, epsilon_tilde = self.slack(facts)
         sigma = sigma_star(facts.n_features, epsilon_tilde, self._delta(facts), facts.clip_norm)
         return sigma, epsilon_tilde / (2 * facts.clip_norm)
 

@@ -14,15 +14,15 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from common.algorithms._gradients import ask_gradients, mean_gradient
 from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
-from common.forecast.dynamics import Descent
 from common.learning.model import Model
 from common.protocol.algorithm import Program
 from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from common.protocol.messages import Query, Question
 
 Rho = Annotated[
     float | None, Field(gt=0, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M")
@@ -35,21 +35,21 @@ class WuStronglyConvex(NoisyGradients):
 
     rho: Rho = None
 
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """T sums of gradients; raises InvalidInputError where there are no steps for the loss."""
+        self.steps(facts)
+        return ask_gradients(facts, self.n_rounds)
+
     def program(self, facts: FederationFacts) -> Program:
         """Gradient descent on the noisy sums of whoever contributed."""
-        weights = np.zeros(facts.n_features)
-        for round, step in enumerate(self._steps(facts).tolist(), start=1):
+        weights = np.zeros(facts.shape)
+        for round, step in enumerate(self.steps(facts).tolist(), start=1):
             reply = yield Query(round, "gradient", weights)
-            gradient = reply.value / facts.examples(reply.contributors) + self.regularization * weights
+            gradient = mean_gradient(reply, facts) + self.regularization * weights
             weights = weights - step * gradient
         return Model(weights)
 
-    def method(self, facts: FederationFacts) -> Descent:
-        """The steps as the forecast sees them; Theorem 2 is a bound."""
-        steps = tuple(self._steps(facts).tolist())
-        return Descent(steps, self.regularization, facts.clip_norm, printed=self.calibration == "paper")
-
-    def _steps(self, facts: FederationFacts) -> FloatArray:
+    def steps(self, facts: FederationFacts) -> FloatArray:
         """The step lengths, (T,); raises InvalidInputError where the mended ones need a smooth loss and it is not."""
         if self.rho is not None:
             return self.rho / (self.n_rounds**2 * np.arange(1.0, self.n_rounds + 1))

@@ -14,10 +14,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from common.algorithms._gradients import mean_gradient
 from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms._parameters import Step, algorithm
 from common.arrays import FloatArray
-from common.forecast.dynamics import Descent
 from common.learning.model import Model
 from common.protocol.algorithm import Program
 from common.protocol.facts import FederationFacts
@@ -38,33 +38,19 @@ class WuSubgradient(NoisyGradients):
 
     def program(self, facts: FederationFacts) -> Program:
         """Projected subgradient descent on the noisy sums of whoever contributed."""
-        weights = average = np.zeros(facts.n_features)
-        for round, (step, part) in enumerate(zip(self._steps(), self._parts(), strict=True), start=1):
+        weights = average = np.zeros(facts.shape)
+        for round, (step, part) in enumerate(zip(self.steps(), self.parts(), strict=True), start=1):
             reply = yield Query(round, "gradient", weights)
-            subgradient = reply.value / facts.examples(reply.contributors) + self.regularization * weights
+            subgradient = mean_gradient(reply, facts) + self.regularization * weights
             weights = np.clip(weights - step * subgradient, -self.weight_bound, self.weight_bound)
             average = (1 - part) * average + part * weights
         return Model(average)
 
-    def method(self, facts: FederationFacts) -> Descent:
-        """The steps and the average as the forecast sees them; Theorem 3 is a bound."""
-        parts = self._parts()
-        kept = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
-        diameter = 2 * self.weight_bound * math.sqrt(facts.n_features)
-        return Descent(
-            tuple(self._steps().tolist()),
-            self.regularization,
-            facts.clip_norm,
-            tuple((parts * kept).tolist()),
-            diameter,
-            printed=self.calibration == "paper",
-        )
-
-    def _steps(self) -> FloatArray:
+    def steps(self) -> FloatArray:
         """c_1 / sqrt(k), (T,)."""
         return np.asarray(self.step / np.sqrt(np.arange(1.0, self.n_rounds + 1)))
 
-    def _parts(self) -> FloatArray:
+    def parts(self) -> FloatArray:
         """What part of the average the k-th iterate is when it comes, (T,): all of it at first."""
         decay = 1 / math.sqrt(self.n_rounds)
         return np.asarray((1 + decay) / (np.arange(1.0, self.n_rounds + 1) + decay))

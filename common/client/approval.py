@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
-from common.errors import PartyRefusedError
+from common.errors import PartyRefusedError, UnavailableError
 from common.privacy.guarantee import View
 from common.runs.specification import Member, RunSpec
 from common.wire.party_api import Approval, PartyFacts, RunProposal
+
+if TYPE_CHECKING:
+    from common.client.party import PartyClient
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between looks at whether parties are prepared: doubled each time
 
 
 async def gather_facts(
     parties: Sequence[PartyClient], draft: RunSpec, seconds: float
 ) -> tuple[RunSpec, dict[str, View]]:
-    """The draft with the parties' true sizes, and what each party fears, by name.
+    """The draft with the parties' true sizes, and each party's adversary view, by name.
 
     Raises UnavailableError for a party that cannot be reached, PartyRefusedError for one that refuses, goes by another
     name or holds another study; both name the party.
     """
-    facts = dict(zip(draft.names, all_of(await ask_all(parties, PartyClient.facts, seconds)), strict=True))
+    facts = dict(zip(draft.names, all_of(await ask_all(parties, lambda party: party.facts(), seconds)), strict=True))
     for name, fact in facts.items():
         _check_facts(name, fact, draft.study.digest)
     spec = with_sizes(draft, {name: fact.n_examples for name, fact in facts.items()})
@@ -33,11 +40,28 @@ def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
     return draft.model_copy(update={"parties": tuple(members)})
 
 
-async def propose(parties: Sequence[PartyClient], run: str, spec: RunSpec, seconds: float) -> Mapping[str, Approval]:
+async def propose(
+    parties: Sequence[PartyClient], run: str, spec: RunSpec, seconds: float, preparation: float
+) -> Mapping[str, Approval]:
     """Every party's approval of a run, by name; the same proposal again gets the same approval.
 
-    Raises PartyRefusedError with the party's name and reason, UnavailableError.
+    Parties that must train what they will answer from have so many seconds of ``preparation`` for it. Raises
+    PartyRefusedError with the party's name and reason, UnavailableError.
     """
+    deadline, pause = time.monotonic() + preparation, _FIRST_PAUSE
+    while True:
+        approvals = await _approvals(parties, run, spec, seconds)
+        unready = [name for name, approval in approvals.items() if not approval.prepared]
+        if not unready:
+            return approvals
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"not prepared within {preparation:g} s: {', '.join(unready)}", unprepared=unready)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _approvals(parties: Sequence[PartyClient], run: str, spec: RunSpec, seconds: float) -> dict[str, Approval]:
+    """What every party answers to the proposal now, by name."""
     proposal = RunProposal(run=run, spec=spec)
     digest = spec.digest
     answers = all_of(await ask_all(parties, lambda party: party.approve(proposal), seconds))
@@ -55,7 +79,7 @@ def _check_facts(name: str, facts: PartyFacts, study: str) -> None:
     if facts.study_digest != study:
         raise _refused(name, "wrong-study", f"it holds another study ({facts.study_digest[:12]}, not {study[:12]})")
     if not facts.views or facts.n_examples < 1:
-        raise _refused(name, "wrong-facts", "it says neither how many examples it holds nor what it fears")
+        raise _refused(name, "wrong-facts", "it reports no examples or no adversary view")
 
 
 def _refused(name: str, reason: str, detail: str) -> PartyRefusedError:

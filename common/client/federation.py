@@ -12,18 +12,20 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from common.arrays import IntArray
-from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.encoding.fixed_point import checked_integers, to_reals
 from common.encoding.npy import pack_array
 from common.errors import ParleyError, QuorumLostError, UnavailableError
 from common.protocol.messages import Query, Reply
 from common.secure_sum.envelope import Signed
+
+if TYPE_CHECKING:
+    from common.client.party import PartyClient
 
 _T = TypeVar("_T")
 

@@ -1,10 +1,14 @@
-"""Classes as labels of a shard: class c of K is the number 2c / (K - 1) - 1, so that two classes are -1 and +1."""
+"""Classes as labels of a shard: class c of K is 2c / (K - 1) - 1, so that of two classes one is -1 and one +1."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
+if TYPE_CHECKING:
+    from common.arrays import FloatArray, IntArray
+
 
 MAX_CLASSES = 100
 """So many are told apart on the grid of labels, which is of 2^-16."""

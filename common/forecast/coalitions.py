@@ -22,15 +22,14 @@ is proven: more examples may even harm, where the slack as published leaves next
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray
-from common.forecast.dynamics import Answers, Load, Method, Problem
+from common.forecast.dynamics import Answers, Forecaster, Load, Method, Problem
 from common.forecast.excess_risk import Interval, Response, response_of
-from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 
 Members = npt.NDArray[np.bool_]
@@ -42,23 +41,6 @@ _SWEEPS = 3
 """How often each owner is tried in and out of a coalition, at most."""
 
 
-@runtime_checkable
-class Forecastable(Algorithm, Protocol):
-    """What an algorithm adds to be forecast: how it trains, and the noise in what it is told.
-
-    Both are told the facts that its parties are told, a curator's included. Unless the owners are ``coupled``, the
-    method is the same whoever takes part, and so is each one's noise, but under a secure sum.
-    """
-
-    coupled: ClassVar[bool]
-
-    def method(self, facts: FederationFacts) -> Method:
-        """The learner's half; raises InvalidInputError where it cannot be run."""
-
-    def answers(self, facts: FederationFacts) -> Answers:
-        """The owners' half."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionRun:
     """A run of one coalition; ``facts`` are those that its parties are told."""
@@ -68,10 +50,10 @@ class CoalitionRun:
     answers: Answers
 
     @classmethod
-    def of(cls, algorithm: Forecastable, facts: FederationFacts) -> CoalitionRun:
+    def of(cls, algorithm: Forecaster, facts: FederationFacts) -> CoalitionRun:
         """The run of an algorithm among all whom the facts name."""
         told = facts.curated() if algorithm.curator else facts
-        return cls(told, algorithm.method(told), algorithm.answers(told))
+        return cls(told, algorithm.dynamics(told), algorithm.answers(told.everyone))
 
     @property
     def problem(self) -> Problem:
@@ -137,7 +119,7 @@ class CoalitionRun:
 class Coalitions:
     """The coalitions of the owners whom the facts name, as masks (K,)."""
 
-    algorithm: Forecastable
+    algorithm: Forecaster
     facts: FederationFacts
     _known: dict[bytes, float] = field(default_factory=dict)
 

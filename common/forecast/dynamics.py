@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from common.arrays import FloatArray
-from common.learning.losses import Huber, Loss
+from common.learning.losses import Huber, Loss, loss_at_zero
+from common.protocol.facts import FederationFacts, OwnFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Problem:
     @property
     def gap(self) -> float:
         """The largest mean loss at weights of zero, which bounds J(0) - J*."""
-        return float(self.loss.value(np.zeros(1), np.ones(1))[0])
+        return loss_at_zero(self.loss)
 
     @property
     def curvature(self) -> float:
@@ -99,6 +100,28 @@ class LinearRange:
     most: float = np.inf
     room: float = np.inf
     saturated: float = np.inf
+
+
+class Forecaster(Protocol):
+    """An algorithm as a forecast sees it: how it trains, and the noise in what it is told.
+
+    Both are told the facts that its parties are told, a curator's included. Unless the owners are ``coupled``, the
+    dynamics are the same whoever takes part, and so is each one's noise, but under a secure sum.
+    """
+
+    @property
+    def curator(self) -> bool:
+        """Whether a trusted curator holds all shards."""
+
+    @property
+    def coupled(self) -> bool:
+        """Whether what one owner brings changes how the others' answers are used, or their noise."""
+
+    def dynamics(self, facts: FederationFacts) -> Method:
+        """The learner's half; raises InvalidInputError where it cannot be run."""
+
+    def answers(self, facts: OwnFacts) -> Answers:
+        """The owners' half."""
 
 
 class Method(ABC):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from common.forecast.coalitions import CoalitionRun, Coalitions, Forecastable, Members
+from common.forecast.coalitions import CoalitionRun, Coalitions, Members
 from common.forecast.dynamics import Load, Problem, Tilt
 from common.forecast.excess_risk import RATE, Interval, response_of
+from common.forecast.forecasters import forecaster_of
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 
@@ -25,13 +26,6 @@ ASSUMPTIONS = (
     "the columns spread evenly over their bounds (the estimate, not the interval)",
     "labels of a regression are as noisy as their bounds allow (the estimate, not the interval)",
 )
-
-
-@runtime_checkable
-class Unforecastable(Protocol):
-    """An algorithm that says why it has no forecast."""
-
-    no_forecast: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +60,14 @@ class Bound:
 class Forecast:
     """What to expect of a run with all owners, and of the best coalition among them.
 
-    ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``mended`` is what can be
+    ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``proven`` is what can be
     proven where all answer; ``printed``, where a paper states a bound, is what that says, which lacks the dimension.
     """
 
     excess: Interval
     best: Interval
     owners: tuple[OwnerForecast, ...]
-    mended: Bound
+    proven: Bound
     printed: Bound | None
     rate: float = RATE
     assumptions: tuple[str, ...] = ASSUMPTIONS
@@ -97,19 +91,20 @@ class NoForecast:
 
 def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
     """The forecast of a run; raises InvalidInputError for one that cannot be run."""
-    if isinstance(algorithm, Unforecastable):
-        return NoForecast(algorithm.no_forecast)
-    if not isinstance(algorithm, Forecastable):
-        return NoForecast(f"no bound on the excess fitness of {type(algorithm).__name__} is known")
-    facts = replace(facts, index=...)
-    coalitions, everyone = Coalitions(algorithm, facts), CoalitionRun.of(algorithm, facts)
+    algorithm.questions(facts.curated() if algorithm.curator else facts)
+    if facts.loss.outputs > 1:
+        return NoForecast("no bound on the excess fitness of a model with one score a class is known")
+    forecaster = forecaster_of(algorithm)
+    if isinstance(forecaster, str):
+        return NoForecast(forecaster)
+    coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
     best = coalitions.run(members).outcome
     return Forecast(
         excess=everyone.outcome,
         best=best,
         owners=tuple(_owners(coalitions, best.estimate, members, everyone.method.regularization)),
-        mended=_bound(everyone, everyone.problem),
+        proven=_bound(everyone, everyone.problem),
         printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
     )
 

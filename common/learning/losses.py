@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -16,6 +16,9 @@ from scipy.special import expit, logsumexp, softmax
 from common.arrays import FloatArray
 from common.encoding.classes import decode_classes
 from common.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from common.data.study import Study
 
 
 class Loss(Protocol):
@@ -46,12 +49,26 @@ class Loss(Protocol):
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """The second derivative by the scores: elementwise, or (..., K, K)."""
 
+    def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
+        """The second derivative along a direction, which is shaped like the scores; so is what is returned."""
 
-@dataclass(frozen=True, slots=True)
-class Logistic:
-    """log(1 + exp(-y s)): L = 1, c = 1/4."""
+
+class _OneScore:
+    """What losses of one score share."""
+
+    __slots__ = ()
 
     outputs: ClassVar[int] = 1
+
+    def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
+        """The second derivative times a direction, elementwise."""
+        return np.asarray(self.curvature(score, y) * direction)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic(_OneScore):
+    """log(1 + exp(-y s)): L = 1, c = 1/4."""
+
     lipschitz: float = 1.0
     smoothness: float = 0.25
 
@@ -72,10 +89,9 @@ class Logistic:
 
 
 @dataclass(frozen=True, slots=True)
-class Huber:
+class Huber(_OneScore):
     """The hinge smoothed over a band of half-width h (Chaudhuri et al. 2011, eq. 7): L = 1, c = 1/(2h)."""
 
-    outputs: ClassVar[int] = 1
     h: float = 0.5
 
     @property
@@ -103,10 +119,9 @@ class Huber:
 
 
 @dataclass(frozen=True, slots=True)
-class Squared:
+class Squared(_OneScore):
     """(s - y)^2 / 2, for regression: c = 1, and no L; clipping its gradient makes it Huber's robust regression."""
 
-    outputs: ClassVar[int] = 1
     lipschitz: float = math.inf
     smoothness: float = 1.0
 
@@ -124,10 +139,9 @@ class Squared:
 
 
 @dataclass(frozen=True, slots=True)
-class Hinge:
+class Hinge(_OneScore):
     """max(0, 1 - y s), the support vector machine's: L = 1, and no c. The slope at the kink is a subgradient, 0."""
 
-    outputs: ClassVar[int] = 1
     lipschitz: float = 1.0
     smoothness: float = math.inf
 
@@ -169,11 +183,37 @@ class Softmax:
         p = softmax(score, axis=-1)
         return np.asarray(p[..., None] * np.eye(self.outputs) - p[..., None] * p[..., None, :])
 
+    def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:  # noqa: ARG002
+        """(diag(p) - p p^T) v, (..., K), without the K x K matrices."""
+        p: FloatArray = softmax(score, axis=-1)
+        return np.asarray(p * (direction - (p * direction).sum(axis=-1, keepdims=True)))
+
+
+def build_loss(study: Study) -> Loss:
+    """The loss that a study names, of as many scores as it needs for the label's classes."""
+    match study.loss.kind:
+        case "logistic":
+            return Logistic()
+        case "huber":
+            return Huber(study.loss.h)
+        case "squared":
+            return Squared()
+        case "hinge":
+            return Hinge()
+        case "softmax":
+            return Softmax(study.n_classes)
+
 
 def loss_at_zero(loss: Loss) -> float:
     """The largest loss of an example whose scores are all zero."""
     shape = (1,) if loss.outputs == 1 else (1, loss.outputs)
     return float(loss.value(np.zeros(shape), np.ones(1))[0])
+
+
+def check_single_score(loss: Loss) -> None:
+    """Raise InvalidInputError unless an example has one score: where a proof or a formula is for that alone."""
+    if loss.outputs != 1:
+        raise InvalidInputError("the algorithm is for losses of one score, not 'softmax': take dp_gd or local_average")
 
 
 def bounded_slope(loss: Loss) -> float:

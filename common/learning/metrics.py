@@ -1,7 +1,6 @@
 """How good a model is: fitness relative to the best, errors of a regression, and rates for classes however unbalanced.
 
-All take a model of one set of weights (d,) and the examples (n, d) of one party, or of all pooled. A model of several
-parties' weights (K, d) has the mean of its members' accuracies.
+All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import numpy as np
 
 from common.arrays import FloatArray
 from common.data.shard import Shard
+from common.encoding.classes import decode_classes
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
 from common.learning.model import Model
@@ -17,7 +17,7 @@ from common.learning.model import Model
 
 def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> float:
     """The mean loss plus (regularization / 2) |w|^2: what training makes small."""
-    losses = loss.value(_scores(model, shard), shard.y)[shard.mask]
+    losses = loss.value(model_scores(model, shard), shard.y)[shard.mask]
     return float(losses.mean() + regularization / 2 * (model.weights**2).sum())
 
 
@@ -30,9 +30,8 @@ def relative_fitness(loss: Loss, model: Model, best: Model, shard: Shard, regula
 
 
 def accuracy(model: Model, shard: Shard) -> float:
-    """The share of examples whose label's sign the model predicts."""
-    scores = shard.X @ np.atleast_2d(model.weights).T
-    return float(((scores > 0) == (shard.y[:, None] > 0))[shard.mask].mean())
+    """The share of examples whose class the model predicts: by the score's sign, or the largest of the scores."""
+    return float(np.mean([_hits(member, shard) for member in model.members]))
 
 
 def recall(model: Model, shard: Shard) -> float:
@@ -44,7 +43,7 @@ def recall(model: Model, shard: Shard) -> float:
 def auc(model: Model, shard: Shard) -> float:
     """The probability that a positive example scores above a negative one, ties counting half.
 
-    Raises InvalidInputError for examples of one class only.
+    Raises InvalidInputError for examples of one class only, or a model of more than two.
     """
     positive, negative = _both_classes(model, shard, needed=2)
     ordered = np.sort(negative)
@@ -54,7 +53,7 @@ def auc(model: Model, shard: Shard) -> float:
 
 def rmse(model: Model, shard: Shard) -> float:
     """The root mean squared error, in the units of y, in which the label's bounds are -1 and +1."""
-    residuals = (_scores(model, shard) - shard.y)[shard.mask]
+    residuals = (model_scores(model, shard) - shard.y)[shard.mask]
     return float(np.sqrt((residuals**2).mean()))
 
 
@@ -66,15 +65,27 @@ def r_squared(model: Model, shard: Shard) -> float:
     return 1 - rmse(model, shard) ** 2 / variance
 
 
-def _scores(model: Model, shard: Shard) -> FloatArray:
-    """w.x for each example, (n,)."""
-    scores: FloatArray = shard.X @ model.weights
-    return scores
+def model_scores(model: Model, shard: Shard) -> FloatArray:
+    """The scores of a shard's examples, (n,) or (n, K)."""
+    scores = shard.scores(np.atleast_2d(model.weights))
+    return scores[..., 0] if model.kind == "linear" else scores
+
+
+def _hits(model: Model, shard: Shard) -> float:
+    """The accuracy of one model."""
+    scores = model_scores(model, shard)
+    if model.kind == "linear":
+        right = (scores > 0) == (shard.y > 0)
+    else:
+        right = scores.argmax(axis=-1) == decode_classes(shard.y, scores.shape[-1])
+    return float(right[shard.mask].mean())
 
 
 def _both_classes(model: Model, shard: Shard, needed: int) -> tuple[FloatArray, FloatArray]:
     """The scores of the positive and of the negative examples; the first ``needed`` of them must not be empty."""
-    scores = _scores(model, shard)
+    if model.kind != "linear":
+        raise InvalidInputError(f"a {model.kind} model has no positive class")
+    scores = model_scores(model, shard)
     classes = scores[shard.mask & (shard.y > 0)], scores[shard.mask & (shard.y <= 0)]
     if not all(len(side) for side in classes[:needed]):
         raise InvalidInputError("examples of one class only: the rate of the other cannot be told")

@@ -1,14 +1,71 @@
-"""What a run trains."""
+"""What a run trains: weights, and the kind of model that they are."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from common.arrays import FloatArray
+from common.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKind:
+    """A kind of model: how many axes its weights may have, and what it scores rows by.
+
+    ``scores`` makes (n,) or, of K classes, (n, K) of rows (n, d) and weights.
+    """
+
+    axes: tuple[int, ...]
+    scores: Callable[[FloatArray, FloatArray], FloatArray]
+
+
+def _linear(X: FloatArray, weights: FloatArray) -> FloatArray:
+    return np.asarray(X @ weights)
+
+
+def _softmax(X: FloatArray, weights: FloatArray) -> FloatArray:
+    return np.asarray(X @ weights.T)
+
+
+def _members(_X: FloatArray, _weights: FloatArray) -> FloatArray:
+    raise InvalidInputError("the run trained several models, one a party; none of them predicts for all")
+
+
+KINDS: Mapping[str, ModelKind] = {
+    "linear": ModelKind((1,), _linear),
+    "softmax": ModelKind((2,), _softmax),
+    "members": ModelKind((2, 3), _members),
+}
+"""Kinds by name: ``linear`` weights are (d,); ``softmax`` ones (K, d), a row a class; ``members`` have an axis more, a
+model a party."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A linear classifier or regressor: weights (d,), or (K, d) where each of K parties has its own."""
+    """Weights, and their kind by its name in `KINDS`: unless said otherwise linear of one axis, softmax of two.
+
+    Raises InvalidInputError for an unknown kind, or weights of other axes than it has.
+    """
 
     weights: FloatArray
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", "linear" if self.weights.ndim == 1 else "softmax")
+        if self.kind not in KINDS:
+            raise InvalidInputError(f"unknown kind of model {self.kind!r}; there are {', '.join(KINDS)}")
+        if self.weights.ndim not in KINDS[self.kind].axes:
+            raise InvalidInputError(f"weights of {self.weights.ndim} axes are no {self.kind} model")
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """The scores of rows (n, d): (n,), or (n, K) of K classes; raises InvalidInputError for members' models."""
+        return KINDS[self.kind].scores(X, self.weights)
+
+    @property
+    def members(self) -> tuple[Model, ...]:
+        """The models of the members; the model itself where it is one for all."""
+        return tuple(Model(weights) for weights in self.weights) if self.kind == "members" else (self,)

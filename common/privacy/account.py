@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.errors import BudgetExhaustedError, InvalidInputError
+from common.privacy.guarantee import Adjacency
 
 MICRO = 10**6
 """Micro-units to one epsilon."""
@@ -17,31 +18,35 @@ DELTA_UNITS = 10**18
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a release costs: epsilon in micro-units, delta in units of 1e-18; whole, not negative, not both 0."""
+    """What an answer costs: epsilon in micro-units, delta in units of 1e-18; whole, and not negative.
+
+    Nothing is the cost of a round in which a party has no part; a run that costs nothing is refused.
+    """
 
     epsilon: int
     delta: int
 
     def __post_init__(self) -> None:
-        if self.epsilon < 0 or self.delta < 0 or self.epsilon + self.delta == 0:
-            raise InvalidInputError("a cost must be positive")
+        if self.epsilon < 0 or self.delta < 0:
+            raise InvalidInputError("a cost must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A party's budget and what it has spent, in the units of `Cost`."""
+    """A party's budget and what it has spent, in the units of `Cost`; ``adjacency`` is what each charge must hide."""
 
     epsilon_limit: int
     delta_limit: int
     epsilon_spent: int = 0
     delta_spent: int = 0
+    adjacency: Adjacency = "replace_one"
 
     def charge(self, cost: Cost) -> Account:
         """The account after a charge; raises BudgetExhaustedError, saying what is left, when it does not fit."""
         epsilon, delta = self.epsilon_spent + cost.epsilon, self.delta_spent + cost.delta
         if epsilon > self.epsilon_limit or delta > self.delta_limit:
             raise exhausted(self, cost)
-        return Account(self.epsilon_limit, self.delta_limit, epsilon, delta)
+        return replace(self, epsilon_spent=epsilon, delta_spent=delta)
 
     @property
     def epsilon_left(self) -> float:
@@ -65,17 +70,22 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
     )
 
 
-def limit(epsilon: float, delta: float) -> Account:
+def limit(epsilon: float, delta: float, adjacency: Adjacency = "replace_one") -> Account:
     """An unspent account of this budget, rounded down to whole units."""
-    return Account(math.floor(epsilon * MICRO + 1e-6), math.floor(delta * DELTA_UNITS + 1e-6))
+    units = math.floor(epsilon * MICRO + 1e-6), math.floor(delta * DELTA_UNITS + 1e-6)
+    return Account(*units, adjacency=adjacency)
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a run costs after each of its rounds, in total: epsilon in micro-units, delta in units of 1e-18; (T,)."""
+    """What a run costs after each of its rounds, in total: epsilon in micro-units, delta in units of 1e-18; (T,).
+
+    ``adjacency`` is what the cost hides. What hides all the data of a party hides a record too, never the reverse.
+    """
 
     epsilon: tuple[int, ...]
     delta: tuple[int, ...]
+    adjacency: Adjacency = "replace_one"
 
     @property
     def whole(self) -> Cost:

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +20,20 @@ import numpy as np
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
 from common.privacy.calibration import gaussian_epsilon
+from common.privacy.composition import branches
+from common.privacy.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    Release,
+)
+from common.privacy.l2_laplace import l2_laplace_delta
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
-from common.privacy.l2_laplace import l2_laplace_delta
 
 _WIDEST_INTERVAL = 1e-2
 """The widest grid of privacy losses."""
@@ -32,14 +41,7 @@ _WIDEST_INTERVAL = 1e-2
 
 def epsilon_after(events: Sequence[Event], delta: float) -> float:
     """The epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
-    if not events:
-        return 0.0
-    if (mus := _mus(events)) is not None:  # what `epsilons_after_each` ends in, at once
-        return gaussian_epsilon(math.sqrt(np.cumsum(np.square(mus))[-1]), _checked_delta(delta))
-    if delta == 0 or any(isinstance(event, NonPrivateEvent) for event in events):
-        return float(epsilons_after_each(events, delta)[-1])
-    composed = _composed(tuple(events), _interval(tuple(events)))
-    return min(added_epsilon(events, delta), float(composed.get_epsilon_for_delta(_checked_delta(delta))))
+    return max(_epsilon(list(chain.from_iterable(branch)), delta) for branch in branches(events))
 
 
 def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
@@ -48,22 +50,46 @@ def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
     Where no closed form is known, counts past 40 are rounded up by at most a twentieth: an upper bound at each, and the
     best known at the last.
     """
-    _checked_delta(delta)
-    if any(isinstance(event, NonPrivateEvent) for event in events):
-        first = next(i for i, event in enumerate(events) if isinstance(event, NonPrivateEvent))
-        return np.concatenate([epsilons_after_each(events[:first], delta), np.full(len(events) - first, np.inf)])
-    if (mus := _mus(events)) is not None:
-        return np.array([gaussian_epsilon(math.sqrt(total), delta) for total in np.cumsum(np.square(mus))])
-    basic = _basic_composition(events, delta)
-    return basic if delta == 0 else np.minimum(basic, _by_loss_distribution(tuple(events), delta))
+    each = []
+    for branch in branches(events):
+        epsilons = _epsilons(list(chain.from_iterable(branch)), delta)
+        counts = np.cumsum([len(answer) for answer in branch], dtype=np.int64)
+        each.append(np.concatenate([[0.0], epsilons])[counts])
+    return np.asarray(np.max(each, axis=0))
 
 
 def added_epsilon(events: Sequence[Event], delta: float) -> float:
     """A bound on `epsilon_after` of noisy events, at once: their epsilons added up; infinite where one has none."""
-    return float(_basic_composition(events, delta)[-1]) if events else 0.0
+    flat = (list(chain.from_iterable(branch)) for branch in branches(events))
+    return max(float(_basic_composition(releases, delta)[-1]) if releases else 0.0 for releases in flat)
 
 
-def _mus(events: Sequence[Event]) -> list[float] | None:
+def _epsilon(releases: Sequence[Release], delta: float) -> float:
+    """`epsilon_after` of plain releases."""
+    if not releases:
+        return 0.0
+    if (mus := _mus(releases)) is not None:  # what `epsilons_after_each` ends in, at once
+        return gaussian_epsilon(math.sqrt(np.cumsum(np.square(mus))[-1]), _checked_delta(delta))
+    if delta == 0 or any(isinstance(release, NonPrivateEvent) for release in releases):
+        return float(_epsilons(releases, delta)[-1])
+    composed = _composed(tuple(releases), _interval(tuple(releases)))
+    added = float(_basic_composition(releases, delta)[-1])
+    return min(added, float(composed.get_epsilon_for_delta(_checked_delta(delta))))
+
+
+def _epsilons(releases: Sequence[Release], delta: float) -> FloatArray:
+    """`epsilons_after_each` of plain releases."""
+    _checked_delta(delta)
+    if any(isinstance(release, NonPrivateEvent) for release in releases):
+        first = next(i for i, release in enumerate(releases) if isinstance(release, NonPrivateEvent))
+        return np.concatenate([_epsilons(releases[:first], delta), np.full(len(releases) - first, np.inf)])
+    if (mus := _mus(releases)) is not None:
+        return np.array([gaussian_epsilon(math.sqrt(total), delta) for total in np.cumsum(np.square(mus))])
+    basic = _basic_composition(releases, delta)
+    return basic if delta == 0 else np.minimum(basic, _by_loss_distribution(tuple(releases), delta))
+
+
+def _mus(events: Sequence[Release]) -> list[float] | None:
     """The mus of Gaussian events; None where one is not Gaussian."""
     mus = [event.mu for event in events if isinstance(event, GaussianEvent)]
     return mus if len(mus) == len(events) else None
@@ -76,20 +102,20 @@ def _checked_delta(delta: float) -> float:
     return delta
 
 
-def _basic_composition(events: Sequence[Event], delta: float) -> FloatArray:
+def _basic_composition(events: Sequence[Release], delta: float) -> FloatArray:
     """Epsilons and deltas added up; infinite where the deltas exceed ``delta`` or an event has no epsilon."""
     epsilons = [math.inf if isinstance(event, GaussianEvent) else event.epsilon for event in _noisy(events)]
     deltas = [event.delta if isinstance(event, ApproximateEvent) else 0.0 for event in events]
     return np.where(np.cumsum(deltas) <= delta, np.cumsum(epsilons), np.inf)
 
 
-def _noisy(events: Sequence[Event]) -> list[GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent]:
+def _noisy(events: Sequence[Release]) -> list[GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent]:
     """The events that have noise."""
     return [event for event in events if not isinstance(event, NonPrivateEvent)]
 
 
 @lru_cache(maxsize=256)  # parties with equal budgets ask for the same, and a long run takes seconds
-def _by_loss_distribution(events: tuple[Event, ...], delta: float) -> FloatArray:
+def _by_loss_distribution(events: tuple[Release, ...], delta: float) -> FloatArray:
     """Epsilons by composing privacy-loss distributions; between two checkpoints the later one's; read-only.
 
     The last is composed at once, as by `epsilon_after`, so that ledgers and guarantees say the same.
@@ -109,7 +135,7 @@ def _by_loss_distribution(events: tuple[Event, ...], delta: float) -> FloatArray
 
 
 @lru_cache(maxsize=16)
-def _composed(events: tuple[Event, ...], interval: float) -> PrivacyLossDistribution:
+def _composed(events: tuple[Release, ...], interval: float) -> PrivacyLossDistribution:
     """The privacy-loss distribution of all these events together, on a grid of ``interval``."""
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 -- two seconds to import
 
@@ -119,7 +145,7 @@ def _composed(events: tuple[Event, ...], interval: float) -> PrivacyLossDistribu
     return whole
 
 
-def _interval(events: tuple[Event, ...]) -> float:
+def _interval(events: tuple[Release, ...]) -> float:
     """How finely to discretise the events' privacy losses."""
     return min(_WIDEST_INTERVAL, *(_loss_scale(event) / 100 or _WIDEST_INTERVAL for event in events))
 
@@ -132,7 +158,7 @@ def _checkpoints(n: int) -> list[int]:
     return points
 
 
-def _loss_scale(event: Event) -> float:
+def _loss_scale(event: Release) -> float:
     """A typical privacy loss of an event, to choose the discretisation by."""
     match event:
         case GaussianEvent(mu=mu):
@@ -144,7 +170,7 @@ def _loss_scale(event: Event) -> float:
 
 
 @lru_cache(maxsize=64)
-def _loss_distribution(event: Event, interval: float) -> PrivacyLossDistribution:
+def _loss_distribution(event: Release, interval: float) -> PrivacyLossDistribution:
     """The privacy-loss distribution of one event on a grid of ``interval``."""
     from dp_accounting.pld import pld_pmf  # noqa: PLC0415 -- two seconds to import
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415

@@ -1,4 +1,9 @@
-"""What one answer of one party costs it, as frozen data."""
+"""What one answer of one party costs it, as frozen data.
+
+A *release* is one number, vector or model that leaves a party: its event stands for the privacy-loss distribution of
+the worst pair of neighbouring data, in whatever adjacency the algorithm declares. Releases of one answer come together
+in sequence, where they see the same data, or in parallel, where each sees a part of its own.
+"""
 
 from __future__ import annotations
 
@@ -44,4 +49,30 @@ class NonPrivateEvent:
     """A release without noise: epsilon is infinite."""
 
 
-Event = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | NonPrivateEvent
+Release = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | NonPrivateEvent
+
+
+@dataclass(frozen=True, slots=True)
+class NoEvent:
+    """A round in which a party has no part: it answers what everybody knows, and it costs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialEvent:
+    """Several releases of the same data in one answer."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelEvent:
+    """Releases of disjoint parts of the data, such as the nodes of a tree: they cost what the worst of them costs.
+
+    That holds where the part of a record does not depend on what is in it (by row, by owner). Where a record replaced
+    by another may leave one part and enter a second, two parts change: put the worst two in sequence.
+    """
+
+    events: tuple[Event, ...]
+
+
+Event = Release | NoEvent | SequentialEvent | ParallelEvent

@@ -7,43 +7,84 @@ restart is a replay, and so is an audit. The party's half is a pure function of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.learning.model import Model
 from common.privacy.events import Event
-from common.privacy.guarantee import Guarantee
+from common.privacy.guarantee import Adjacency, Guarantee
 from common.privacy.noise import Noise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question, Reply
 
 Program = Generator[Query, Reply, Model]
 
 
-class Algorithm(Protocol):
+class Algorithm(ABC):
     """A paper's algorithm: a frozen dataclass whose fields are the run's parameters, validated when built.
 
-    ``curator`` marks baselines in which one trusted curator holds all shards (a federation of one party).
+    ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
+    baselines in which one trusted curator holds all shards (a federation of one party). ``roles`` says that what a
+    party does depends on who it is, so that parties with equal budgets and sizes may pay differently.
     """
 
-    curator: ClassVar[bool]
+    __slots__ = ()
 
-    def rounds(self, facts: FederationFacts) -> int:
-        """The number of queries the program asks; a party answers no more."""
+    adjacency: ClassVar[Adjacency] = "replace_one"
+    curator: ClassVar[bool] = False
+    roles: ClassVar[bool] = False
 
+    @abstractmethod
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """What each round asks, (rounds,): parties approve this, and answer nothing else.
+
+        Raises InvalidInputError where the algorithm cannot be run on such facts.
+        """
+
+    @abstractmethod
     def program(self, facts: FederationFacts) -> Program:
         """The learner's half: yields queries, receives replies, returns the model."""
 
-    def local(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
-        """The party's half: the noisy answer (..., m) in integers of 2^-32, for one shard or a stack."""
+    def prepare(self, shard: Shard, facts: OwnFacts) -> Any:  # noqa: ANN401 -- whatever the algorithm's `local` takes
+        """What `local` answers from, for one shard or a stack: the shard itself, or what may take long to make of it.
 
-    def sensitivity(self, query: Query, facts: FederationFacts) -> FloatArray | float:
-        """How far replacing one record moves the answer before its noise, in the norm of its noise; in reals, (...)."""
+        A function of its arguments alone. A party does this once a run, before the first round, aside from its service.
+        """
+        return shard
 
-    def event(self, round: int, facts: FederationFacts) -> Event:
+    @abstractmethod
+    def local(self, query: Query, prepared: Any, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ANN401 -- as above
+        """The party's half: the noisy answer (..., m) in integers of 2^-32, for one shard or a stack, as prepared."""
+
+    @abstractmethod
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
+        """How far a neighbour's answer differs before its noise, in the norm of its noise; in reals, (...)."""
+
+    @abstractmethod
+    def event(self, round: int, facts: OwnFacts) -> Event:
         """What one party's answer of this round costs it; ``facts`` are that party's."""
 
-    def claims(self, facts: FederationFacts) -> tuple[Guarantee, ...]:
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Raise InvalidInputError where a party's noise does not fit its integers, before it approves a run."""
+        return
+
+    def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Guarantees of the paper beyond the composed transcript, as one party's facts state them; often none."""
+        return ()
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """What must hold for the events to cost what they say and no party can see, in words; often nothing."""
+        return ()
+
+    @property
+    def prepares(self) -> bool:
+        """Whether there is anything to prepare."""
+        return type(self).prepare is not Algorithm.prepare
+
+
+def answer(algorithm: Algorithm, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+    """One answer (..., m) from a shard or a stack that is prepared for this answer alone."""
+    return algorithm.local(query, algorithm.prepare(shard, facts), facts, noise)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 from common.errors import ReplayMismatchError
@@ -52,15 +54,39 @@ def logged_reply(entry: tuple[str, Reply] | None, query: Query) -> Reply | None:
     return reply
 
 
-async def drive(program: Program, federation: Federation, run: str, log: Log) -> Model:
+Advance = Callable[[Callable[[], Query]], Awaitable[Query]]
+"""Has a program take its next step, which may take long: at once, or in a thread."""
+
+
+async def at_once(step: Callable[[], Query]) -> Query:
+    """The next query of a program, computed here and now."""
+    return step()
+
+
+async def drive(program: Program, federation: Federation, run: str, log: Log, advance: Advance = at_once) -> Model:
     """Run a program to its model, asking the federation only what the log does not hold."""
     try:
-        query = next(program)
+        query = await advance(partial(_next, program, None))
         while True:
             if (reply := log.recall(query)) is None:
                 reply = await federation.answer(run, query)
                 log.append(query, reply)
-            query = program.send(reply)
+            query = await advance(partial(_next, program, reply))
+    except _FinishedError as finished:
+        return finished.model
+
+
+class _FinishedError(Exception):
+    """A program has come to its model; a thread could not hand a StopIteration over."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+
+def _next(program: Program, reply: Reply | None) -> Query:
+    """What the program asks next, told this reply; the first time it is told nothing."""
+    try:
+        return next(program) if reply is None else program.send(reply)
     except StopIteration as stop:
-        model: Model = stop.value
-        return model
+        raise _FinishedError(stop.value) from None

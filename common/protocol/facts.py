@@ -1,10 +1,12 @@
-"""What all parties of a run agree on, and how one party sees it."""
+"""What all parties of a run agree on (`FederationFacts`), and how one party sees it (`OwnFacts`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, fields, replace
 from itertools import compress
 from types import EllipsisType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,9 @@ import numpy.typing as npt
 from common.arrays import FloatArray, IntArray
 from common.encoding.fixed_point import wire_shift
 from common.errors import InvalidInputError
-from common.learning.losses import Loss
+
+if TYPE_CHECKING:
+    from common.learning.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,9 +25,8 @@ class FederationFacts:
 
     ``n_examples``, ``epsilon``, ``delta`` are (K,) for K parties. ``minimum_contributors`` is m_min, the least number
     of parties in a sum; ``colluders`` is t, those whose noise may be subtracted. ``secure_sum`` says that the learner
-    sees nothing but sums, so noise may be added in shares. ``index`` says whose facts these are: one party's, or
-    (``...``) those of all parties stacked; the ``own_`` properties are () arrays or (K,) arrays accordingly, stacked
-    like the shard.
+    sees nothing but sums, so noise may be added in shares. ``public_shape`` is (rows, width) of the run's public rows,
+    if it has any; the learner alone has the rows themselves, ``public``, beforehand.
     """
 
     parties: tuple[str, ...]
@@ -36,7 +39,8 @@ class FederationFacts:
     colluders: int = 0
     secure_sum: bool = False
     clip_norm: float = 1.0
-    index: int | EllipsisType = ...
+    public_shape: tuple[int, int] | None = None
+    public: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum_contributors <= len(self.parties):
@@ -53,7 +57,7 @@ class FederationFacts:
         """Facts of parties with equal budgets; ``terms`` are the remaining fields (by default all must contribute)."""
         k = len(n_examples)
         given = {"parties": tuple(f"party-{i + 1}" for i in range(k)), "minimum_contributors": k} | terms
-        return cls(
+        return FederationFacts(
             n_examples=np.asarray(n_examples, dtype=np.int64),
             epsilon=np.full(k, epsilon),
             delta=np.full(k, delta),
@@ -62,9 +66,14 @@ class FederationFacts:
             **given,  # type: ignore[arg-type]
         )
 
-    def of(self, index: int) -> FederationFacts:
+    def of(self, index: int) -> OwnFacts:
         """The facts as one party of the run sees them."""
-        return replace(self, index=index)
+        return self._seen(index)
+
+    @property
+    def everyone(self) -> OwnFacts:
+        """The facts as all parties see them, stacked like their shards."""
+        return self._seen(...)
 
     def curated(self) -> FederationFacts:
         """The facts when one trusted curator holds all shards: a federation of one party, with the strictest budget."""
@@ -77,7 +86,6 @@ class FederationFacts:
             minimum_contributors=1,
             colluders=0,
             secure_sum=False,
-            index=...,
         )
 
     def coalition(self, members: npt.NDArray[np.bool_]) -> FederationFacts:
@@ -93,8 +101,52 @@ class FederationFacts:
             epsilon=self.epsilon[members],
             delta=self.delta[members],
             minimum_contributors=max(1, int(members.sum()) - missing),
-            index=...,
         )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a model's weights: (d,), or (K, d) for a loss of K scores."""
+        return (self.n_features,) if self.loss.outputs == 1 else (self.loss.outputs, self.n_features)
+
+    @property
+    def n_weights(self) -> int:
+        """How many numbers a model's weights are."""
+        return math.prod(self.shape)
+
+    @property
+    def public_rows(self) -> FloatArray:
+        """The run's public rows, (rows, width), at the learner; raises InvalidInputError for a run without any."""
+        if self.public is None:
+            raise InvalidInputError("the algorithm asks about public rows, and the run names none")
+        return self.public
+
+    def examples(self, contributors: tuple[int, ...]) -> int:
+        """How many examples these parties hold together."""
+        return int(self.n_examples[list(contributors)].sum())
+
+    @property
+    def share(self) -> float:
+        """The part of a sum's noise variance that each party adds: 1 / (m_min - t) under secure sum, else all of it."""
+        return 1.0 / (self.minimum_contributors - self.colluders) if self.secure_sum else 1.0
+
+    @property
+    def n_total(self) -> int:
+        """The number of examples of all parties."""
+        return int(self.n_examples.sum())
+
+    def _seen(self, index: int | EllipsisType) -> OwnFacts:
+        agreed = {field.name: getattr(self, field.name) for field in fields(FederationFacts)}
+        return OwnFacts(**agreed, index=index)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnFacts(FederationFacts):
+    """What all agree on, and whose view of it this is: one party's, by its ``index``, or (``...``) that of all stacked.
+
+    What is a party's own is an array of shape () for one party, and (K,) for K stacked ones, stacked like the shard.
+    """
+
+    index: int | EllipsisType = ...
 
     @property
     def own_examples(self) -> IntArray:
@@ -111,19 +163,10 @@ class FederationFacts:
         """The delta that the party's noise must honour, as `own_epsilon`."""
         return np.asarray(self._strictest(self.delta)[self.index])
 
-    def examples(self, contributors: tuple[int, ...]) -> int:
-        """How many examples these parties hold together."""
-        return int(self.n_examples[list(contributors)].sum())
-
     @property
-    def share(self) -> float:
-        """The part of a sum's noise variance that each party adds: 1 / (m_min - t) under secure sum, else all of it."""
-        return 1.0 / (self.minimum_contributors - self.colluders) if self.secure_sum else 1.0
-
-    @property
-    def n_total(self) -> int:
-        """The number of examples of all parties."""
-        return int(self.n_examples.sum())
+    def strictest(self) -> tuple[float, float]:
+        """The strictest ``(epsilon, delta)`` of those whose view this is."""
+        return float(self.own_epsilon.min()), float(self.own_delta.min())
 
     @property
     def wire_shift(self) -> int:

@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 
 from common.arrays import FloatArray
+from common.encoding.fixed_point import MAX_NORM
+from common.errors import InvalidInputError
 
 Reveal = Literal["sum", "each"]
 
@@ -34,11 +36,37 @@ class Query:
         return hashlib.sha256(head.encode() + message.tobytes()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a round may ask, as an algorithm declares it before a run: all of a query but its numbers.
+
+    ``message`` is the shape of the query's message, of one axis or two; ``answer`` is how many integers a party
+    answers. ``public`` says that the message is the run's public rows, which parties know by their digest.
+    """
+
+    step: str
+    message: tuple[int, ...]
+    answer: int
+    reveal: Reveal = "sum"
+    public: bool = False
+
+    def check(self, query: Query) -> None:
+        """Raise InvalidInputError, naming what differs, unless a query asks this, of sane numbers."""
+        if (query.step, query.reveal) != (self.step, self.reveal):
+            raise InvalidInputError(f"round {query.round} asks for step={self.step}, reveal={self.reveal}")
+        if query.message.shape != self.message:
+            raise InvalidInputError(f"the message must have shape {self.message}, not {query.message.shape}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            sane = float(np.linalg.norm(query.message)) <= MAX_NORM
+        if not sane:
+            raise InvalidInputError(f"the message must be finite and of norm at most {MAX_NORM:g}")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """What the learner gets to see of a round: ``value`` (d,) for a sum, (contributors, d) for each; in reals.
+    """What the learner gets to see of a round, in reals: ``value`` (m,) for a sum, (contributors, m) for each.
 
-    ``contributors`` are indices into the federation's parties, ascending.
+    ``m`` is the question's ``answer``. ``contributors`` are indices into the federation's parties, ascending.
     """
 
     value: FloatArray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 from common.data.shard import Shard
 from common.encoding.fixed_point import checked_integers, to_reals
@@ -11,7 +12,7 @@ from common.learning.model import Model
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm
 from common.protocol.driver import MemoryLog, drive
-from common.protocol.facts import FederationFacts
+from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 
 
@@ -20,17 +21,20 @@ class Simulation:
     """K parties whose shards (K, n, d) are stacked; answers are computed in one call to the algorithm's party half."""
 
     algorithm: Algorithm
-    shard: Shard
-    facts: FederationFacts
+    facts: OwnFacts
     noise: Noise
+    prepared: Any
 
-    def __post_init__(self) -> None:
-        if self.shard.X.shape[:-2] != (len(self.facts.parties),):
-            raise InvalidInputError(f"{len(self.facts.parties)} parties need a stack of as many shards")
+    @classmethod
+    def of(cls, algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Self:
+        """A federation whose shards are prepared; raises InvalidInputError for another number of shards."""
+        if shard.y.shape[:-1] != (len(facts.parties),):
+            raise InvalidInputError(f"{len(facts.parties)} parties need a stack of as many shards")
+        return cls(algorithm, facts.everyone, noise, algorithm.prepare(shard, facts.everyone))
 
     async def answer(self, run: str, query: Query) -> Reply:
         """All parties' answers, or their exact sum."""
-        answers = self.algorithm.local(query, self.shard, self.facts, self.noise)
+        answers = self.algorithm.local(query, self.prepared, self.facts, self.noise)
         value = checked_integers(answers.sum(axis=0)) if query.reveal == "sum" else answers
         return Reply(to_reals(value), tuple(range(len(self.facts.parties))))
 
@@ -38,9 +42,10 @@ class Simulation:
 def simulate(algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Model:
     """Run an algorithm on stacked shards (K, n, d) to its model; baselines with a curator run on the pooled shard."""
     if algorithm.curator:
-        whole = shard.pooled()
-        shard, facts = Shard(whole.X[None], whole.y[None]), facts.curated()
-    run = drive(algorithm.program(facts), Simulation(algorithm, shard, facts, noise), "simulation", MemoryLog())
+        shard, facts = Shard.stack([shard.pooled()]), facts.curated()
+    algorithm.questions(facts)
+    federation = Simulation.of(algorithm, shard, facts, noise)
+    run = drive(algorithm.program(facts), federation, "simulation", MemoryLog())
     try:
         run.send(None)
     except StopIteration as stop:

@@ -9,41 +9,38 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from itertools import accumulate, chain
 
 import numpy as np
 
 from common.errors import BudgetExhaustedError
-from common.privacy.account import DELTA_UNITS, MICRO, Cost
+from common.privacy.account import DELTA_UNITS, MICRO, Cost, Price
 from common.privacy.accountant import added_epsilon, epsilon_after, epsilons_after_each
-from common.privacy.events import ApproximateEvent, Event, NonPrivateEvent
+from common.privacy.composition import releases
+from common.privacy.events import ApproximateEvent, Event, NoEvent, NonPrivateEvent
 from common.privacy.guarantee import Guarantee, View
 from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
+from common.protocol.facts import FederationFacts, OwnFacts
 
 
-def events(algorithm: Algorithm, facts: FederationFacts) -> list[Event]:
-    """What each round of a run costs the party whose facts these are."""
-    return [algorithm.event(round, facts) for round in range(1, algorithm.rounds(facts) + 1)]
+def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
+    """What each round of a run costs the party whose facts these are, (T,)."""
+    return [algorithm.event(round, facts) for round in range(1, len(algorithm.questions(facts)) + 1)]
 
 
-@runtime_checkable
-class Conditional(Protocol):
-    """An algorithm whose events cost what they say only if something holds that no party can see."""
-
-    def assumptions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """What must hold, in words; none where nothing must."""
-
-
-def transcript(algorithm: Algorithm, facts: FederationFacts) -> Guarantee:
+def transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
     """The guarantee against whoever sees all that the learner sees, for the party whose facts these are."""
     delta, costs = float(facts.own_delta), events(algorithm, facts)
     assumed = dict.fromkeys(
-        words for event in costs if isinstance(event, ApproximateEvent) for words in event.assumptions
+        words
+        for release in chain.from_iterable(map(releases, costs))
+        if isinstance(release, ApproximateEvent)
+        for words in release.assumptions
     )
-    if isinstance(algorithm, Conditional):
-        assumed |= dict.fromkeys(algorithm.assumptions(facts))
-    guarantee = Guarantee(epsilon_after(costs, delta), delta, "transcript", "tight", assumptions=tuple(assumed))
+    assumed |= dict.fromkeys(algorithm.assumptions(facts))
+    guarantee = Guarantee(
+        epsilon_after(costs, delta), delta, "transcript", "tight", algorithm.adjacency, assumptions=tuple(assumed)
+    )
     if not facts.secure_sum:
         return guarantee
     return replace(guarantee, trust=facts.colluders).assuming(
@@ -55,32 +52,43 @@ def transcript(algorithm: Algorithm, facts: FederationFacts) -> Guarantee:
 
 def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
     """What a run promises every party: the paper's claims, then the transcript's guarantee, for the worst-off."""
-    each = [(*algorithm.claims(own), transcript(algorithm, own)) for own in map(facts.of, _distinct(facts))]
+    distinct = range(len(facts.parties)) if algorithm.roles else _distinct(facts)
+    each = [(*algorithm.claims(own), transcript(algorithm, own)) for own in map(facts.of, distinct)]
     return tuple(max(column, key=lambda guarantee: guarantee.epsilon) for column in zip(*each, strict=True))
 
 
-def schedule(algorithm: Algorithm, facts: FederationFacts, view: View = "transcript") -> tuple[Cost, ...]:
-    """The cost of each round to the party whose facts these are, (T,); at least one micro-unit each.
+def schedule(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> tuple[Cost, ...]:
+    """The cost of each round to the party whose facts these are, (T,): nothing for one in which it has no part.
 
-    ``view`` is what the party fears is seen. A party that fears only the final model pays the paper's claim with the
-    first round. Raises BudgetExhaustedError for a run without noise: no budget bears it.
+    Any other costs at least one micro-unit. ``view`` is what the adversary is taken to see. Where that is only the
+    final model, a party pays the paper's claim with the first round. Raises BudgetExhaustedError for a run without
+    noise: no budget bears it.
     """
-    rounds, delta = algorithm.rounds(facts), float(facts.own_delta)
+    costs, delta = events(algorithm, facts), float(facts.own_delta)
+    has_part = [not isinstance(event, NoEvent) for event in costs]
     claimed = next((claim for claim in algorithm.claims(facts) if claim.view == view), None)
     if claimed is not None:
         total = math.ceil(claimed.epsilon * MICRO - 1e-6)
-        spent = [max(1, total - rounds) + round for round in range(1, rounds + 1)]
+        totals = [max(1, total - sum(has_part)) + parts for parts in accumulate(map(int, has_part))]
     else:
-        epsilons = epsilons_after_each(events(algorithm, facts), delta)
+        epsilons = epsilons_after_each(costs, delta)
         if not bool(np.isfinite(epsilons).all()):
             raise BudgetExhaustedError("the run releases answers without noise; no budget bears that")
-        spent = _rising([math.ceil(epsilon * MICRO - 1e-3) for epsilon in epsilons])
-    steps = np.diff([0, *spent]).tolist()
+        totals = [math.ceil(epsilon * MICRO - 1e-3) for epsilon in epsilons]
+    steps = np.diff([0, *_rising(totals, has_part)]).tolist()
     whole_delta = math.ceil(delta * DELTA_UNITS - 1e-6)
-    return tuple(Cost(step, whole_delta if round == 0 else 0) for round, step in enumerate(steps))
+    first = has_part.index(True) if any(has_part) else len(has_part)
+    return tuple(Cost(step, whole_delta if round == first else 0) for round, step in enumerate(steps))
 
 
-def highest_charge(algorithm: Algorithm, facts: FederationFacts, view: View = "transcript") -> float:
+def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> Price:
+    """What a run costs the party whose facts these are after each of its rounds; raises as `schedule` does."""
+    costs = schedule(algorithm, facts, view)
+    epsilon, delta = accumulate(cost.epsilon for cost in costs), accumulate(cost.delta for cost in costs)
+    return Price(tuple(epsilon), tuple(delta), algorithm.adjacency)
+
+
+def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> float:
     """The most that the costs of `schedule` add up to in epsilon, to the micro-unit a round; raises as it does.
 
     At once, unless the rounds' epsilons add up to more than the budget agreed on, and no closed form is known: then
@@ -88,19 +96,20 @@ def highest_charge(algorithm: Algorithm, facts: FederationFacts, view: View = "t
     """
     costs, delta = events(algorithm, facts), float(facts.own_delta)
     claimed = any(claim.view == view for claim in algorithm.claims(facts))
-    if claimed or any(isinstance(event, NonPrivateEvent) for event in costs):
+    if claimed or any(isinstance(release, NonPrivateEvent) for event in costs for release in releases(event)):
         return sum(cost.epsilon for cost in schedule(algorithm, facts, view)) / MICRO
     added = added_epsilon(costs, delta)
     epsilon = added if added <= facts.own_epsilon * (1 + 1e-9) else epsilon_after(costs, delta)
-    return max(math.ceil(epsilon * MICRO - 1e-3), len(costs)) / MICRO
+    parts = sum(not isinstance(event, NoEvent) for event in costs)
+    return max(math.ceil(epsilon * MICRO - 1e-3), parts) / MICRO
 
 
-def _rising(totals: list[int]) -> list[int]:
-    """Totals made strictly increasing by raising where they are not: each round costs something."""
-    risen: list[int] = []
-    for total in totals:
-        risen.append(max(total, risen[-1] + 1 if risen else 1))
-    return risen
+def _rising(totals: list[int], has_part: list[bool]) -> list[int]:
+    """Totals that rise in each round in which there is a part, and in no other: each part costs something."""
+    risen = [0]
+    for total, part in zip(totals, has_part, strict=True):
+        risen.append(max(total, risen[-1] + 1) if part else risen[-1])
+    return risen[1:]
 
 
 def _distinct(facts: FederationFacts) -> list[int]:

@@ -8,15 +8,15 @@ that its own code derives from the run, and nothing that the learner says about 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 
 from common.encoding.canonical_json import canonical
 from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
+from common.protocol.facts import FederationFacts, OwnFacts
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import sha256_hex
 from common.secure_sum.errors import Reason, RosterError, RoundError
-from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty, SumQuery
+from common.secure_sum.messages import MAX_TEXT, SESSION_BYTES, Roster, RosterKeyHolder, RosterParty, SumQuery
 
 
 def session_of(run: str, spec: RunSpec) -> str:
@@ -24,7 +24,7 @@ def session_of(run: str, spec: RunSpec) -> str:
     return sha256_hex(canonical([run, spec.digest]))[: 2 * SESSION_BYTES]
 
 
-def noise_text(algorithm: Algorithm, facts: FederationFacts, round: int) -> str:
+def noise_text(algorithm: Algorithm, facts: OwnFacts, round: int) -> str:
     """What one party's answer of a round costs it, as text; ``facts`` are that party's.
 
     Nine digits, so that two machines whose last bits differ spell the same.
@@ -33,12 +33,26 @@ def noise_text(algorithm: Algorithm, facts: FederationFacts, round: int) -> str:
     >>> _spell(GaussianEvent(mu=1 / 3))
     'GaussianEvent(mu=0.333333333)'
     """
-    return _spell(algorithm.event(round, facts))
+    hides = "" if algorithm.adjacency == "replace_one" else f" {algorithm.adjacency}"
+    text = _spell(algorithm.event(round, facts)) + hides
+    return text if len(text) <= MAX_TEXT else sha256_hex(text.encode())
 
 
-def _spell(event: object) -> str:
-    numbers = ", ".join(f"{name}={value:.9g}" for name, value in asdict(event).items())  # type: ignore[call-overload]
-    return f"{type(event).__name__}({numbers})"
+def _spell(part: object) -> str:
+    """An event, and whatever it is made of, as text."""
+    if isinstance(part, int | float) and not isinstance(part, bool):
+        return f"{part:.9g}"
+    if isinstance(part, tuple):
+        return f"[{', '.join(map(_spell, part))}]"
+    if not is_dataclass(part):
+        return str(part)
+    spelt = ", ".join(f"{item.name}={_spell(getattr(part, item.name))}" for item in fields(part))
+    return f"{type(part).__name__}({spelt})"
+
+
+def answer_width(algorithm: Algorithm, facts: FederationFacts) -> int:
+    """How many integers an answer of a secure sum has: those of the widest round; others are filled up with zeros."""
+    return max(question.answer for question in algorithm.questions(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +90,7 @@ def draft_roster(  # noqa: PLR0913  # what a specification does not say, by name
     algorithm, facts = spec.build(), spec.facts()
     return Roster(
         session=session_of(run, spec),
-        d=spec.study.n_features,
+        d=answer_width(algorithm, facts),
         key_bits=key_bits,
         minimum_contributors=spec.minimum_contributors,
         colluders=spec.colluders,

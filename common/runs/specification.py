@@ -1,28 +1,31 @@
-"""What goes over the wire: the run's specification that every party approves by its hash, and the answers about it.
-
-Arrays travel as ``.npy`` bodies (media type ``application/x-npy``: float64 queries, int64 answers in units of 2^-32),
-or as JSON lists for whoever asks by hand.
-"""
+"""All that a run is, in public terms: what a learner proposes and every party approves by its hash."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, JsonValue, model_validator
 
 from common.algorithms import build_algorithm
+from common.arrays import FloatArray
 from common.data.study import Study
 from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
+from common.learning.losses import build_loss
 from common.privacy.calibration import check_epsilon_delta
+from common.privacy.guarantee import Adjacency
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
+from common.protocol.messages import Question
 from common.secure_sum.packing import MAX_CONTRIBUTORS
-from common.strict import Identifier, Name, Strict
+from common.strict import Digest, Identifier, Name, Strict
 
 SecureSumKind = Literal["none", "paillier"]
+MAX_WIDTH = 2**24
+"""The widest public row."""
 _LEAST_IN_A_SUM = 2
 
 
@@ -49,10 +52,33 @@ class Member(Strict):
     budget: Budget
 
 
+class PublicRows(Strict):
+    """Rows that are no secret and that a run asks about: how many, of how many numbers, and which.
+
+    ``digest`` is SHA-256, in hexadecimal, over the rows as little-endian float64 in C order, in the study's design.
+    """
+
+    digest: Digest
+    rows: Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]
+    width: Annotated[int, Field(ge=1, le=MAX_WIDTH)]
+
+    @classmethod
+    def of(cls, rows: FloatArray) -> Self:
+        """The name of rows (n, width)."""
+        return cls(digest=digest_of_rows(rows), rows=rows.shape[0], width=rows.shape[1])
+
+
+def digest_of_rows(rows: FloatArray) -> str:
+    """SHA-256 of rows as `PublicRows` names them."""
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<f8").tobytes()).hexdigest()
+
+
 class RunSpec(Strict):
     """All that a run is, public: what the learner proposes and every party approves, named by its hash.
 
     ``answer_every`` is r: a party that misses r rounds in a row is dropped. Above 1, rounds are asynchronous.
+    ``adjacency`` is the least that the run must hide: an algorithm that hides whole parties hides records too.
+    ``public`` names the public rows that the run asks about, if it does.
     """
 
     study: Study
@@ -63,6 +89,8 @@ class RunSpec(Strict):
     colluders: Annotated[int, Field(ge=0)] = 0
     secure_sum: SecureSumKind = "none"
     answer_every: Annotated[int, Field(ge=1)] = 1
+    adjacency: Adjacency = "replace_one"
+    public: PublicRows | None = None
 
     @model_validator(mode="after")
     def _parties_distinct(self) -> Self:
@@ -100,22 +128,42 @@ class RunSpec(Strict):
         return canonical_digest(self.model_dump(mode="json"))
 
     def build(self) -> Algorithm:
-        """The algorithm with its parameters; raises InvalidInputError."""
-        return build_algorithm(self.algorithm, self.parameters)
+        """The algorithm with its parameters; raises InvalidInputError, also where it hides less than the run must."""
+        algorithm = build_algorithm(self.algorithm, self.parameters)
+        if self.adjacency == "whole_party" and algorithm.adjacency != "whole_party":
+            raise InvalidInputError(
+                f"the run must hide whole parties, and {self.algorithm} hides one record each: its noise is scaled to "
+                "the norm of one record's part, not to all that a party holds"
+            )
+        return algorithm
 
-    def facts(self) -> FederationFacts:
-        """What all agree on; raises InvalidInputError where the terms contradict each other."""
+    def questions(self) -> tuple[Question, ...]:
+        """What each round asks, (rounds,); raises InvalidInputError where algorithm and terms contradict each other."""
+        questions = self.build().questions(self.facts())
+        if self.public is None and any(question.public for question in questions):
+            raise InvalidInputError(f"{self.algorithm} asks about public rows, and the run names none")
+        if self.public is not None and not any(question.public for question in questions):
+            raise InvalidInputError(f"the run names public rows, and {self.algorithm} asks about none")
+        return questions
+
+    def facts(self, public: FloatArray | None = None) -> FederationFacts:
+        """What all agree on, and the ``public`` rows where they are at hand.
+
+        Raises InvalidInputError where the terms contradict each other.
+        """
         return FederationFacts(
             parties=self.names,
             n_examples=np.array([member.n_examples for member in self.parties]),
             epsilon=np.array([member.budget.epsilon for member in self.parties]),
             delta=np.array([member.budget.delta for member in self.parties]),
             n_features=self.study.n_features,
-            loss=self.study.build_loss(),
+            loss=build_loss(self.study),
             minimum_contributors=self.minimum_contributors,
             colluders=self.colluders,
             secure_sum=self.secure_sum != "none",
             clip_norm=self.study.clip_norm,
+            public_shape=(self.public.rows, self.public.width) if self.public else None,
+            public=public,
         )
 
     def index(self, party: str) -> int:

@@ -1,4 +1,4 @@
-"""Array bodies: ``application/x-npy`` for programs, ``application/json`` for whoever asks by hand.
+"""Array bodies: ``application/x-npy`` for programs, ``application/json`` for requests by hand.
 
 Which one a body is says its Content-Type; which one comes back says Accept (``.npy`` unless it asks for JSON).
 """

@@ -27,7 +27,7 @@ _FILE = "_file"
 
 
 class Tls(Strict):
-    """TLS 1.3 for whoever connects."""
+    """TLS 1.3 for incoming connections."""
 
     certificate: Annotated[Path, Field(description="PEM file with the service's certificate chain")]
     key: Annotated[Path, Field(description="PEM file with the certificate's private key")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.privacy.guarantee import View
+from common.privacy.guarantee import Adjacency, View
 from common.runs.specification import RunSpec
 from common.strict import Identifier, Strict
 
@@ -16,6 +16,7 @@ class PartyFacts(Strict):
     n_examples: int
     algorithms: tuple[str, ...]
     views: tuple[View, ...]
+    adjacency: Adjacency
     minimum_contributors: int
     require_secure_sum: bool
     max_epsilon_per_run: float
@@ -23,7 +24,7 @@ class PartyFacts(Strict):
 
 
 class BudgetReport(Strict):
-    """A party's ledger in short: (epsilon, delta) allowed in total, spent, and left."""
+    """A party's ledger in short: (epsilon, delta) allowed in total, spent, and left, and what they hide."""
 
     epsilon_limit: float
     delta_limit: float
@@ -31,6 +32,7 @@ class BudgetReport(Strict):
     delta_spent: float
     epsilon_left: float
     delta_left: float
+    adjacency: Adjacency
 
 
 class RunProposal(Strict):
@@ -41,10 +43,12 @@ class RunProposal(Strict):
 
 
 class Approval(Strict):
-    """A party's consent: it will answer this run's rounds at this price."""
+    """A party's consent: it will answer this run's rounds at this price, once it is ``prepared``."""
 
     run: Identifier
     spec_digest: str
     rounds: int
     epsilon: float
     delta: float
+    adjacency: Adjacency
+    prepared: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
@@ -20,8 +21,9 @@ from common.client.endpoints import PartyEntry, PeerEntry
 from common.client.party import PartyClient
 from common.client.peer import ask_all, open_client_of
 from common.data.study import Study
-from common.errors import ParleyError
+from common.errors import InvalidInputError, ParleyError
 from common.runs.model_document import predict
+from common.runs.specification import PublicRows
 from common.service import problems
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.prometheus import Metrics
@@ -37,6 +39,7 @@ from learner.api.schemas import (
     RunRequest,
     RunView,
 )
+from learner.api.tables import TABLE_BODY, read_rows, table_suffix
 from learner.execution.engine import Engine
 from learner.execution.event_stream import RunNotifier, watch
 from learner.execution.round_report import read_public_data
@@ -45,6 +48,7 @@ from learner.forecasting.views import ForecastView
 from learner.run import TRANSITIONS
 from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.settings import LearnerSettings, load_studies
+from learner.storage.public_rows import PublicRowStore
 from learner.storage.run_store import RunStore
 
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
@@ -59,8 +63,9 @@ class Learner:
     settings: LearnerSettings
     studies: dict[str, Study]
     roster: dict[str, PartyClient]
-    bell: RunNotifier
+    notifier: RunNotifier
     store: RunStore
+    rows: PublicRowStore
     sums: SecureSumCoordinator
     engine: Engine
 
@@ -69,14 +74,16 @@ class Learner:
         """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
         studies = load_studies(settings.studies)
         public = read_public_data(settings.public_data, studies)
-        bell = RunNotifier()
+        notifier = RunNotifier()
         with ExitStack() as undo:
-            store = RunStore(settings.state / "learner.sqlite", bell.ring)
+            store = RunStore(settings.state / "learner.sqlite", notifier.notify)
             undo.callback(store.close)
             receipts = store.receipts()
             roster = {e.name: PartyClient(e.name, connect(e), receipts.get(e.name)) for e in settings.parties}
             sums = SecureSumCoordinator.build(settings, connect, store.sessions)
-            learner = cls(settings, studies, roster, bell, store, sums, Engine(store, roster, settings, public, sums))
+            rows = PublicRowStore(settings.state / "public")
+            engine = Engine(store, roster, settings, public, rows, sums)
+            learner = cls(settings, studies, roster, notifier, store, rows, sums, engine)
             undo.pop_all()
             return learner
 
@@ -111,7 +118,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = open_client
         lifespan=learner.lifespan,
         public_paths=PUBLIC_PATHS | {"/"},
     )
-    for add in (_add_page, _add_catalogue, _add_forecasts, _add_runs, _add_events, _add_models):
+    for add in (_add_page, _add_catalogue, _add_public, _add_forecasts, _add_runs, _add_events, _add_models):
         add(app, learner)
     return app
 
@@ -142,6 +149,34 @@ def _add_catalogue(app: FastAPI, learner: Learner) -> None:
         }
 
 
+def _add_public(app: FastAPI, learner: Learner) -> None:
+    """Rows that are no secret, for runs to ask about."""
+
+    @app.put(
+        "/v1/public",
+        status_code=201,
+        summary="Upload public rows",
+        tags=["public rows"],
+        openapi_extra={"requestBody": {"required": True, "content": TABLE_BODY}},
+    )
+    async def upload(
+        request: Request, study: Annotated[str, Query(description="whose columns they have")]
+    ) -> PublicRows:
+        """Keep the rows of a CSV or Parquet file with a study's features, and name them by their digest.
+
+        The label's column is not needed. Every party of a run that names them sees them, and approves them by digest.
+        """
+        if study not in learner.studies:
+            raise InvalidInputError(f"unknown study {study!r}")
+        body, suffix = await request.body(), table_suffix(request)
+        return learner.rows.add(await asyncio.to_thread(read_rows, body, suffix, learner.studies[study]))
+
+    @app.get("/v1/public", summary="The public rows that are kept here", tags=["public rows"])
+    async def rows() -> list[PublicRows]:
+        """Their digests and shapes."""
+        return learner.rows.all()
+
+
 def _add_forecasts(app: FastAPI, learner: Learner) -> None:
     """Look ahead."""
 
@@ -153,8 +188,8 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
         Where no theory gives a forecast, ``no_forecast`` says so.
         """
         if order.owners is not None:
-            return await foresee_owners(order.draft(learner.studies, order.owners), order.owners)
-        draft = order.draft(learner.studies, learner.roster)
+            return await foresee_owners(order.draft(learner.studies, order.owners, learner.rows), order.owners)
+        draft = order.draft(learner.studies, learner.roster, learner.rows)
         parties = [learner.roster[name] for name in draft.names]
         return await foresee_parties(draft, parties, learner.store, learner.settings.deadline_seconds)
 
@@ -170,7 +205,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     ) -> RunView:
         """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no second."""
-        draft = order.draft(learner.studies, learner.roster)
+        draft = order.draft(learner.studies, learner.roster, learner.rows)
         learner.sums.check(draft)
         run = learner.store.add(draft, caller(request), idempotency_key)
         learner.engine.carry(run.id)
@@ -217,7 +252,7 @@ def _add_events(app: FastAPI, learner: Learner) -> None:
     )
     async def events(run: str, last_event_id: Annotated[int, Header(ge=0)] = 0) -> AsyncIterator[ServerSentEvent]:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``."""
-        async for event in watch(learner.store, learner.bell, run, last_event_id):
+        async for event in watch(learner.store, learner.notifier, run, last_event_id):
             yield ServerSentEvent(raw_data=event.data, event=event.kind, id=str(event.number))
 
 
@@ -231,7 +266,7 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
 
     @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
     async def predictions(run: str, request: PredictionRequest) -> list[Prediction]:
-        """Score, label and probability for each record {feature: value}."""
+        """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
 
 

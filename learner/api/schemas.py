@@ -11,12 +11,14 @@ from common.data.study import Study
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.privacy.calibration import check_epsilon_delta
-from common.runs.specification import Budget, Member, RunSpec, SecureSumKind
+from common.privacy.guarantee import Adjacency
+from common.runs.specification import Budget, Member, PublicRows, RunSpec, SecureSumKind
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
-from common.strict import Identifier, Name, Strict, faults
+from common.strict import Digest, Identifier, Name, Strict, faults
 from common.wire.party_api import PartyFacts
 from learner.run import Run, RunState
+from learner.storage.public_rows import PublicRowStore
 from learner.storage.session_store import Opening
 
 
@@ -35,6 +37,13 @@ class RunRequest(Strict):
     secure_sum: Annotated[
         SecureSumKind, Field(description="paillier: the learner sees the sum of the answers alone")
     ] = "none"
+    adjacency: Annotated[
+        Adjacency,
+        Field(description="what the run must hide: one record (replace_one), or all data of a party (whole_party)"),
+    ] = "replace_one"
+    public: Annotated[
+        Digest | None, Field(description="digest of the public rows to ask about; see PUT /v1/public")
+    ] = None
     answer_every: Annotated[
         int,
         Field(
@@ -48,7 +57,7 @@ class RunRequest(Strict):
     imagines_curator: ClassVar[bool] = False
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
 
-    def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object]) -> RunSpec:
+    def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object], rows: PublicRowStore) -> RunSpec:
         """The run's specification but for the sizes of the shards, which stand as 1.
 
         Raises InvalidInputError that names whatever is unknown or contradicts itself, and the values out of range.
@@ -66,6 +75,8 @@ class RunRequest(Strict):
                 colluders=self.colluders,
                 secure_sum=self.secure_sum,
                 answer_every=self.answer_every,
+                adjacency=self.adjacency,
+                public=None if self.public is None else rows.find(self.public),
             )
         except ValidationError as error:
             raise InvalidInputError(faults(error)) from None
@@ -74,12 +85,12 @@ class RunRequest(Strict):
 
     def _check_program(self, draft: RunSpec) -> None:
         """Raise InvalidInputError where the algorithm cannot be run among these parties as they are asked to answer."""
-        facts, algorithm = draft.facts(), draft.build()
+        questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
         if draft.answer_every > 1 and draft.minimum_contributors == len(draft.parties):
             raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
         if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:
             raise InvalidInputError(f"{self.algorithm} needs a trusted curator who holds all data: name one party")
-        if next(algorithm.program(facts)).reveal != "sum" and facts.secure_sum:
+        if facts.secure_sum and any(question.reveal != "sum" for question in questions):
             raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
 
     def _study(self, studies: Mapping[str, Study]) -> Study:
@@ -133,6 +144,8 @@ class RunView(BaseModel):
     answer_every: int
     secure_sum: SecureSumKind
     key_holders: tuple[str, ...]
+    adjacency: Adjacency
+    public: PublicRows | None
     spec_digest: str
     rounds: RoundsView
     problem: dict[str, Any] | None
@@ -155,8 +168,10 @@ class RunView(BaseModel):
             answer_every=spec.answer_every,
             secure_sum=spec.secure_sum,
             key_holders=run.key_holders,
+            adjacency=spec.build().adjacency,
+            public=spec.public,
             spec_digest=spec.digest,
-            rounds=RoundsView(done=run.rounds, of=spec.build().rounds(spec.facts())),
+            rounds=RoundsView(done=run.rounds, of=len(spec.questions())),
             problem=None if run.problem is None else dict(run.problem),
         )
 
@@ -217,14 +232,15 @@ class AlgorithmView(BaseModel):
 
 
 class PredictionRequest(Strict):
-    """Records {feature: value} to predict for."""
+    """Records {feature: value} to predict for; a category's value is text, and null is missing."""
 
-    records: Annotated[tuple[dict[str, float], ...], Field(min_length=1, max_length=100_000)]
+    records: Annotated[tuple[dict[str, float | str | None], ...], Field(min_length=1, max_length=100_000)]
 
 
 class Prediction(BaseModel):
-    """A record's score, the label that it predicts, and the positive label's probability if the loss fits one."""
+    """The label that a record predicts, its score, and its probability if the loss fits one; see `predict`."""
 
-    score: float
     label: str | float
+    score: float
     probability: float | None
+    probabilities: dict[str, float] | None

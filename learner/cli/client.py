@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
-from common.errors import ParleyError, UnavailableError
+from common.errors import InvalidInputError, ParleyError, UnavailableError
 from learner.run import RunEvent
 
 _PATIENCE = 30.0  # seconds without the learner before a watcher gives up
@@ -48,6 +49,17 @@ class LearnerClient:
             raise self._unreachable(error) from None
         return _checked(response).json()
 
+    def upload(self, path: str, table: Path) -> Any:  # noqa: ANN401 -- any JSON value
+        """The JSON value that an upload of a CSV or Parquet file returns; raises InvalidInputError for another file."""
+        media = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet"}.get(table.suffix.lower())
+        if media is None or not table.is_file():
+            raise InvalidInputError(f"{table} is no CSV (.csv) or Parquet (.parquet) file that can be read")
+        try:
+            response = self._http.put(path, content=table.read_bytes(), headers={"Content-Type": media})
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+        return _checked(response).json()
+
     def watch(self, run: str) -> Iterator[RunEvent]:
         """A run's events to its end; a broken connection is taken up where it broke."""
         after, since = 0, time.monotonic()
@@ -78,7 +90,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[RunEvent]:
     """The server-sent events of a stream's lines.
 
     >>> list(parse_events([": ping", "", "event: state", "data: {}", "id: 3", ""]))
-    [Event(number=3, kind='state', data='{}')]
+    [RunEvent(number=3, kind='state', data='{}')]
     """
     fields: dict[str, str] = {}
     for line in lines:

@@ -67,7 +67,8 @@ def _advance(bar: Progress, task: TaskID, data: Mapping[str, Any]) -> None:
         f"{data['ms']:.1f} ms",
         f"ε spent ≤ {max(data['epsilon'].values()):.3g}",
     ]
-    figures += [f"{name} {data[name]:.3f}" for name in ("objective", "accuracy") if name in data]
+    measured = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
+    figures += [f"{shown} {data[name]:.3f}" for name, shown in measured.items() if name in data]
     if data["stragglers"]:
         figures.append(f"waiting for {', '.join(data['stragglers'])}")
     bar.update(task, completed=data["round"], total=data["of"], figures=" · ".join(figures))
@@ -114,8 +115,10 @@ def promise(guarantee: Mapping[str, Any]) -> str:
     """A guarantee of a document in a line."""
     if guarantee["epsilon"] is None:
         return f"no privacy against whoever sees the {guarantee['view']}"
+    hidden = {"replace_one": "one record replaced", "whole_party": "all the data of a party replaced"}
     figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
     assumptions = f", if {'; '.join(guarantee['assumptions'])}" if guarantee["assumptions"] else ""
     return (
-        f"{figures} against whoever sees the {guarantee['view']} ({guarantee['calibration']} calibration){assumptions}"
+        f"{figures} for {hidden[guarantee['adjacency']]}, against whoever sees the {guarantee['view']} "
+        f"({guarantee['calibration']} calibration){assumptions}"
     )

@@ -14,6 +14,7 @@ from common.client.cli_values import pair
 from common.errors import InvalidInputError
 from learner.cli.options import (
     DEFAULT_URL,
+    AdjacencyOption,
     AlgorithmOption,
     AnswerEveryOption,
     BudgetOption,
@@ -24,6 +25,7 @@ from learner.cli.options import (
     MinimumOption,
     ParameterOption,
     PartyOption,
+    PublicOption,
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
@@ -70,6 +72,8 @@ def forecast_command(
     answer_every: AnswerEveryOption = 1,
     colluders: ColludersOption = 0,
     secure_sum: SecureSumOption = "none",
+    adjacency: AdjacencyOption = "replace_one",
+    public: PublicOption = None,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -94,6 +98,8 @@ def forecast_command(
         answer_every=answer_every,
         colluders=colluders,
         secure_sum=secure_sum,
+        adjacency=adjacency,
+        public=public,
     )
     with open_client(url, token, token_file) as client:
         answer = client.ask("POST", "/v1/forecasts", body)
@@ -127,7 +133,7 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "excess fitness with all", f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs"
         yield "with the best coalition", f"{_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
         yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
-        yield "proven", _bound(outcome["mended"])
+        yield "proven", _bound(outcome["proven"])
         if outcome["printed"]:
             yield "as the paper prints it", f"{_bound(outcome['printed'])}; it drops the dimension"
         yield "assumes that", "; ".join(outcome["assumptions"])

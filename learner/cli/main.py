@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -18,6 +19,7 @@ from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.options import (
     DEFAULT_URL,
     FAILED,
+    AdjacencyOption,
     AlgorithmOption,
     AnswerEveryOption,
     BudgetOption,
@@ -31,6 +33,7 @@ from learner.cli.options import (
     MinimumOption,
     ParameterOption,
     PartyOption,
+    PublicOption,
     RunArgument,
     SecureSumOption,
     StudyArgument,
@@ -118,6 +121,8 @@ def submit(
     answer_every: AnswerEveryOption = 1,
     colluders: ColludersOption = 0,
     secure_sum: SecureSumOption = "none",
+    adjacency: AdjacencyOption = "replace_one",
+    public: PublicOption = None,
     idempotency_key: Annotated[str | None, typer.Option(help="repeat a submission without a second run")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="stay and watch the run")] = False,
     url: UrlOption = DEFAULT_URL,
@@ -138,6 +143,8 @@ def submit(
         answer_every=answer_every,
         colluders=colluders,
         secure_sum=secure_sum,
+        adjacency=adjacency,
+        public=public,
     )
     with open_client(url, token, token_file) as client:
         run = client.ask("POST", "/v1/runs", body, {"Idempotency-Key": idempotency_key} if idempotency_key else {})
@@ -206,6 +213,27 @@ def receipts(
         show_receipts(opened, Console())
 
 
+@learner_app.command(
+    epilog="Example: parley-learner public rows.csv --study wdbc   (then: submit wdbc ... --public DIGEST)"
+)
+def public(
+    table: Annotated[Path, typer.Argument(help="a CSV or Parquet file with the study's features; no label is needed")],
+    study: Annotated[str, typer.Option(help="a study that the learner knows, whose columns they are")],
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Upload public rows that runs may ask about, and print their digest. Every party of such a run sees them."""
+    with open_client(url, token, token_file) as client:
+        name = client.upload(f"/v1/public?study={quote(study)}", table)
+    if output == "json":
+        print_json_line(name)
+    else:
+        typer.echo(name["digest"])
+        typer.echo(f"{name['rows']} rows of {name['width']} numbers", err=True)
+
+
 @learner_app.command(epilog="Example: parley-learner cancel 5f1c...")
 def cancel(
     run: RunArgument,
@@ -244,7 +272,9 @@ def model(
     if save is not None:
         save.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if output == "text":
-        typer.echo(f"{save}: {document['algorithm']}, {document['rounds']} rounds, {len(document['weights'])} weights")
+        figures = f"{document['rounds']} rounds, {document['kind']}, {len(document['column_names'])} columns"
+        classes = f", {len(document['classes'])} classes" if document["classes"] else ""
+        typer.echo(f"{save}: {document['algorithm']}, {figures}{classes}")
         for guarantee in document["guarantees"]:
             typer.echo(f"  {promise(guarantee)}")
 
@@ -255,7 +285,7 @@ def model(
     "--delta 1e-5 --repeat 20 --seed 7 --format json",
 )
 def simulate_command(
-    data: Annotated[str, typer.Option(help="wdbc, simulated, or a CSV or Parquet file")] = "wdbc",
+    data: Annotated[str, typer.Option(help="wdbc, digits, simulated, or a CSV or Parquet file")] = "wdbc",
     study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
     algorithm: Annotated[
         str,

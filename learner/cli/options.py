@@ -53,6 +53,13 @@ AnswerEveryOption = Annotated[
         "--answer-every", min=1, help="asynchronous rounds, above 1: drop a party that misses so many rounds in a row"
     ),
 ]
+AdjacencyOption = Annotated[
+    Literal["replace_one", "whole_party"],
+    typer.Option("--adjacency", help="what the run must hide: one record, or all the data of a party"),
+]
+PublicOption = Annotated[
+    str | None, typer.Option("--public", metavar="DIGEST", help="the public rows to ask about, as `public` names them")
+]
 ColludersOption = Annotated[int, typer.Option("--colluders", min=0, help="parties whose noise may be known to others")]
 SecureSumOption = Annotated[
     Literal["paillier", "none"],
@@ -90,7 +97,7 @@ def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value
     """The name of a study, or the content of a study's file."""
     if not given.endswith(".json"):
         return given
-    from common.service.study_files import read_study
+    from common.files.studies import read_study
 
     return read_study(Path(given)).model_dump(mode="json")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,30 +29,36 @@ from learner.execution.reply_log import StoredLog
 from learner.execution.round_report import PublicExamples, Reporter
 from learner.plan import Plan
 from learner.run import ENDS, Run
-from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.secure_sum.federation import SecureSumFederation
 from learner.settings import LearnerSettings
+from learner.storage.public_rows import PublicRowStore
 from learner.storage.run_store import RunStore
+
+if TYPE_CHECKING:
+    from learner.secure_sum.coordinator import SecureSumCoordinator
 
 
 class Engine:
     """All runs that have not come to an end, on the ``roster`` of parties by name.
 
-    ``public`` has the public examples of each study, by its digest.
+    ``examples`` has the public examples of each study, by its digest, on which runs are measured; ``rows`` the public
+    rows that runs ask about.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 -- its parts
         self,
         store: RunStore,
         roster: Mapping[str, PartyClient],
         settings: LearnerSettings,
-        public: Mapping[str, PublicExamples],
+        examples: Mapping[str, PublicExamples],
+        rows: PublicRowStore,
         sums: SecureSumCoordinator,
     ) -> None:
         self._store = store
         self._roster = roster
         self._settings = settings
-        self._public = public
+        self._examples = examples
+        self._rows = rows
         self._sums = sums
         self._turns = asyncio.Semaphore(settings.concurrent_runs)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -109,7 +116,9 @@ class Engine:
             spec, views = await gather_facts(parties, run.spec, self._settings.deadline_seconds)
             self._store.settle(run.id, spec, await asyncio.to_thread(Plan.of, spec, views))
             return  # to come back with the settled run
-        approvals = await propose(parties, run.id, run.spec, self._settings.approval_seconds)
+        approvals = await propose(
+            parties, run.id, run.spec, self._settings.approval_seconds, self._settings.preparation_seconds
+        )
         self._store.keep([party.receipt for party in parties if party.receipt])
         news: dict[str, object] = {"rounds": plan.rounds}
         news["epsilon"] = {name: approval.epsilon for name, approval in approvals.items()}
@@ -121,17 +130,19 @@ class Engine:
         """Drive the program to its model."""
         parties, plan = self._parties(run.spec), self._store.plan(run.id)
         assert plan is not None  # noqa: S101 -- a run is settled before it is proposed
-        facts, public = run.spec.facts(), self._public.get(run.spec.study.digest)
+        measured_on = self._examples.get(run.spec.study.digest)
+        facts = run.spec.facts(self._rows.load(run.spec.public) if run.spec.public else None)
         federation = self._federation(run, parties)
-        reporter = Reporter(run.spec.names, plan, public, lambda: federation.report)
+        reporter = Reporter(run.spec.names, plan, measured_on, lambda: federation.report)
         log = StoredLog(self._store, run.id, run.rounds, parties, reporter)
         try:
-            model = await drive(run.spec.build().program(facts), federation, run.id, log)
+            model = await drive(run.spec.build().program(facts), federation, run.id, log, asyncio.to_thread)
         finally:
             federation.end()
         contributors = [run.spec.names[index] for index in federation.active]
         document = model_document(run.spec, plan.guarantees, model, contributors)
-        self._store.enter(run.id, "completed", model=document, news=public.measure(model.weights) if public else {})
+        news = measured_on.measure(model.weights) if measured_on and model.kind != "members" else {}
+        self._store.enter(run.id, "completed", model=document, news=news)
 
     def _federation(self, run: Run, parties: tuple[PartyClient, ...]) -> HttpFederation | SecureSumFederation:
         """The run's parties, as its specification lets the learner see them."""

@@ -1,4 +1,4 @@
-"""A bell for each run: whoever watches sleeps until there is news."""
+"""Per-run notification: watchers of a run wait until it has news."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class RunNotifier:
         """An event that is set at the run's next news; listen first, then read what there is, then wait."""
         return self._watched.setdefault(run, asyncio.Event())
 
-    def ring(self, run: str) -> None:
-        """Wake whoever listens."""
+    def notify(self, run: str) -> None:
+        """Wake the watchers of a run."""
         if heard := self._watched.pop(run, None):
             heard.set()
 
 
-async def watch(store: RunStore, bell: RunNotifier, run: str, after: int = 0) -> AsyncIterator[RunEvent]:
+async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0) -> AsyncIterator[RunEvent]:
     """A run's events after number ``after``, those to come as they come, until it ends."""
     while True:
-        heard = None if store.state(run) in ENDS else bell.listen(run)
+        heard = None if store.state(run) in ENDS else notifier.listen(run)
         for event in store.events(run, after):
             after = event.number
             yield event

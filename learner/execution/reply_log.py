@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from common.client.party import PartyClient
 from common.protocol.driver import logged_reply
 from common.protocol.messages import Query, Reply
-from learner.execution.round_report import Reporter
-from learner.storage.run_store import RunStore
+
+if TYPE_CHECKING:
+    from common.client.party import PartyClient
+    from learner.execution.round_report import Reporter
+    from learner.storage.run_store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from common.data.columns import Label
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidInputError
-from common.learning.losses import Loss
-from common.learning.metrics import accuracy
+from common.files.examples import load_examples
+from common.learning.losses import Loss, build_loss
+from common.learning.metrics import accuracy, fitness, r_squared, rmse
 from common.learning.model import Model
 from common.protocol.messages import Query, Reply
-from common.service.columns_files import load_examples
 from learner.plan import Plan
 from learner.run import Notice
 
@@ -34,15 +34,21 @@ class PublicExamples:
     def read(cls, path: Path, study: Study) -> PublicExamples:
         """The examples of a CSV or Parquet file in the study's columns; raises InvalidDataError."""
         shard = load_examples(path, study, clip=True).shard
-        return cls(shard, study.build_loss(), isinstance(study.label, Label))
+        return cls(shard, build_loss(study), isinstance(study.label, Label))
 
     def measure(self, weights: FloatArray) -> dict[str, float]:
-        """The objective (the mean loss) and, of classes, the accuracy of weights (d,); nothing for another shape."""
-        if weights.shape != (self.shard.n_features,):
+        """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.
+
+        RMSE is in units in which the label's bounds are -1 and +1. Nothing for an array of another shape.
+        """
+        outputs = () if self.loss.outputs == 1 else (self.loss.outputs,)
+        if weights.shape != (*outputs, self.shard.n_features):
             return {}
-        objective = float(self.loss.value(self.shard.X @ weights, self.shard.y).mean())
-        hits = {"accuracy": accuracy(Model(weights), self.shard)} if self.has_classes else {}
-        return {"objective": objective} | hits
+        model = Model(weights)
+        objective = {"objective": fitness(self.loss, model, self.shard, 0.0)}
+        if self.has_classes:
+            return objective | {"accuracy": accuracy(model, self.shard)}
+        return objective | {"r_squared": r_squared(model, self.shard), "rmse": rmse(model, self.shard)}
 
 
 def read_public_data(paths: dict[str, Path], studies: dict[str, Study]) -> dict[str, PublicExamples]:

@@ -1,1 +1,1 @@
-"""Forecasts for whoever asks the learner before a run."""
+"""Forecasts of a run that has not been started."""

@@ -1,8 +1,8 @@
-"""What a run would achieve, cost and take, told to whoever asks before it: public facts and figures, no data.
+"""What a run would achieve, cost and take, before it is run: from public facts and figures, no data.
 
 The figures are those of `common.forecast.forecast`, and the charges those of `common.runs.pricing`. The service adds
-what it alone can find out: the sizes of its parties' shards, what they fear, what is left in their ledgers, and how
-long a round takes.
+what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their ledgers, and
+how long a round takes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def foresee_parties(
 ) -> ForecastView:
     """The forecast of a run among parties, who are asked for their sizes and budgets, for so many ``seconds`` at most.
 
-    Raises what `gather_facts` raises, and InvalidInputError. Who does not tell the budget is not waited for in vain.
+    Raises what `gather_facts` raises, and InvalidInputError. Parties that report no budget are skipped.
     """
     spec, views = await gather_facts(parties, draft, seconds)
     reports = dict(zip(spec.names, await ask_all(parties, PartyClient.budget, seconds), strict=True))
@@ -63,7 +63,7 @@ async def _foresee(
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
-        rounds=algorithm.rounds(facts),
+        rounds=len(spec.questions()),
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
         owners=tuple(_owners(spec, facts, answer, charges, budgets)),
@@ -80,7 +80,7 @@ def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoFore
 def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, float]:
     """The epsilon that the run would be charged to each owner at most, by name; empty for a run without noise.
 
-    An owner without a view is taken to fear the transcript, as parties do by default.
+    An owner without a view is given the transcript's, the parties' default.
     """
     try:
         return {
@@ -99,7 +99,7 @@ def _owners(
     budgets: Mapping[str, BudgetReport],
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
-    deltas = facts.own_delta.tolist()
+    deltas = facts.everyone.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
     for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
         epsilon = charges.get(member.name)
@@ -120,7 +120,7 @@ def _owners(
 
 async def _run_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RunTime:
     """How long the run takes by the newest run like it, or at least, by a few bare round trips to its parties."""
-    rounds = spec.build().rounds(spec.facts())
+    rounds = len(spec.questions())
     if (earlier := _earlier(spec, store)) is not None:
         run, ms = earlier
         return RunTime(seconds=rounds * ms / 1000, ms_per_round=ms, basis=f"the median round of run {run}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from common.forecast.excess_risk import Interval
-from common.forecast.forecast import Bound, Forecast
+
+if TYPE_CHECKING:
+    from common.forecast.forecast import Bound, Forecast
 
 Figure = Annotated[
     float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)
@@ -93,7 +95,7 @@ class OutcomeView(BaseModel):
     rate: Annotated[float, Field(description="how often an interval holds the outcome")]
     coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
     left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
-    mended: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
+    proven: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
     printed: Annotated[
         BoundView | None, Field(description="what the algorithm's paper prints, without the dimension; null for none")
     ]
@@ -108,7 +110,7 @@ class OutcomeView(BaseModel):
             rate=answer.rate,
             coalition=answer.coalition,
             left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
-            mended=BoundView.of(answer.mended),
+            proven=BoundView.of(answer.proven),
             printed=answer.printed and BoundView.of(answer.printed),
             assumptions=answer.assumptions,
         )

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from common.client.federation import PartyPool
-from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.encoding.fixed_point import checked_integers, to_reals
 from common.encoding.npy import pack_array
@@ -28,6 +27,9 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.learner import LearnerRole, Sum
 from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.storage.session_store import SessionStore
+
+if TYPE_CHECKING:
+    from common.client.party import PartyClient
 
 _T = TypeVar("_T")
 
@@ -55,7 +57,7 @@ class SecureSumFederation(PartyPool):
         store: SessionStore,
     ) -> None:
         super().__init__(parties, quorum, deadline, answer_every, recent)
-        self._algorithm, self._facts = spec.build(), spec.facts()
+        self._algorithm, self._facts, self._questions = spec.build(), spec.facts(), spec.questions()
         self._role = role
         self._key_holders = tuple(key_holders)
         self._key_holder_seconds = key_holder_seconds
@@ -78,7 +80,8 @@ class SecureSumFederation(PartyPool):
         total = await self._open(query.round, contributions)
         opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
         self.report = replace(self.report, seconds=time.monotonic() - started, opened=opened)
-        return Reply(to_reals(checked_integers(total.values)), self._recent[-1])
+        values = total.values[: self._questions[query.round - 1].answer]  # the rest fills up to the widest round's
+        return Reply(to_reals(checked_integers(values)), self._recent[-1])
 
     async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
         """The round's signed query, and the contributions if their set was chosen before."""

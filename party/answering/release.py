@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
 from common.arrays import IntArray
-from common.data.shard import Shard
 from common.privacy.noise import Noise
 from common.protocol.messages import Query
-from party.ledger.ledger import Compute, Kept
-from party.policy.approval import Terms
+
+if TYPE_CHECKING:
+    from party.ledger.ledger import Compute, Kept
+    from party.policy.approval import Terms
 
 
 class KeepingNoise(Noise, Protocol):
@@ -23,7 +24,7 @@ class KeepingNoise(Noise, Protocol):
         """All one-time noise by name."""
 
 
-NoiseFactory = Callable[[Kept | None], KeepingNoise]
+NoiseFactory = Callable[["Kept | None"], KeepingNoise]
 """Makes a round's noise from the one-time noise that earlier rounds of the run kept."""
 
 
@@ -31,11 +32,11 @@ Pack = Callable[[IntArray], bytes]
 """Makes a body of an answer's integers in units of 2^-32: ``.npy``, or a contribution to a secure sum."""
 
 
-def answer(terms: Terms, query: Query, shard: Shard, noise: NoiseFactory, pack: Pack) -> Compute:
-    """How to answer a query that the terms allow: a body, and the noise to keep."""
+def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pack: Pack) -> Compute:  # noqa: ANN401
+    """How to answer a query that the terms allow, from what was prepared for them: a body, and the noise to keep."""
 
     def compute(kept: Kept) -> tuple[bytes, Kept]:
         drawn = noise(kept)
-        return pack(terms.algorithm.local(query, shard, terms.facts, drawn)), drawn.kept
+        return pack(terms.algorithm.local(query, prepared, terms.facts, drawn)), drawn.kept
 
     return compute

@@ -12,13 +12,14 @@ from contextlib import ExitStack, asynccontextmanager, closing
 from typing import Annotated, get_args
 
 import numpy as np
-from fastapi import FastAPI, Header, Request
+import structlog
+from fastapi import BackgroundTasks, FastAPI, Header, Request
 from pydantic import Field, FiniteFloat
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
 from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, ParleyError
 from common.protocol.messages import Query, Reveal
 from common.secure_sum.paillier import require_gmpy2
 from common.service import signed_bodies as signed
@@ -73,8 +74,10 @@ _ANSWER = documented("the noisy answer, in units of 2^-32", "int64", RoundAnswer
 _ANSWER["content"] |= signed.body("a signed contribution")["content"]
 
 
-def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None) -> FastAPI:
+def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None, *, apart: bool = False) -> FastAPI:
     """The application of a party; ``noise`` stands in for the system's, drawn ahead, where a test fixes it.
+
+    The data is read ``apart``, in a child process, where this one is to live long and stay small.
 
     Raises what `Party` raises when study, data or ledger cannot be used, and OwnKeyError when the identity key cannot,
     or gmpy2 is missing from a party that takes part in secure sums.
@@ -83,7 +86,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None)
         require_gmpy2()
     metrics, stock = Metrics(), NoisePool()
     with ExitStack() as stack:
-        party = stack.enter_context(Party(settings, noise or stock))
+        party = stack.enter_context(Party(settings, noise or stock, apart=apart))
         sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
         opened = stack.pop_all()
 
@@ -93,7 +96,9 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None)
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with opened:
+            preparing = asyncio.create_task(_prepare_all(party))
             yield
+            preparing.cancel()
 
     app = service(
         f"Parley party {settings.name}",
@@ -131,6 +136,7 @@ def _add_runs(app: FastAPI, party: Party, sums: SecureSumParticipant) -> None:
     @app.post("/v1/runs", summary="Propose a run", tags=["runs"])
     async def propose(
         request: Request,
+        background: BackgroundTasks,
         proposal: RunProposal,
         receipt: Annotated[
             str | None,
@@ -142,12 +148,15 @@ def _add_runs(app: FastAPI, party: Party, sums: SecureSumParticipant) -> None:
         """Approve the run and name its price, or refuse: 403, whose ``rule`` says which of the owner's rules it breaks.
 
         The same proposal again gets the same approval; the same run with another specification gets 409. Approval costs
-        nothing: rounds are charged one by one.
+        nothing: rounds are charged one by one. What the party must work out first, it begins to after it has answered:
+        ask again until it is ``prepared``.
         """
         learner = caller(request)
-        if approval := party.known(learner, proposal, receipt):
-            return approval
-        return party.consent(learner, proposal, await asyncio.to_thread(party.review, proposal.spec))
+        if not (approval := party.known(learner, proposal, receipt)):
+            approval = party.consent(learner, proposal, await asyncio.to_thread(party.review, proposal.spec))
+        if not approval.prepared:
+            background.add_task(party.preparation(learner, proposal.run))
+        return approval
 
     @app.delete("/v1/runs/{run}", summary="End a run", tags=["runs"], status_code=204)
     async def end(request: Request, run: str) -> None:
@@ -190,12 +199,29 @@ def _add_rounds(app: FastAPI, party: Party, sums: SecureSumParticipant, stock: N
         pins the ledger. In a run with a secure sum question and answer are signed messages, Query and Contribution.
         """
         if signed.is_signed(request):
+            await _prepared(party, caller(request), request.path_params["run"])
             response = await _contribute(request, sums)
         else:
-            query = _read_query(request, await request.body())
-            response = _write_answer(request, party.answer(caller(request), request.path_params["run"], query))
+            query, run = _read_query(request, await request.body()), request.path_params["run"]
+            await _prepared(party, caller(request), run)
+            response = _write_answer(request, party.answer(caller(request), run, query))
         response.background = BackgroundTask(_refill, stock)
         return response
+
+
+async def _prepared(party: Party, learner: str, run: str) -> None:
+    """Wait until a run can be answered at once; what that takes is done in a thread."""
+    if not party.is_prepared(learner, run):
+        await asyncio.to_thread(party.preparation(learner, run))
+
+
+async def _prepare_all(party: Party) -> None:
+    """Prepare again, after a restart, for the runs that have not ended."""
+    for learner, run in party.unprepared():
+        try:
+            await asyncio.to_thread(party.preparation(learner, run))
+        except ParleyError as error:
+            structlog.get_logger().warning("prepare", learner=learner, run=run, refused=error.kind)
 
 
 async def _refill(stock: NoisePool) -> None:

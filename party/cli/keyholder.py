@@ -1,20 +1,18 @@
 """The commands ``parley-party keyholder``: for whoever runs a key holder."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.secure_sum.envelope import public_hex
-from common.secure_sum.paillier import require_gmpy2
-from common.service import logs
 from party.cli.output import LogFormat, Output, OutputFormat, print_json, print_table, refusing, spelt
-from party.keyholder.journal import Journal
-from party.keyholder.settings import KeyHolderSettings
-from party.keyholder.vault import Vault
+
+if TYPE_CHECKING:
+    from party.keyholder.settings import KeyHolderSettings
 
 DEFAULT_KEY_HOLDER_CONFIG = Path("keyholder.toml")
 KeyHolderConfig = Annotated[
@@ -39,8 +37,10 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
     Exits with status 2 and one line on standard error if settings, keys or journal cannot be used.
     """
-    from common.service.serve import serve as run  # noqa: PLC0415 -- the other commands start faster without
-    from party.keyholder.app import create_key_holder_app  # noqa: PLC0415
+    from common.service import logs
+    from common.service.serve import serve as run
+    from party.keyholder.app import create_key_holder_app
+    from party.keyholder.settings import KeyHolderSettings
 
     with refusing():
         settings = KeyHolderSettings.load(config)
@@ -56,6 +56,10 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
     Exits with status 2 and one line on standard error if something cannot be used. Opens nothing.
     """
+    from common.secure_sum.envelope import public_hex
+    from common.secure_sum.paillier import require_gmpy2
+    from party.keyholder.settings import KeyHolderSettings
+
     with refusing():
         require_gmpy2()
         settings = KeyHolderSettings.load(config)
@@ -80,6 +84,9 @@ def key_holder_identity(
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
+    from common.secure_sum.envelope import public_hex
+    from party.keyholder.settings import KeyHolderSettings
+
     with refusing():
         key = public_hex(KeyHolderSettings.load(config).signing_key())
     if output is OutputFormat.JSON:
@@ -90,6 +97,9 @@ def key_holder_identity(
 
 def _check_keys(settings: KeyHolderSettings) -> int:
     """How many sessions are open; raises OwnKeyError where the key of one cannot be used."""
+    from party.keyholder.journal import Journal
+    from party.keyholder.vault import Vault
+
     vault = Vault(settings.state / "keys", settings.secret.get_secret_value().encode())
     with closing(Journal(settings.state)) as journal:
         moduli = journal.active()

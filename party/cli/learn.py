@@ -1,8 +1,8 @@
 """``parley-party learn``: an owner's own model."""
+# ruff: noqa: PLC0415 -- help comes faster without what only the command needs
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
 from pathlib import Path
@@ -13,7 +13,6 @@ import typer
 from common.client.cli_values import read_budgets, read_parameters
 from common.errors import InvalidInputError
 from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
-from party.settings import PartySettings
 
 
 def learn_command(
@@ -48,8 +47,11 @@ def learn_command(
 
       parley-party learn --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 --budget shop=0.1,1e-6
     """
-    from party.data.owner_data import load_holding  # noqa: PLC0415
-    from party.personal import training as learning  # noqa: PLC0415 -- the other commands start faster without
+    import asyncio
+
+    from party.data.owner_data import load_holding
+    from party.personal import training as learning
+    from party.settings import PartySettings
 
     with refusing():
         settings = PartySettings.load(config)

@@ -1,4 +1,8 @@
-"""The command ``parley-party``: for the owner who runs a party."""
+"""The command ``parley-party``: for the owner who runs a party.
+
+What needs the web stack, numpy or cryptography is imported in the command that uses it, so that help comes at once.
+"""
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -6,14 +10,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import typer
 
-from common.privacy.account import DELTA_UNITS, MICRO
-from common.secure_sum.envelope import public_hex
-from common.service import logs
-from common.service.tokens import hash_token, new_token
-from party.answering.party import Party, open_store, report
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.learn import learn_command
 from party.cli.output import (
@@ -27,7 +27,9 @@ from party.cli.output import (
     refusing,
     spelt,
 )
-from party.settings import PartySettings
+
+if TYPE_CHECKING:
+    from party.settings import PartySettings
 
 party_app = typer.Typer(
     no_args_is_help=True,
@@ -53,9 +55,11 @@ def party_serve(
 
     Exits with status 2 and one line on standard error if settings, study, data or ledger cannot be used.
     """
-    from common.service.serve import serve as run  # noqa: PLC0415 -- the other commands start faster without
-    from common.service.serve import tls_context  # noqa: PLC0415
-    from party.api.app import create_party_app  # noqa: PLC0415
+    from common.service import logs
+    from common.service.serve import serve as run
+    from common.service.serve import tls_context
+    from party.api.app import create_party_app
+    from party.settings import PartySettings
 
     with refusing():
         settings = PartySettings.load(config)
@@ -64,7 +68,7 @@ def party_serve(
         logs.configure(settings.log_format)
         if settings.tls:
             tls_context(settings.tls)  # refuses before the ledger is opened
-        run(create_party_app(settings), settings)
+        run(create_party_app(settings, apart=True), settings)
 
 
 @party_app.command("check")
@@ -74,6 +78,10 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
+    from common.secure_sum.envelope import public_hex
+    from party.answering.party import Party
+    from party.settings import PartySettings
+
     with refusing():
         settings = PartySettings.load(config)
         with Party(settings) as party:
@@ -98,6 +106,9 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
 @party_app.command()
 def budget(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """Show what all runs of all learners together may cost, what they have cost, and what is left."""
+    from party.answering.party import open_store, report
+    from party.settings import PartySettings
+
     with refusing(), open_store(PartySettings.load(config)) as store:
         left = report(store.account())
     if output is OutputFormat.JSON:
@@ -119,6 +130,10 @@ def log(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> 
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
     """
+    from common.privacy.account import DELTA_UNITS, MICRO
+    from party.answering.party import open_store
+    from party.settings import PartySettings
+
     with refusing(), open_store(PartySettings.load(config)) as store:
         entries = store.entries()
     if output is OutputFormat.JSON:
@@ -148,6 +163,9 @@ def party_identity(config: Config = DEFAULT_CONFIG, output: Output = OutputForma
 
     Give it to the learner, who pins it in [[parties]] as public_key.
     """
+    from common.secure_sum.envelope import public_hex
+    from party.settings import PartySettings
+
     with refusing():
         key = public_hex(PartySettings.load(config).signing_key())
     if output is OutputFormat.JSON:
@@ -162,6 +180,8 @@ def party_token(output: Output = OutputFormat.TEXT) -> None:
 
     Give the token to the learner, and keep the hash in [[learners]] as token_hash.
     """
+    from common.service.tokens import hash_token, new_token
+
     made = new_token()
     if output is OutputFormat.JSON:
         print_json({"token": made, "token_hash": hash_token(made)})
@@ -175,13 +195,18 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
     yield f"other algorithms than {', '.join(policy.algorithms)}"
     yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
+    if policy.adjacency == "whole_party":
+        yield "runs that protect one record each, not all of the owner's data"
+    if policy.public_rows is not None:
+        pinned = ", ".join(digest[:12] for digest in policy.public_rows)
+        yield f"questions about other public rows than {pinned or 'none'}"
     yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {policy.max_rounds} rounds"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
     if settings.secure_sum is None:
-        yield "runs with a secure sum, for want of key holders that the owner trusts"
+        yield "runs with a secure sum: no trusted key holder is configured"
     else:
         yield f"sums opened by others than {', '.join(settings.secure_sum.pins)}"
         yield f"sums under keys of fewer than {settings.secure_sum.minimum_key_bits} bits"

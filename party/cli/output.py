@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from common.errors import ParleyError
-from common.service import logs
 
 UNUSABLE = 2  # exit status
 
@@ -36,6 +35,8 @@ LogFormat = Annotated[OutputFormat | None, typer.Option("--format", help="The lo
 @contextmanager
 def refusing() -> Iterator[None]:
     """Turn an error into one line on standard error and exit status 2."""
+    from common.service import logs  # noqa: PLC0415 -- help comes faster without
+
     logs.configure("text", logging.WARNING)
     try:
         yield

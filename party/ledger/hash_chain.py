@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError
+from common.privacy.guarantee import Adjacency
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Ask:
 class Entry:
     """Answer number n and its price: epsilon in micro-units, delta in units of 1e-18, ``at`` in seconds since 1970.
 
-    ``query`` and ``answer`` are SHA-256 digests.
+    ``query`` and ``answer`` are SHA-256 digests; ``adjacency`` is what the price hides.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Entry:
     answer: str
     epsilon: int
     delta: int
+    adjacency: Adjacency
     at: int
 
 
@@ -71,9 +73,12 @@ def check_chain(genesis: Head, entries: Iterable[tuple[Entry, str]]) -> Head:
     return head
 
 
-def write_receipt(party: str, head: Head, key: bytes) -> str:
-    """A head, signed by the party for a learner to keep: base64 of JSON {party, count, head, mac}."""
-    claim = _claim(party, head)
+def write_receipt(party: str, head: Head, adjacency: Adjacency, key: bytes) -> str:
+    """A head, signed by the party for a learner to keep: base64 of JSON {party, count, head, adjacency, mac}.
+
+    ``adjacency`` is what every charge of the ledger hides at least.
+    """
+    claim = _claim(party, head, adjacency)
     receipt = claim | {"mac": _mac(claim, key)}
     return base64.b64encode(json.dumps(receipt, separators=(",", ":")).encode()).decode()
 
@@ -83,7 +88,8 @@ def verify_receipt(text: str, party: str, key: bytes) -> Head:
     try:
         receipt = json.loads(base64.b64decode(text, validate=True))
         head = Head(int(receipt["count"]), str(receipt["head"]))
-        genuine = hmac.compare_digest(str(receipt["mac"]).encode(), _mac(_claim(party, head), key).encode())
+        claim = _claim(party, head, str(receipt["adjacency"]))
+        genuine = hmac.compare_digest(str(receipt["mac"]).encode(), _mac(claim, key).encode())
     except (ValueError, TypeError, KeyError, RecursionError):
         genuine = False
     if not genuine:
@@ -91,8 +97,8 @@ def verify_receipt(text: str, party: str, key: bytes) -> Head:
     return head
 
 
-def _claim(party: str, head: Head) -> dict[str, str | int]:
-    return {"party": party, "count": head.count, "head": head.link}
+def _claim(party: str, head: Head, adjacency: str) -> dict[str, str | int]:
+    return {"party": party, "count": head.count, "head": head.link, "adjacency": adjacency}
 
 
 def _mac(claim: dict[str, str | int], key: bytes) -> str:

@@ -17,20 +17,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from common.encoding.npy import pack_array
-from common.errors import ConflictError, LedgerError, NotFoundError, UnavailableError
+from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError, UnavailableError
 from common.privacy.account import Account, Cost, Price, exhausted
+from common.privacy.guarantee import Adjacency
 from common.runs.specification import RunSpec
 from common.service.sqlite import open_database, transaction
-from common.wire.party_api import RunProposal
 from party.ledger import statements as sql
 from party.ledger.hash_chain import Ask, Entry, Head, check_chain, verify_receipt, write_receipt
 from party.ledger.head_file import HeadFile
+
+if TYPE_CHECKING:
+    from common.wire.party_api import RunProposal
 
 Kept = Mapping[str, npt.NDArray[Any]]
 Compute = Callable[[Kept], tuple[bytes, Kept]]
@@ -126,7 +129,8 @@ class Ledger:
         with self._transaction() as connection:
             stored = connection.execute(sql.FIND_ANSWER, key).fetchone()
             if stored is None:
-                self._add(connection, ask, self._charge(connection, ask, price), compute)
+                cost = self._charge(connection, ask, price)
+                self._add(connection, ask, cost, price.adjacency, compute)
         if stored is None:
             with _understood():
                 stored = self._connection.execute(sql.FIND_ANSWER, key).fetchone()
@@ -135,7 +139,7 @@ class Ledger:
         query, body, number, link = stored
         if query != ask.query:
             raise ConflictError(f"round {ask.round} of run {ask.run} was asked something else before")
-        return Released(body, write_receipt(self._party, Head(number, link), self._key))
+        return Released(body, write_receipt(self._party, Head(number, link), self._adjacency, self._key))
 
     def join(self, learner: str, run: str, invitation: bytes) -> None:
         """Keep the invitation to a run's secure sum, unless there is one."""
@@ -149,6 +153,11 @@ class Ledger:
     def last_answer(self, learner: str, run: str) -> bytes | None:
         """The answer to the last round that a run was answered, or None."""
         return self._blob(sql.LAST_ANSWER, learner, run)
+
+    def unended(self, most: int) -> list[tuple[str, str]]:
+        """The newest runs that have not ended, at most so many, as (learner, run)."""
+        with self._transaction() as connection:
+            return connection.execute(sql.UNENDED, (most,)).fetchall()
 
     def joined(self) -> list[tuple[str, str]]:
         """All secure sums that were joined and have not ended, as (learner, run)."""
@@ -183,7 +192,9 @@ class Ledger:
                 connection.execute(sql.BEGIN, beginning)
             self._genesis, self._key = Head(0, beginning[0]), beginning[1]
             self._seen = self._checked(connection)
-            connection.execute(sql.SET_LIMIT, {"epsilon": limit.epsilon_limit, "delta": limit.delta_limit})
+            self._check_adjacency(connection, limit)
+            terms = {"epsilon": limit.epsilon_limit, "delta": limit.delta_limit, "adjacency": limit.adjacency}
+            connection.execute(sql.SET_LIMIT, terms)
 
     def _checked(self, connection: sqlite3.Connection) -> Head:
         """The head of the ledger after every check that can be made of it."""
@@ -200,6 +211,16 @@ class Ledger:
             self._file.write(head)
             self._file.sync()
         return head
+
+    def _check_adjacency(self, connection: sqlite3.Connection, limit: Account) -> None:
+        """Raise InvalidInputError where the limit is to hide whole parties and charges were made that hide less."""
+        self._adjacency = limit.adjacency
+        (weaker,) = connection.execute(sql.WEAKER_ENTRIES).fetchone()
+        if limit.adjacency == "whole_party" and weaker:
+            raise InvalidInputError(
+                f"policy.adjacency is whole_party, and {weaker} answers in the ledger protect one record each: they "
+                "cannot count against a budget for all of the owner's data; keep replace_one, or begin a new ledger"
+            )
 
     def _check_contains(self, connection: sqlite3.Connection, head: Head) -> None:
         """Raise LedgerError unless the ledger once had this head."""
@@ -222,7 +243,9 @@ class Ledger:
             raise exhausted(_account(connection), cost)
         return cost
 
-    def _add(self, connection: sqlite3.Connection, ask: Ask, cost: Cost, compute: Compute) -> None:
+    def _add(
+        self, connection: sqlite3.Connection, ask: Ask, cost: Cost, adjacency: Adjacency, compute: Compute
+    ) -> None:
         """Compute an answer and write it down with its one-time noise and its link."""
         row = connection.execute(sql.LAST_LINK).fetchone()
         head = Head(*row) if row else self._genesis
@@ -237,7 +260,8 @@ class Ledger:
         new = [key | {"name": name, "value": pack_array(value)} for name, value in now.items() if name not in kept]
         connection.executemany(sql.ADD_ONCE, new)
         answer, at = hashlib.sha256(body).hexdigest(), int(time.time())
-        entry = Entry(head.count + 1, ask.learner, ask.run, ask.round, ask.query, answer, cost.epsilon, cost.delta, at)
+        price = cost.epsilon, cost.delta, adjacency
+        entry = Entry(head.count + 1, ask.learner, ask.run, ask.round, ask.query, answer, *price, at)
         connection.execute(sql.ADD_ENTRY, _record(entry) | {"link": head.follow(entry).link, "body": body})
 
     def _blob(self, query: str, learner: str, run: str) -> bytes | None:
@@ -277,4 +301,5 @@ def _account(connection: sqlite3.Connection) -> Account:
 
 def _consent(spec: str, price: str) -> Consent:
     totals = json.loads(price)
-    return Consent(RunSpec.model_validate_json(spec), Price(tuple(totals["epsilon"]), tuple(totals["delta"])))
+    due = Price(tuple(totals["epsilon"]), tuple(totals["delta"]), totals["adjacency"])
+    return Consent(RunSpec.model_validate_json(spec), due)

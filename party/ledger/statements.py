@@ -17,7 +17,8 @@ _ACCOUNT_TABLE = """
         epsilon_limit INTEGER NOT NULL,               -- micro-units
         delta_limit INTEGER NOT NULL,                 -- units of 1e-18
         epsilon_spent INTEGER NOT NULL CHECK (epsilon_spent BETWEEN 0 AND epsilon_limit),
-        delta_spent INTEGER NOT NULL CHECK (delta_spent BETWEEN 0 AND delta_limit)
+        delta_spent INTEGER NOT NULL CHECK (delta_spent BETWEEN 0 AND delta_limit),
+        adjacency TEXT NOT NULL                       -- what every charge must hide at least
     ) STRICT"""
 _RUNS_TABLE = """
     CREATE TABLE IF NOT EXISTS runs (                 -- what was consented to
@@ -38,12 +39,12 @@ _ENTRIES_TABLE = """
         answer TEXT NOT NULL,                         -- SHA-256 of the body
         epsilon INTEGER NOT NULL CHECK (epsilon >= 0),
         delta INTEGER NOT NULL CHECK (delta >= 0),
+        adjacency TEXT NOT NULL,                      -- what that cost hides
         at INTEGER NOT NULL,                          -- seconds since 1970
         link TEXT NOT NULL,                           -- hash over the link before and this entry
         body BLOB NOT NULL,                           -- the answer as it was sent
         UNIQUE (learner, run, round),
-        FOREIGN KEY (learner, run) REFERENCES runs,
-        CHECK (epsilon + delta > 0)
+        FOREIGN KEY (learner, run) REFERENCES runs
     ) STRICT"""
 _ONCE_TABLE = """
     CREATE TABLE IF NOT EXISTS once (                 -- noise that is drawn once a run and never again
@@ -85,17 +86,20 @@ JOIN = """
     INSERT INTO rosters (learner, run, invitation) VALUES (:learner, :run, :invitation)
     ON CONFLICT (learner, run) DO NOTHING"""
 FIND_INVITATION = "SELECT invitation FROM rosters WHERE learner = :learner AND run = :run"
+UNENDED = "SELECT learner, run FROM runs WHERE NOT ended ORDER BY rowid DESC LIMIT ?"
 JOINED = "SELECT learner, run FROM rosters JOIN runs USING (learner, run) WHERE NOT ended"
 LAST_ANSWER = "SELECT body FROM entries WHERE learner = :learner AND run = :run ORDER BY round DESC LIMIT 1"
 ADD_ONCE = "INSERT INTO once (learner, run, name, value) VALUES (:learner, :run, :name, :value)"
 BEGINNING = "SELECT genesis, key FROM account"
 BEGIN = """
-    INSERT INTO account (id, genesis, key, epsilon_limit, delta_limit, epsilon_spent, delta_spent)
-    VALUES (1, ?, ?, 0, 0, 0, 0)"""
+    INSERT INTO account (id, genesis, key, epsilon_limit, delta_limit, epsilon_spent, delta_spent, adjacency)
+    VALUES (1, ?, ?, 0, 0, 0, 0, 'whole_party')"""
 SUMS = "SELECT coalesce(sum(epsilon), 0), coalesce(sum(delta), 0) FROM entries"
-ACCOUNT = "SELECT epsilon_limit, delta_limit, epsilon_spent, delta_spent FROM account"
+ACCOUNT = "SELECT epsilon_limit, delta_limit, epsilon_spent, delta_spent, adjacency FROM account"
+WEAKER_ENTRIES = "SELECT count(*) FROM entries WHERE adjacency = 'replace_one'"
 SET_LIMIT = """
-    UPDATE account SET epsilon_limit = max(:epsilon, epsilon_spent), delta_limit = max(:delta, delta_spent)"""
+    UPDATE account SET epsilon_limit = max(:epsilon, epsilon_spent), delta_limit = max(:delta, delta_spent),
+        adjacency = :adjacency"""
 CHARGE = """
     UPDATE account SET epsilon_spent = epsilon_spent + :epsilon, delta_spent = delta_spent + :delta
     WHERE epsilon_spent + :epsilon <= epsilon_limit AND delta_spent + :delta <= delta_limit"""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
@@ -25,21 +25,23 @@ from common.client.endpoints import PeerEntry
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
 from common.client.peer import ask_all, open_client_of
-from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
 from common.privacy.noise import NoNoise
 from common.protocol.algorithm import Algorithm
 from common.protocol.driver import Federation, MemoryLog, drive
-from common.protocol.facts import FederationFacts
+from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 from common.runs.model_document import model_document
 from common.runs.pricing import guarantees
 from common.runs.specification import Budget, Member, RunSpec
 from common.strict import faults
-from party.data.owner_data import Holding
+
+if TYPE_CHECKING:
+    from party.data.owner_data import Holding
 
 APPROVAL_SECONDS = 60.0
+PREPARATION_SECONDS = 3600.0
 OWN = "none: whoever answers sees weights that are computed from these examples without noise"
 
 
@@ -67,13 +69,13 @@ class OwnShard:
 
     others: Federation
     algorithm: Algorithm
-    shard: Shard
-    facts: FederationFacts
+    prepared: Any
+    facts: OwnFacts
 
     async def answer(self, run: str, query: Query) -> Reply:
         """The others' answers and the own one, or their sum."""
         reply = await self.others.answer(run, query)
-        own = to_reals(self.algorithm.local(query, self.shard, self.facts, NoNoise()))
+        own = to_reals(self.algorithm.local(query, self.prepared, self.facts, NoNoise()))
         value = reply.value + own if query.reveal == "sum" else np.concatenate([reply.value, own[None]])
         return Reply(value, (*reply.contributors, len(self.facts.parties) - 1))
 
@@ -96,7 +98,7 @@ async def learn(
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
         spec, _ = await gather_facts(parties, draft, order.deadline)
-        await propose(parties, order.run, spec, APPROVAL_SECONDS)
+        await propose(parties, order.run, spec, APPROVAL_SECONDS, PREPARATION_SECONDS)
         document = await _train(order, name, holding, spec, parties)
         await ask_all(parties, lambda party: party.end(order.run), order.deadline)
     finally:
@@ -111,7 +113,8 @@ async def _train(
     """Drive the program to its model."""
     algorithm, facts = spec.build(), joined(spec.facts(), name, holding.n_examples)
     others = HttpFederation(parties, spec.minimum_contributors, order.deadline)
-    federation = OwnShard(others, algorithm, holding.shard, facts.of(len(parties)))
+    own_facts = facts.of(len(parties))
+    federation = OwnShard(others, algorithm, algorithm.prepare(holding.shard, own_facts), own_facts)
     model = await drive(algorithm.program(facts), federation, order.run, MemoryLog())
     contributors = [*(spec.names[index] for index in others.active), name]
     promised = [guarantee.to_json() for guarantee in guarantees(algorithm, spec.facts())]
@@ -161,6 +164,6 @@ def _check(draft: RunSpec, name: str, known: Sequence[str]) -> None:
     if name in draft.names:
         raise InvalidInputError(f"{name} is this party itself: its examples take part without being asked")
     algorithm, facts = draft.build(), draft.facts()
-    if algorithm.curator or algorithm.claims(facts):
+    if algorithm.curator or algorithm.claims(facts.everyone):
         raise InvalidInputError(f"{draft.algorithm} promises what holds for its parties alone: take dp_gd or Wu's")
-    next(algorithm.program(facts))
+    draft.questions()

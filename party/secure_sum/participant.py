@@ -11,9 +11,12 @@ import os
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
+import numpy as np
 import structlog
 
+from common.arrays import IntArray
 from common.encoding.npy import unpack_array
 from common.errors import ConflictError, ParleyError
 from common.protocol.messages import Query as Question
@@ -24,11 +27,15 @@ from common.secure_sum.errors import Reason, RoundError, StateError
 from common.secure_sum.messages import Contribution, SumQuery
 from common.secure_sum.party import PartyRole as Role
 from common.secure_sum.session import Identity
-from party.answering.party import RUNS_IN_MEMORY, Party
 from party.ledger.hash_chain import Ask
 from party.ledger.ledger import Released
 from party.policy.approval import sum_policy
 from party.secure_sum.obfuscator_pool import Obfuscators, Reserved
+
+if TYPE_CHECKING:
+    from party.answering.party import Party
+
+_ROLES_IN_MEMORY = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +57,7 @@ class SecureSumParticipant:
         self._store = owner.store
         self._obfuscators = obfuscators
         self._identity = Identity(owner.settings.name, owner.settings.signing_key())
-        self._member = lru_cache(RUNS_IN_MEMORY)(self._find_member)
+        self._member = lru_cache(_ROLES_IN_MEMORY)(self._find_member)
         for learner, run in self._store.joined():
             try:
                 self._expect(learner, run)
@@ -105,7 +112,9 @@ class SecureSumParticipant:
         return self._owner.release(
             asked.ask,
             asked.question,
-            lambda values: asked.role.answer(asked.query, values, os.urandom, reserved).to_bytes(),
+            lambda values: asked.role.answer(
+                asked.query, filled(values, asked.role.roster.d), os.urandom, reserved
+            ).to_bytes(),
         )
 
     def end(self, learner: str, run: str) -> None:
@@ -140,3 +149,8 @@ class SecureSumParticipant:
         answered = 0 if last is None else Contribution.parse(Signed.from_bytes(last).body).round
         moduli = [holder.n for holder in roster.key_holders]
         self._obfuscators.expect(roster.session, moduli, (len(terms.questions) - answered) * roster.layout.blocks)
+
+
+def filled(values: IntArray, width: int) -> IntArray:
+    """An answer (m,) filled up with zeros to the width of the widest round's, which the sum's messages have."""
+    return np.pad(values, (0, width - len(values)))

@@ -16,9 +16,10 @@ from collections.abc import Callable
 import numpy as np
 
 from common.algorithms import build_algorithm
-from common.forecast.coalitions import CoalitionRun, Forecastable
+from common.forecast.coalitions import CoalitionRun
 from common.forecast.excess_risk import response_of
 from common.forecast.forecast import forecast
+from common.forecast.forecasters import forecaster_of
 from common.learning.losses import Logistic
 from common.privacy.calibration import gaussian_mu
 from common.protocol.facts import FederationFacts
@@ -56,12 +57,13 @@ def main() -> int:
 def measure(name: str, parameters: dict[str, object], facts: FederationFacts, goal: float) -> dict[str, float]:
     """The times of one setting."""
     algorithm = build_algorithm(name, parameters)
-    if not isinstance(algorithm, Forecastable):
-        raise TypeError(f"{name} has no forecast")
+    forecaster = forecaster_of(algorithm)
+    if isinstance(forecaster, str):
+        raise TypeError(f"{name} has no forecast: {forecaster}")
 
     def no_search() -> None:
         response_of.cache_clear()
-        CoalitionRun.of(algorithm, facts).outcome  # noqa: B018 -- worked out when it is asked for
+        CoalitionRun.of(forecaster, facts).outcome  # noqa: B018 -- worked out when it is asked for
 
     ms, floor = median_ms(lambda: forecast(algorithm, facts)), median_ms(no_search)
     return {"ms": round(ms, 2), "goal_ms": goal, "ratio_to_goal": round(ms / goal, 3),

@@ -87,8 +87,8 @@ def child(what: str, path: Path) -> dict[str, float]:
 
 def load(path: Path, study: Path) -> dict[str, float]:
     """Load as a party does."""
-    from common.service.columns_files import load_examples  # noqa: PLC0415 -- counted in this process alone
-    from common.service.study_files import read_study  # noqa: PLC0415 -- as above
+    from common.files.examples import load_examples  # noqa: PLC0415 -- counted in this process alone
+    from common.files.studies import read_study  # noqa: PLC0415 -- as above
 
     terms, start = read_study(study), time.process_time()
     shard = load_examples(path, terms).shard

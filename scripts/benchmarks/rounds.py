@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.service.tokens import hash_token, new_token
-from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
+from scripts.loopback import COMMANDS, free_ports, processes, resident_mb, wait_until_ready
 
 PARTIES, ROWS = 5, 2_000
 FEATURES = (50, 1_000)
@@ -166,15 +166,15 @@ token_hash = "{hash_token(user_token)}"
     (folder / "learner.toml").write_text(head + "".join(roster), encoding="utf-8")
 
 
-def party_toml(folder: Path, name: str, port: int, token_hash: str) -> str:
-    """A party's settings."""
+def party_toml(folder: Path, name: str, port: int, token_hash: str, kind: str = "parquet") -> str:
+    """The settings of a party whose data is a file of this kind."""
     return f"""\
 name = "{name}"
 port = {port}
 state = "{folder}/{name}"
 study = "{folder}/studies/benchmark.json"
 [data]
-path = "{folder}/{name}.parquet"
+path = "{folder}/{name}.{kind}"
 [policy]
 epsilon = 10.0
 delta = 1e-3
@@ -184,12 +184,6 @@ max_delta_per_run = 1e-3
 name = "learner"
 token_hash = "{token_hash}"
 """
-
-
-def resident_mb(pid: int) -> float:
-    """A process's resident memory in megabytes."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main() -> None:
     facts = FederationFacts.uniform(
         shard.n_examples, epsilon=1.0, delta=1e-5, n_features=FEATURES, loss=Logistic(), secure_sum=True
     )
-    simulation = Simulation(build_algorithm("dp_gd"), shard, facts, SeededNoise([1, 1]))
+    simulation = Simulation.of(build_algorithm("dp_gd"), shard, facts, SeededNoise([1, 1]))
     query = Query(1, "gradient", rng.standard_normal(FEATURES))
     slopes = rng.standard_normal((PARTIES, 1, ROWS))
 

@@ -15,10 +15,11 @@ from common.algorithms import build_algorithm
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import Study
-from common.forecast.coalitions import CoalitionRun, Forecastable
+from common.forecast.coalitions import CoalitionRun
 from common.forecast.forecast import Forecast, forecast
+from common.forecast.forecasters import forecaster_of
 from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber
+from common.learning.losses import Hinge, Huber, build_loss
 from common.learning.metrics import relative_fitness
 from common.learning.model import Model
 from common.privacy.noise import SeededNoise
@@ -85,7 +86,7 @@ class Owners:
             epsilon=np.array(self.epsilons),
             delta=np.full(k, DELTA),
             n_features=setting.study.n_features,
-            loss=setting.study.build_loss(),
+            loss=build_loss(setting.study),
             minimum_contributors=k,
         )
 
@@ -110,9 +111,10 @@ def line(setting: Setting, name: str, points: Mapping[float, Owners], repeat: in
 def has_room(setting: Setting, owners: Owners) -> bool:
     """Whether three deviations of the noise in the weights fit the set that the algorithm projects onto."""
     algorithm, facts = build_algorithm(setting.algorithm, setting.parameters), owners.facts(setting)
-    if not isinstance(algorithm, Forecastable):
+    forecaster = forecaster_of(algorithm)
+    if isinstance(forecaster, str):
         return True
-    run = CoalitionRun.of(algorithm, facts)
+    run = CoalitionRun.of(forecaster, facts)
     return run.load(len(owners.sizes), 1).fresh <= run.response.limits.room
 
 
@@ -123,7 +125,7 @@ def path(setting: Setting, name: str, owners: Owners, repeat: int) -> Series:
     algorithm = build_algorithm(setting.algorithm, setting.parameters)
     every = []
     for i in range(repeat):
-        watched = Watched(Simulation(algorithm, stack, facts, SeededNoise([3, i])), [])
+        watched = Watched(Simulation.of(algorithm, stack, facts, SeededNoise([3, i])), [])
         asyncio.run(drive(algorithm.program(facts), watched, "figure", MemoryLog()))
         iterates = np.array(watched.asked)
         shown = _averages(iterates) if setting is FRAUDS else iterates
@@ -165,13 +167,13 @@ def _own(setting: Setting, owners: Owners) -> tuple[Shard, Model]:
     if shard is None or sum(owners.sizes) > len(shard.y):
         raise ValueError(f"{setting.study.name} has too few examples here")
     own = Shard(shard.X[: sum(owners.sizes)], shard.y[: sum(owners.sizes)])
-    loss = setting.study.build_loss()
+    loss = build_loss(setting.study)
     smooth = Huber(_KINK) if isinstance(loss, Hinge) else loss
     return own, Model(minimise(smooth, own, setting.regularization * len(own.y)))
 
 
 def _psi(setting: Setting, model: Model, best: Model, own: Shard) -> float:
-    return relative_fitness(setting.study.build_loss(), model, best, own, setting.regularization)
+    return relative_fitness(build_loss(setting.study), model, best, own, setting.regularization)
 
 
 def _averages(iterates: FloatArray) -> FloatArray:

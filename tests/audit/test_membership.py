@@ -74,11 +74,11 @@ def attack(case: Case, facts: FederationFacts, noises: tuple[Noise, Noise]) -> f
     asked = [Query(round + 1, query.step, np.resize([-60_000.0, 0, 0, 0], query.message.shape)) for round in range(3)]
     scores = [np.zeros(RUNS), np.zeros(RUNS)]
     one, other = neighbours()
-    for ask in asked[: case.algorithm.rounds(facts)]:
+    for ask in asked[: len(case.algorithm.questions(facts))]:
         centres = [to_reals(exact(case, ask, shard, facts.of(0))) for shard in (one, other)]
         for i, (shard, noise) in enumerate(zip((one, other), noises, strict=True)):
             many = Shard(np.broadcast_to(shard.X, (RUNS * parts, 1, D)), np.broadcast_to(shard.y, (RUNS * parts, 1)))
-            answers = to_reals(case.algorithm.local(ask, many, facts, RoundNoise(noise)))
+            answers = to_reals(case.answer(ask, many, facts, RoundNoise(noise)))
             others = (parts - 1) * centres[i]  # what the other honest parties hold, the adversary knows
             seen = answers.reshape(RUNS, parts, D).sum(axis=1) - others
             scores[i] += likelihood_ratio(seen, centres[0], centres[1], case.algorithm.event(ask.round, facts.of(0)))

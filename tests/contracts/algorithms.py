@@ -12,15 +12,25 @@ from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.learning.losses import Logistic
 from common.learning.model import Model
-from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
+from common.privacy.noise import Noise, NoNoise
+from common.protocol.algorithm import Algorithm, answer
+from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 
 D = 4
 """The number of features."""
+PUBLIC = np.random.default_rng(8).uniform(-0.5, 0.5, (6, D))
+"""Public rows, for algorithms that ask about some."""
 SIZES = np.array([7, 20, 13, 1])
 """The parties' numbers of examples."""
+
+
+_TERMS = {"public": PUBLIC, "public_shape": PUBLIC.shape}
+
+
+def seen(facts: FederationFacts) -> OwnFacts:
+    """Facts as a party sees them: those of one, or of all stacked."""
+    return facts if isinstance(facts, OwnFacts) else facts.everyone
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +52,21 @@ class Case:
             n_features=D,
             loss=Logistic(),
             secure_sum=self.secure_sum,
-            **({"minimum_contributors": k} | terms),  # type: ignore[arg-type]
+            **(_TERMS | {"minimum_contributors": k} | terms),  # type: ignore[arg-type]
         )
         return facts.curated() if self.algorithm.curator else facts
 
     def equal_facts(self, k: int, n: int, **terms: object) -> FederationFacts:
         """Facts of k parties of n examples with equal budgets."""
         budgets = {"epsilon": 1.0, "delta": 1e-4, "n_features": D, "loss": Logistic(), "secure_sum": self.secure_sum}
-        return FederationFacts.uniform(np.full(k, n), **(budgets | terms))  # type: ignore[arg-type]
+        return FederationFacts.uniform(np.full(k, n), **(_TERMS | budgets | terms))  # type: ignore[arg-type]
 
     def first_query(self, facts: FederationFacts) -> Query:
         return next(self.algorithm.program(facts))
+
+    def answer(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
+        """What a party answers, or all of a stack, from a shard prepared for this answer."""
+        return answer(self.algorithm, query, shard, seen(facts), noise)
 
     @property
     def additive(self) -> bool:
@@ -106,7 +120,7 @@ def federation(case: Case, seed: int = 1) -> tuple[Shard, FederationFacts]:
 
 def exact(case: Case, query: Query, shard: Shard, facts: FederationFacts) -> IntArray:
     """The answer before its noise."""
-    return case.algorithm.local(query, shard, facts, NoNoise())
+    return case.answer(query, shard, facts, NoNoise())
 
 
 def conversation(case: Case, facts: FederationFacts, seed: int) -> tuple[list[Query], Model]:
@@ -114,9 +128,10 @@ def conversation(case: Case, facts: FederationFacts, seed: int) -> tuple[list[Qu
     rng, everybody = np.random.default_rng(seed), tuple(range(len(facts.parties)))
     program = case.algorithm.program(facts)
     queries = [next(program)]
-    while True:
-        width = (facts.n_features,) if queries[-1].reveal == "sum" else (len(everybody), facts.n_features)
+    for question in case.algorithm.questions(facts):
+        width = (question.answer,) if question.reveal == "sum" else (len(everybody), question.answer)
         try:
             queries.append(program.send(Reply(rng.normal(size=width), everybody)))
         except StopIteration as stop:
             return queries, stop.value
+    raise AssertionError(f"{case.name} asks more than it declares")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import pytest
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray, IntArray
@@ -68,6 +69,7 @@ def mean(name: str, parties: int = 5, skew: float = 0.0) -> float:
     return float(accuracies(name, parties, skew).mean())
 
 
+@pytest.mark.slow
 def test_the_default_learns_with_its_whole_transcript_covered() -> None:
     (promise,) = guarantees(build_algorithm("dp_gd"), facts(5, 0.0))
     assert promise.view == "transcript"
@@ -77,6 +79,7 @@ def test_the_default_learns_with_its_whole_transcript_covered() -> None:
     assert mean("dp_gd") > mean("psgd") + 0.2  # while the paper's covers the model alone
 
 
+@pytest.mark.slow
 def test_psgd_comes_close_to_a_trusted_curator_however_many_parties_there_are() -> None:
     for parties in (5, 10, 15):
         assert abs(mean("psgd", parties) - mean("gop")) < 0.05  # a curator sees no parties
@@ -84,6 +87,7 @@ def test_psgd_comes_close_to_a_trusted_curator_however_many_parties_there_are() 
     assert abs(mean("psgd", 5, skew=2.0) - mean("psgd", 5)) < 0.05
 
 
+@pytest.mark.slow
 def test_the_average_of_local_models_falls_with_skew_and_with_the_number_of_parties() -> None:
     def means(*federations: tuple[int, float]) -> list[float]:
         return [float(accuracies("local_average", *federation, seeds=250).mean()) for federation in federations]
@@ -93,6 +97,7 @@ def test_the_average_of_local_models_falls_with_skew_and_with_the_number_of_part
         assert falling[0] > falling[2] + 0.02
 
 
+@pytest.mark.slow
 def test_no_privacy_and_no_sharing_are_the_ceiling_and_the_floor_they_should_be() -> None:
     assert mean("pooled") > mean("local") > 0.9
     assert mean("pooled") > mean("dp_gd")

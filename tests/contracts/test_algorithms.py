@@ -41,8 +41,8 @@ def test_stacked_parties_answer_what_they_answer_alone(case: Case, source: Calla
     alone = [source(i) for i in range(k)]
     together = StackedNoise([source(i) for i in range(k)]) if k > 1 else source(0)
     for query in conversation(case, facts, seed=2)[0]:
-        stacked = case.algorithm.local(query, shard, facts, together)
-        own = [case.algorithm.local(query, shard.party(i), facts.of(i), alone[i]) for i in range(k)]
+        stacked = case.answer(query, shard, facts, together)
+        own = [case.answer(query, shard.party(i), facts.of(i), alone[i]) for i in range(k)]
         assert np.array_equal(stacked, np.stack(own))
 
 
@@ -50,7 +50,7 @@ def test_stacked_parties_answer_what_they_answer_alone(case: Case, source: Calla
 def test_an_answer_is_integers_in_range_and_leaves_the_shard_alone(case: Case) -> None:
     shard, facts = federation(case)
     before = shard.X.tobytes(), shard.y.tobytes()
-    answer = case.algorithm.local(case.first_query(facts), shard, facts, SystemNoise())
+    answer = case.answer(case.first_query(facts), shard, facts, SystemNoise())
     assert answer.dtype == np.int64
     assert answer.shape[:-1] == (len(facts.parties),)
     assert np.abs(answer).max() < MAX_INTEGER
@@ -70,9 +70,9 @@ class Refuses:
 @EVERY
 def test_a_replay_of_the_log_is_the_run(case: Case) -> None:
     shard, facts = federation(case)
-    simulation, log = Simulation(case.algorithm, shard, facts, SeededNoise(7)), MemoryLog()
+    simulation, log = Simulation.of(case.algorithm, shard, facts, SeededNoise(7)), MemoryLog()
     model = asyncio.run(drive(case.algorithm.program(facts), simulation, "run", log))
-    assert sorted(log.entries) == list(range(1, case.algorithm.rounds(facts) + 1))
+    assert sorted(log.entries) == list(range(1, len(case.algorithm.questions(facts)) + 1))
     replayed = asyncio.run(drive(case.algorithm.program(facts), Refuses(), "run", log))
     assert replayed.weights.tobytes() == model.weights.tobytes()
     round, (digest, reply) = max(log.entries.items())
@@ -86,12 +86,57 @@ def test_a_program_asks_the_same_of_the_same_replies_as_often_as_it_says(case: C
     _, facts = federation(case)
 
     (queries, model), (again, _), (others, _) = (conversation(case, facts, seed) for seed in (1, 1, 2))
-    assert [query.round for query in queries] == list(range(1, case.algorithm.rounds(facts) + 1))
+    assert [query.round for query in queries] == list(range(1, len(case.algorithm.questions(facts)) + 1))
     assert all(query.message.dtype == np.float64 for query in queries)
     assert np.isfinite(model.weights).all()
     digests = [query.digest for query in queries]
     assert digests == [query.digest for query in again]
     assert (digests == [query.digest for query in others]) == (len(digests) == 1)  # the replies are all that it learns
+
+
+@EVERY
+def test_a_program_asks_what_it_declares_and_parties_answer_as_long(case: Case) -> None:
+    shard, facts = federation(case)
+    questions = case.algorithm.questions(facts)
+    queries, _ = conversation(case, facts, seed=3)
+    for question, query in zip(questions, queries, strict=True):
+        question.check(query)
+        assert case.answer(query, shard, facts, NoNoise()).shape == (len(facts.parties), question.answer)
+        assert not question.public or np.array_equal(query.message, facts.public_rows)
+        with pytest.raises(InvalidInputError, match="asks for"):
+            question.check(dataclasses.replace(query, step="other"))
+        with pytest.raises(InvalidInputError, match="shape"):
+            question.check(dataclasses.replace(query, message=np.zeros((7, 7, 7))))
+
+
+@EVERY
+def test_who_a_party_is_makes_no_difference_unless_declared(case: Case) -> None:
+    facts = case.equal_facts(1 if case.algorithm.curator else 3, 9)
+    for round in range(1, len(case.algorithm.questions(facts)) + 1):
+        events = {case.algorithm.event(round, facts.of(index)) for index in range(len(facts.parties))}
+        assert case.algorithm.roles or len(events) == 1
+
+
+@EVERY
+def test_what_is_prepared_is_the_same_every_time(case: Case) -> None:
+    shard, facts = federation(case)
+    query = case.first_query(facts)
+    one, other = (case.answer(query, shard, facts, SeededNoise(3)) for _ in range(2))
+    assert np.array_equal(one, other)
+
+
+@EVERY
+def test_noise_that_does_not_fit_is_refused_before_anything_is_answered(case: Case) -> None:
+    """An answer that would be refused for its noise is refused when the run is approved."""
+    shard, facts = federation(case)
+    tiny = dataclasses.replace(facts, epsilon=np.full_like(facts.epsilon, 1e-9))
+    query = case.first_query(facts)
+    try:
+        case.answer(query, shard, tiny, NoNoise())
+    except InvalidInputError:
+        with pytest.raises(InvalidInputError, match="epsilon is too small"):
+            case.algorithm.check_noise(tiny.everyone)
+    case.algorithm.check_noise(facts.everyone)
 
 
 def test_each_part_of_a_query_is_in_its_digest() -> None:
@@ -124,11 +169,14 @@ def test_hostile_messages_are_refused_or_make_no_difference(case: Case, message:
     shard, facts = federation(case)
     asked = case.first_query(facts)
     hostile = dataclasses.replace(asked, message=message)
-    if asked.message.size:
+    if asked.message.shape == facts.shape:
         with pytest.raises(InvalidInputError, match="weights"):
             exact(case, hostile, shard, facts)
-    else:
+    elif not asked.message.size:
         assert np.array_equal(exact(case, hostile, shard, facts), exact(case, asked, shard, facts))
+    if message.size:
+        with pytest.raises(InvalidInputError, match="message"):
+            case.algorithm.questions(facts)[0].check(hostile)
 
 
 # ── the file ─────────────────────────────────────────────────────────────────

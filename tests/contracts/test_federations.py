@@ -22,9 +22,9 @@ from common.protocol.driver import drive, logged_reply
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.specification import Budget, Member, PublicRows, RunSpec
 from learner.storage.run_store import RunStore
-from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, watch
+from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, upload, watch
 from tests.support.intercepted import learner_of
 from tests.support.noises import StackedNoise
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
@@ -38,9 +38,15 @@ BUDGETS = {
 }
 
 
+def imagined(k: int) -> FederationFacts:
+    """Facts of k parties and some public rows, for what does not depend on more."""
+    terms = {"epsilon": 1.0, "delta": 1e-5, "n_features": 2, "loss": Logistic(), "public_shape": (5, 2)}
+    return FederationFacts.uniform(np.full(k, 10), **terms)  # type: ignore[arg-type]
+
+
 def is_private(name: str) -> bool:
     """Whether the algorithm's answers carry noise."""
-    facts = FederationFacts.uniform(np.array([10]), epsilon=1.0, delta=1e-5, n_features=2, loss=Logistic())
+    facts = imagined(1)
     return not isinstance(build_algorithm(name).event(1, facts.of(0)), NonPrivateEvent)
 
 
@@ -59,12 +65,16 @@ class Case:
         self.algorithm = build_algorithm(name, self.parameters)
         self.cluster = self.cluster_type(root, n_parties=1 if self.algorithm.curator else 3, algorithms=tuple(REGISTRY))
         self.budgets = {name: BUDGETS[name] for name in self.cluster.names}
+        questions = self.algorithm.questions(imagined(1))
+        self.rows = self.cluster.public_rows() if any(question.public for question in questions) else None
         self.request: dict[str, Any] = {
             "algorithm": name,
             "parameters": self.parameters,
             "budgets": {name: budget.model_dump() for name, budget in self.budgets.items()},
             **self.terms,
         }
+        if self.rows is not None:
+            self.request["public"] = PublicRows.of(self.rows).digest
 
     @property
     def spec(self) -> RunSpec:
@@ -74,7 +84,8 @@ class Case:
             for index, (name, budget) in enumerate(self.budgets.items())
         )
         terms = {"algorithm": self.request["algorithm"], "parameters": self.parameters, "parties": members}
-        return run_spec(self.cluster, **(terms | self.terms))
+        public = None if self.rows is None else PublicRows.of(self.rows)
+        return run_spec(self.cluster, **(terms | self.terms), public=public)
 
     def noises(self) -> dict[str, Stream]:
         """Each party's stream, from its start."""
@@ -85,7 +96,14 @@ class Case:
         shard = Shard.stack([self.cluster.shard(index) for index in range(len(self.cluster.names))])
         noises = [stream.noise for stream in self.noises().values()]
         noise = noises[0] if self.algorithm.curator else StackedNoise(noises)
-        return simulate(self.algorithm, shard, self.spec.facts(), noise).weights
+        return simulate(self.algorithm, shard, self.spec.facts(self.rows), noise).weights
+
+    async def train(self, client: httpx.AsyncClient) -> dict[str, Any]:
+        """The model document of a run by the services, to which public rows are uploaded first if it asks for any."""
+        if self.rows is not None:
+            uploaded = await upload(client, self.cluster.public_table())
+            assert uploaded["digest"] == self.request["public"]
+        return await train(client, **self.request)
 
 
 class SecureCase(Case):
@@ -99,8 +117,7 @@ class SecureCase(Case):
 def sums(name: str) -> bool:
     """Whether several parties answer and the program asks for their sum."""
     case = build_algorithm(name)
-    facts = FederationFacts.uniform(np.array([10, 10]), epsilon=1.0, delta=1e-5, n_features=2, loss=Logistic())
-    return not case.curator and next(case.program(facts)).reveal == "sum"
+    return not case.curator and all(question.reveal == "sum" for question in case.questions(imagined(2)))
 
 
 SUMMING = [name for name in PRIVATE if sums(name)]
@@ -132,21 +149,23 @@ class WrittenLog:
 
 
 @pytest.mark.parametrize("case", PRIVATE, indirect=True)
+@pytest.mark.slow
 async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case) -> None:
     async with asgi_cluster(case.cluster, case.noises()) as client:
-        model = await train(client, **case.request)
+        model = await case.train(client)
         (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()]
     assert model["spec_digest"] == case.spec.digest
     assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
 
     store = RunStore(case.cluster.learner_settings().state / "learner.sqlite")
-    replayed = await drive(case.algorithm.program(case.spec.facts()), Nobody(), run, WrittenLog(store, run))
+    replayed = await drive(case.algorithm.program(case.spec.facts(case.rows)), Nobody(), run, WrittenLog(store, run))
     store.close()
     assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()
     print(f"{case.request['algorithm']}: simulation = HTTP over ASGI bit for bit with noise fixed; replay = run")
 
 
 @pytest.mark.parametrize("case", PRIVATE, indirect=True)
+@pytest.mark.slow
 async def test_services_over_sockets_equal_the_simulation(case: Case) -> None:
     with party_processes(case.cluster, case.noises()) as urls:
         url = f"http://127.0.0.1:{free_port()}"
@@ -154,7 +173,7 @@ async def test_services_over_sockets_equal_the_simulation(case: Case) -> None:
         with stopped_at_exit(start_learner(settings)):
             wait_until_ready(url)
             async with httpx.AsyncClient(base_url=url, headers=AUTHORIZED, trust_env=False) as client:
-                model = await train(client, **case.request)
+                model = await case.train(client)
     assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
     print(f"{case.request['algorithm']}: simulation = sockets bit for bit with noise fixed")
 
@@ -168,28 +187,30 @@ async def test_no_service_runs_an_algorithm_without_noise(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", SUMMING)
+@pytest.mark.slow
 async def test_secure_sums_equal_the_simulation(name: str, tmp_path: Path) -> None:
     case = SecureCase(name, tmp_path)
     async with (
         secure_services(case.cluster, case.noises()) as services,
         learner_of(case.cluster, services) as client,
     ):
-        model = await train(client, **case.request)
+        model = await case.train(client)
     assert model["spec_digest"] == case.spec.digest
     assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
     print(f"{name}: simulation = secure sum over services bit for bit with noise fixed")
 
 
 @pytest.mark.parametrize("name", SUMMING)
+@pytest.mark.slow
 async def test_a_model_is_the_same_with_and_without_secure_sums(name: str, tmp_path: Path) -> None:
     plain, secure = Case(name, tmp_path / "plain"), SecureCase(name, tmp_path / "secure")
     quiet = dict.fromkeys(plain.cluster.names, lambda kept: NoNoise())
     async with asgi_cluster(plain.cluster, quiet) as client:
-        seen = await train(client, **plain.request)
+        seen = await plain.train(client)
     async with (
         secure_services(secure.cluster, quiet) as services,
         learner_of(secure.cluster, services) as client,
     ):
-        summed = await train(client, **secure.request)
+        summed = await secure.train(client)
     assert summed["weights"] == seen["weights"]
     print(f"{name}: the same model bit for bit with and without secure sum, noise fixed at zero")

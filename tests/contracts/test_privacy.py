@@ -18,11 +18,12 @@ from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import UNIT, to_reals
 from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
+from common.privacy.guarantee import Adjacency
 from common.privacy.noise import Noise, SeededNoise, SystemNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
 from common.runs.pricing import events, guarantees, transcript
-from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, exact, federation, labels
+from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, exact, federation, labels, seen
 from tests.support.noises import RoundNoise, ScaledNoise
 
 ALARM = 1e-6
@@ -36,14 +37,16 @@ N_NEIGHBOURS = 1500
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, 5e-324, 1e200, -1e18, 50.0]
 
 
-def neighbours(rng: np.random.Generator, n: int) -> tuple[Shard, Shard]:
-    """Shards and their neighbours, stacked: one record replaced, as if the owner had checked nothing.
+def neighbours(rng: np.random.Generator, n: int, adjacency: Adjacency) -> tuple[Shard, Shard]:
+    """Shards and their neighbours, stacked: one record replaced, or all, as if the owner had checked nothing.
 
     A fifth of the records replaced are not numbers, a fifth lie far outside the ball, a fifth pull the sum of gradients
     along the second axis with all their might when the weights point down the first; the rest are anything.
     """
     X, y = ball(rng, N_NEIGHBOURS, n, D) * rng.uniform(0, 2, (N_NEIGHBOURS, n, 1)), labels(rng, N_NEIGHBOURS, n)
     other_X, other_y = X.copy(), y.copy()
+    if adjacency == "whole_party":
+        other_X, other_y = ball(rng, N_NEIGHBOURS, n, D), labels(rng, N_NEIGHBOURS, n)
     kind = np.arange(N_NEIGHBOURS) % 5
     for rows, targets in ((X, y), (other_X, other_y)):
         rows[:, 0] = ball(rng, N_NEIGHBOURS, D)
@@ -75,13 +78,13 @@ def test_no_neighbour_moves_an_answer_past_its_sensitivity(case: Case) -> None:
     rng = np.random.default_rng(3)
     asked, violations, largest = 0, 0, 0.0
     for n in (1, 12):
-        shard, other = neighbours(rng, n)
+        shard, other = neighbours(rng, n, case.algorithm.adjacency)
         facts = case.equal_facts(N_NEIGHBOURS, n)
         p = norm_of(case.algorithm.event(1, facts.of(0)))
         asked += N_NEIGHBOURS
         for query in queries(case, facts, rng):
             moved = exact(case, query, shard, facts) - exact(case, query, other, facts)
-            bounds = np.resize(case.algorithm.sensitivity(query, facts), N_NEIGHBOURS).tolist()
+            bounds = np.resize(case.algorithm.sensitivity(query, seen(facts)), N_NEIGHBOURS).tolist()
             for row, bound in zip(moved.tolist(), bounds, strict=True):
                 move = sum(abs(v) ** p for v in row)  # Python's integers: exact
                 violations += move > (Fraction(bound) * UNIT) ** p
@@ -117,8 +120,8 @@ def noise_of_sums(case: Case, facts: FederationFacts, noise: Noise, parts: int) 
     X, y = ball(rng, 5, D), labels(rng, 5)
     shard = Shard(np.broadcast_to(X, (k, *X.shape)), np.broadcast_to(y, (k, *y.shape)))
     query = queries(case, facts, rng)[2]
-    drawn = case.algorithm.local(query, shard, facts, RoundNoise(noise)) - exact(case, query, shard, facts)
-    return to_reals(drawn.reshape(-1, parts, D).sum(axis=1))
+    drawn = case.answer(query, shard, facts, RoundNoise(noise)) - exact(case, query, shard, facts)
+    return to_reals(drawn.reshape(-1, parts, drawn.shape[-1]).sum(axis=1))
 
 
 def fits(case: Case, facts: FederationFacts, noise: Noise, parts: int) -> float:
@@ -128,6 +131,7 @@ def fits(case: Case, facts: FederationFacts, noise: Noise, parts: int) -> float:
 
 
 @EVERY_ADDITIVE
+@pytest.mark.slow
 def test_noise_has_the_law_that_its_event_declares_and_half_of_it_is_caught(case: Case) -> None:
     """Without secure sum an answer carries all the noise; with it, so does the sum of m_min answers less t of them."""
     terms = {"minimum_contributors": 5, "colluders": 1} if case.secure_sum else {}
@@ -152,7 +156,7 @@ def test_every_round_draws_its_noise_anew(case: Case) -> None:
 def test_an_answer_is_random_unless_it_is_declared_not_to_be(case: Case) -> None:
     shard, facts = federation(case)
     query = case.first_query(facts)
-    one, other = (case.algorithm.local(query, shard, facts, SystemNoise()) for _ in range(2))
+    one, other = (case.answer(query, shard, facts, SystemNoise()) for _ in range(2))
     declared = case.algorithm.event(1, facts.of(0))
     assert (one == other).all() == isinstance(declared, NonPrivateEvent)
     if not case.additive:
@@ -167,8 +171,11 @@ def test_the_transcript_keeps_to_the_budget_or_a_claim_says_what_does(case: Case
     _, facts = federation(case)
     for own, budget in zip(map(facts.of, range(len(facts.parties))), facts.epsilon.tolist(), strict=True):
         costs = events(case.algorithm, own)
-        assert len(costs) == case.algorithm.rounds(own)
+        assert len(costs) == len(case.algorithm.questions(own))
         promise = transcript(case.algorithm, own)
+        assert {promise.adjacency, *(claim.adjacency for claim in case.algorithm.claims(own))} == {
+            case.algorithm.adjacency
+        }
         if any(isinstance(event, NonPrivateEvent) for event in costs):
             assert promise.epsilon == math.inf
         elif promise.epsilon > budget * (1 + 1e-9):

@@ -15,7 +15,7 @@ import pytest
 from common.errors import BudgetExhaustedError
 from common.privacy.guarantee import View
 from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
+from common.protocol.facts import FederationFacts, OwnFacts
 from common.runs.pricing import guarantees, schedule
 from tests.contracts.algorithms import CASES, Case, conversation, federation
 
@@ -29,7 +29,7 @@ def answers(case: Case) -> list[Any]:
     """The integers that each party of a fixed federation answers in each round to fixed queries, with noise fixed."""
     shard, facts = federation(case)
     noise = SeededNoise([17, 4])
-    return [case.algorithm.local(query, shard, facts, noise).tolist() for query in conversation(case, facts, seed=2)[0]]
+    return [case.answer(query, shard, facts, noise).tolist() for query in conversation(case, facts, seed=2)[0]]
 
 
 def prices(case: Case, facts: FederationFacts) -> list[Any]:
@@ -40,7 +40,7 @@ def prices(case: Case, facts: FederationFacts) -> list[Any]:
     ]
 
 
-def _price(case: Case, facts: FederationFacts, view: View) -> list[list[int]] | None:
+def _price(case: Case, facts: OwnFacts, view: View) -> list[list[int]] | None:
     try:
         return [[cost.epsilon, cost.delta] for cost in schedule(case.algorithm, facts, view)]
     except BudgetExhaustedError:
@@ -75,7 +75,8 @@ def test_answers_prices_and_guarantees_are_as_recorded(label: str) -> None:
 
 
 def test_every_algorithm_is_recorded() -> None:
-    assert {case.name for case in CASES.values()} <= {CASES[label].name for label in RECORDED}
+    ours = {case.name for case in CASES.values() if type(case.algorithm).__module__.startswith("common.")}
+    assert ours == {CASES[label].name for label in RECORDED}
     n = sum(np.array(each["answers"]).size for each in RECORDED.values())
     print(f"{len(RECORDED)} cases: {n} integers, all prices and guarantees as recorded before the first move")
 

@@ -14,16 +14,19 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
+from common.arrays import FloatArray
 from common.client.endpoints import PeerEntry
 from common.client.peer import open_client_of
 from common.data.columns import Feature, Label
+from common.data.loading import shard_of
 from common.data.losses import LogisticLoss
 from common.data.shard import Shard
 from common.data.study import Study
+from common.files.tables import read_columns
 from common.privacy.noise import SeededNoise, SystemNoise
-from common.service.columns_files import read_columns
 from common.service.tokens import hash_token
 from learner.api.app import create_learner_app as create_learner
+from learner.api.tables import read_rows
 from learner.cli.client import parse_events
 from learner.settings import LearnerSettings
 from party.answering.release import KeepingNoise, NoiseFactory
@@ -84,9 +87,18 @@ class Cluster:
         rows = [",".join([*map(str, x), label]) for x, label in zip(X.tolist(), y.tolist(), strict=True)]
         path.write_text("\n".join([header, *rows]) + "\n")
 
+    def public_table(self, n: int = 6) -> bytes:
+        """Rows that are no secret, as a CSV of the study's features."""
+        X = np.random.default_rng(12).uniform(-1, 1, (n, self.n_features)).round(3)
+        return "\n".join([",".join(self.study.feature_names), *(",".join(map(str, x)) for x in X.tolist())]).encode()
+
+    def public_rows(self) -> FloatArray:
+        """The same in the study's design."""
+        return read_rows(self.public_table(), ".csv", self.study)
+
     def shard(self, index: int) -> Shard:
         """The shard of one party, as it loads it."""
-        return self.study.shard(read_columns(self.root / f"{self.names[index]}.csv"))
+        return shard_of(self.study, read_columns(self.root / f"{self.names[index]}.csv"))
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings."""
@@ -168,6 +180,14 @@ async def asgi_cluster(
         asgi_learner(cluster.learner_settings(), lambda name: httpx.ASGITransport(apps[name])) as client,
     ):
         yield client
+
+
+async def upload(client: httpx.AsyncClient, table: bytes) -> dict[str, Any]:
+    """The name of public rows, uploaded as CSV."""
+    response = await client.put("/v1/public?study=made-up", content=table, headers={"Content-Type": "text/csv"})
+    assert response.status_code == 201, response.text
+    name: dict[str, Any] = response.json()
+    return name
 
 
 async def submit(client: httpx.AsyncClient, **terms: object) -> str:

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import learner.storage.run_store
-import learner.storage.session_store
 from common.client.peer import Peer
 from common.service.serve import serve
 from common.service.sqlite import transaction
 from learner.api.app import create_learner_app
 from learner.settings import LearnerSettings
+from learner.storage import run_store, session_store
 from learner.storage.run_store import RunStore
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -71,6 +70,6 @@ def _serve(settings: LearnerSettings, last: int) -> None:
             steps.begin()
         enter(self, run, state, **more)
 
-    learner.store.transaction = learner.sessions.transaction = counted  # type: ignore[attr-defined]
+    run_store.transaction = session_store.transaction = counted  # type: ignore[attr-defined]
     Peer._send, RunStore.enter = counted_send, counted_enter  # type: ignore[method-assign]
     serve(create_learner_app(settings), settings)

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import httpx
 
+from common.algorithms import REGISTRY
 from common.privacy.noise import SystemNoise
 from common.service.serve import serve
 from learner.api.app import create_learner_app as create_learner
@@ -28,6 +29,7 @@ from tests.support.cluster import Cluster
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([__name__, "pyarrow.csv", "dp_accounting.pld.privacy_loss_distribution"])
 _START_SECONDS = 20.0
+REGISTRY.add("probe", "tests.support.probe:Probe")  # which services in other processes know too
 
 
 def free_port() -> int:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from common.algorithms import build_algorithm
 from common.forecast import coalitions as search
-from common.forecast.coalitions import CoalitionRun, Forecastable
+from common.forecast.coalitions import CoalitionRun
 from common.forecast.forecast import Forecast
+from common.forecast.forecasters import forecaster_of
 from common.learning.losses import Logistic, Loss, Squared
 from common.protocol.facts import FederationFacts
 from tests.support.worlds import coalitions, facts_of, predict
@@ -42,9 +43,10 @@ def owners_of(owners: list[tuple[int, float, float]], loss: Loss, *, secure_sum:
 def shortfall(name: str, parameters: dict[str, Any], facts: FederationFacts) -> float:
     """The estimate of the recommended coalition over the least of all coalitions', less 1."""
     algorithm = build_algorithm(name, parameters)
-    assert isinstance(algorithm, Forecastable)
+    forecaster = forecaster_of(algorithm)
+    assert not isinstance(forecaster, str)
     parts = [facts.coalition(mask) for mask in coalitions(len(facts.parties))]
-    estimates = np.array([CoalitionRun.of(algorithm, part).estimate for part in parts])
+    estimates = np.array([CoalitionRun.of(forecaster, part).estimate for part in parts])
     answer = predict(name, parameters, facts)
     recommended = [answer.coalition == part.parties for part in parts].index(True)
     assert answer.best.estimate == pytest.approx(estimates[recommended])
@@ -59,6 +61,7 @@ by_reveal = pytest.mark.parametrize("secure_sum", [False, True], ids=["each", "s
 @by_reveal
 @given(owners=OWNERS)
 @settings(max_examples=30, deadline=None)
+@pytest.mark.slow
 def test_of_a_few_the_recommended_coalition_is_the_best_of_all(
     name: str,
     parameters: dict[str, Any],
@@ -72,6 +75,7 @@ def test_of_a_few_the_recommended_coalition_is_the_best_of_all(
 
 @by_way
 @by_reveal
+@pytest.mark.slow
 def test_as_of_many_it_is_hardly_ever_far_from_the_best(
     name: str,
     parameters: dict[str, Any],

@@ -39,6 +39,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_the_table_says_what_was_simulated_and_promised(drawn: Path) -> None:
     with (drawn / "tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -51,17 +52,20 @@ def test_the_table_says_what_was_simulated_and_promised(drawn: Path) -> None:
     assert float(private["accuracy_standard_error"]) == pytest.approx(float(private["accuracy_sd"]) / 3**0.5, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_plot_is_a_picture(drawn: Path) -> None:
     picture = plt.imread(drawn / "tiny.png")
     assert min(picture.shape[:2]) > 400
     assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 10, "not blank"
 
 
+@pytest.mark.slow
 def test_a_claim_that_does_not_hold_fails_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tiny(holds=False), ["--out", str(tmp_path)]) == 1
     assert "it is so: DOES NOT HOLD (1 of 1)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_quick_run_judges_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tiny(holds=False, repeat=10**6), ["--quick", "--out", str(tmp_path)]) == 0
     assert "too few repetitions" in capsys.readouterr().out
@@ -96,6 +100,7 @@ def test_rajkumars_sweep_is_whole(data: str) -> None:
     assert all(point.settings.delta == 0.05 and point.settings.data == data for point in grid("", data, "").points)
 
 
+@pytest.mark.slow
 def test_rajkumars_claims_hold_on_simulated_data() -> None:
     points = [
         replace(point, settings=replace(point.settings, repeat=20))

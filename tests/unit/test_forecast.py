@@ -67,6 +67,7 @@ def survey(request: pytest.FixtureRequest) -> Survey:
     )
 
 
+@pytest.mark.slow
 class TestAgainstReality:
     """The means are over draws of the owners' samples too: a forecast, which knows no data, cannot know their luck.
 
@@ -92,6 +93,7 @@ class TestAgainstReality:
         assert ours <= 1.1 * best
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_outcome_at_its_stated_rate() -> None:
     """40 unfitted settings of each way, one run each. A way whose true rate is 90 % fails once in a million times.
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from common.arrays import FloatArray
+from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.encoding.classes import encode_classes
 from common.encoding.fixed_point import FEATURE_BITS, SLOPE_BITS, UNIT, weights_on_grid
@@ -41,7 +42,7 @@ class Given(Softmax):
 
 
 def test_digits_give_the_same_bits_in_any_order_stacking_and_number_of_threads() -> None:
-    shard = DIGITS.shard(digits_columns())
+    shard = shard_of(DIGITS, digits_columns())
     rng = np.random.default_rng(1)
     weights, loss = rng.normal(size=(10, shard.n_features)), Softmax(10)
     whole = gradient_sum(loss, shard, weights, 0.7)

@@ -85,13 +85,14 @@ def test_two_noises_are_no_less_than_either() -> None:
 
 class TestBounds:
     @pytest.mark.parametrize("way", range(len(WAYS)), ids=[f"{name}-{type(loss).__name__}" for name, loss in WAYS])
+    @pytest.mark.slow
     def test_no_mean_outcome_exceeds_the_mended_bound(self, way: int) -> None:
         """On the owners' own examples, of which the bounds speak: 6 random settings, each 5 standard errors' grace."""
         ratios = []
         for seed in range(6):
             world = random_world(way, 1000 + seed)
             everyone = np.ones(len(world.sizes), dtype=np.bool_)
-            proven = world.predict(everyone).mended.excess
+            proven = world.predict(everyone).proven.excess
             if proven:
                 outcomes = world.excesses_on_own(everyone, range(20))
                 assert outcomes.mean() <= proven + 5 * outcomes.std() / math.sqrt(20)
@@ -100,7 +101,7 @@ class TestBounds:
         print(f"forecast, {world}: {len(ratios)} of 6 have a bound; mean outcome / bound at most {most:.2f}")
 
     def test_the_minimiser_is_the_best_on_its_own_examples(self) -> None:
-        proven = predict("pooled", {}, facts_of([100, 50], [1.0, 1.0], Logistic())).mended
+        proven = predict("pooled", {}, facts_of([100, 50], [1.0, 1.0], Logistic())).proven
         assert (proven.noise_energy, proven.excess) == (0, 0)
 
     def test_of_a_tilt_it_is_reached(self) -> None:
@@ -115,7 +116,7 @@ class TestBounds:
 
     def test_nothing_is_proven_for_steps_beyond_the_curvature(self) -> None:
         assert Descent((8.0,) * 5, 0.01).bound(Problem(3, Squared()), Load(fresh=1.0)) == math.inf
-        assert predict("dp_gd", {}, facts_of([100], [1.0])).mended.excess is None
+        assert predict("dp_gd", {}, facts_of([100], [1.0])).proven.excess is None
 
     def test_nothing_is_proven_of_tilted_averages_of_iterates(self) -> None:
         averaged = replace(DESCENTS["average"], tilt=0.1, diameter=2.0)
@@ -128,14 +129,14 @@ class TestBounds:
         s = 1 + 4
         energy = 8 * 8 * 1.5**2 * 50**2 * s / 4000**2
         contraction = (1 - 0.1 / 1.1) ** 50
-        assert answer.mended.noise_energy == pytest.approx(energy)
-        assert answer.mended.excess == pytest.approx(contraction / 2 + (1 - contraction) * energy / 0.2)
+        assert answer.proven.noise_energy == pytest.approx(energy)
+        assert answer.proven.excess == pytest.approx(contraction / 2 + (1 - contraction) * energy / 0.2)
         assert answer.printed is not None
         assert answer.printed.noise_energy == pytest.approx(energy / 8)
         assert answer.printed.excess is not None
-        assert answer.mended.excess is not None
-        assert answer.printed.excess < answer.mended.excess
-        print(f"forecast: bound mended {answer.mended.excess:.4f}, printed (without p) {answer.printed.excess:.4f}")
+        assert answer.proven.excess is not None
+        assert answer.printed.excess < answer.proven.excess
+        print(f"forecast: bound proven {answer.proven.excess:.4f}, printed (without p) {answer.printed.excess:.4f}")
 
 
 def test_methods_are_remembered_by_what_they_say() -> None:

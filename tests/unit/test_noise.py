@@ -180,6 +180,7 @@ def test_opendp_draws_the_same(power: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 37.3, 2.0**40 / 3])
+@pytest.mark.slow
 def test_the_exact_path_takes_the_decisions_of_the_filter(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
     def draw() -> list[IntArray]:
         noise = exact_seeded()
@@ -194,6 +195,7 @@ def test_the_exact_path_takes_the_decisions_of_the_filter(monkeypatch: pytest.Mo
     assert all(np.array_equal(one, other) for one, other in zip(filtered, resolved, strict=True))
 
 
+@pytest.mark.slow
 def test_the_exact_path_alone_has_the_right_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BAND", 2.0)
     assert p_value(SystemNoise().discrete_gaussian(3.7, (4000,)), 3.7, 2) > ALARM
@@ -218,6 +220,7 @@ def test_an_undecided_uniform_is_lengthened_until_it_parts() -> None:
 
 
 @pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(10**6, 7), Fraction(2**64)])
+@pytest.mark.slow
 def test_the_enclosure_holds_the_exponential_and_narrows(exponent: Fraction) -> None:
     with localcontext(prec=200):
         value = Fraction((-Decimal(exponent.numerator) / exponent.denominator).exp())
@@ -278,6 +281,7 @@ def test_l2_laplace_has_gamma_norms_and_uniform_directions(make: MakeNoise, d: i
 
 @SOURCES
 @pytest.mark.parametrize(("parts", "d"), [(2, 10), (5, 10), (100, 3)])
+@pytest.mark.slow
 def test_shares_of_l2_laplace_sum_to_it(make: MakeNoise, parts: int, d: int) -> None:
     shares = make().l2_laplace(0.4, (parts, 4000, d), parts)
     total = np.linalg.norm(shares.sum(axis=0), axis=-1)

@@ -35,7 +35,7 @@ def facts(**terms: object) -> FederationFacts:
 
 
 def test_each_party_has_its_own_budget_where_each_answer_is_seen() -> None:
-    assert facts().own_epsilon.tolist() == [1.0, 0.5, 2.0]
+    assert facts().everyone.own_epsilon.tolist() == [1.0, 0.5, 2.0]
     assert facts().of(2).own_epsilon.shape == ()
     assert [facts().of(i).own_delta.item() for i in range(3)] == [1e-5, 1e-4, 1e-6]
     assert facts().of(1).own_examples == 20
@@ -44,7 +44,7 @@ def test_each_party_has_its_own_budget_where_each_answer_is_seen() -> None:
 
 def test_noise_in_shares_honours_the_strictest_and_survives_the_missing_and_the_colluding() -> None:
     secure = facts(secure_sum=True, minimum_contributors=3, colluders=1)
-    assert secure.own_epsilon.tolist() == [0.5] * 3
+    assert secure.everyone.own_epsilon.tolist() == [0.5] * 3
     assert secure.of(2).own_delta == 1e-6
     assert secure.share == 1 / 2
     assert facts(minimum_contributors=3, colluders=1).share == 1
@@ -53,7 +53,7 @@ def test_noise_in_shares_honours_the_strictest_and_survives_the_missing_and_the_
 def test_a_curator_is_a_federation_of_one_with_the_strictest_budget() -> None:
     one = facts(secure_sum=True, colluders=2).curated()
     assert (one.parties, one.n_total, one.share) == (("curator",), 100, 1)
-    assert (one.own_epsilon.tolist(), one.own_delta.tolist()) == ([0.5], [1e-6])
+    assert (one.everyone.own_epsilon.tolist(), one.everyone.own_delta.tolist()) == ([0.5], [1e-6])
     assert one.of(0).own_examples == 100
 
 
@@ -123,7 +123,7 @@ def test_a_program_that_asks_nothing_returns_its_model() -> None:
 def test_a_simulation_needs_a_shard_for_each_party() -> None:
     shard = Shard(np.zeros((2, 4, 2)), np.ones((2, 4)))
     with pytest.raises(InvalidInputError, match="3 parties need a stack of as many shards"):
-        Simulation(build_algorithm("dp_gd"), shard, facts(), NoNoise())
+        Simulation.of(build_algorithm("dp_gd"), shard, facts(), NoNoise())
 
 
 def test_a_baseline_with_a_curator_pools_the_shards_first() -> None:

@@ -37,7 +37,7 @@ def facts(**terms: object) -> FederationFacts:
 
 def answer(noise: Noise, round: int, of: FederationFacts) -> FloatArray:
     shard = Shard(np.zeros((K, N, D)), np.ones((K, N)))  # gradients of zero: what is left is noise
-    return to_reals(PSGD.local(Query(round, "gradient", np.full(D, float(round))), shard, of, noise))
+    return to_reals(PSGD.local(Query(round, "gradient", np.full(D, float(round))), shard, of.everyone, noise))
 
 
 @pytest.mark.parametrize(("terms", "share"), [({}, 1.0), ({"secure_sum": True}, 1 / K)], ids=["each", "sum"])
@@ -98,7 +98,7 @@ def test_noise_past_the_fixed_point_is_refused_before_it_is_drawn() -> None:
         add_l2_laplace(total, 1e-5, 1, NoNoise())
     tiny = FederationFacts.uniform(np.array([10]), epsilon=1e-5, delta=1e-4, n_features=D, loss=Logistic())
     with pytest.raises(InvalidInputError, match=refusal):
-        PSGD.local(Query(1, "gradient", np.zeros(D)), Shard(np.zeros((1, D)), np.ones(1)), tiny, NoNoise())
+        PSGD.local(Query(1, "gradient", np.zeros(D)), Shard(np.zeros((1, D)), np.ones(1)), tiny.everyone, NoNoise())
 
 
 def test_a_loss_without_curvature_is_refused_before_anything_is_asked() -> None:

@@ -22,7 +22,7 @@ def add_gaussian(total: IntArray, sigma: FloatArray | float, share: float, noise
 
     Raises InvalidInputError when the deviation is too large for the fixed point: epsilon is too small.
     """
-    scale = _fitting(sigma)[..., None] * np.sqrt(share) * float(UNIT)
+    scale = fitting(sigma)[..., None] * np.sqrt(share) * float(UNIT)
     return checked_integers(total + noise.discrete_gaussian(scale, total.shape))
 
 
@@ -31,7 +31,7 @@ def add_laplace(total: IntArray, scale: FloatArray | float, noise: Noise) -> Int
 
     Raises InvalidInputError when the scale is too large for the fixed point: epsilon is too small.
     """
-    return checked_integers(total + noise.discrete_laplace(_fitting(scale)[..., None] * float(UNIT), total.shape))
+    return checked_integers(total + noise.discrete_laplace(fitting(scale)[..., None] * float(UNIT), total.shape))
 
 
 def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, noise: Noise) -> IntArray:
@@ -39,12 +39,17 @@ def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, nois
 
     ``beta`` (...) is in reals. Rounding after the addition is post-processing, because the sum is itself on the grid.
     """
-    _fitting(np.sqrt(total.shape[-1] + 1) / np.asarray(beta))
+    fitting(l2_laplace_deviation(beta, total.shape[-1]))
     return checked_integers(total + to_integers(noise.l2_laplace(np.asarray(beta)[..., None], total.shape, parts)))
 
 
-def _fitting(deviation: FloatArray | float) -> FloatArray:
-    """A deviation, refused where its noise would leave the fixed-point range."""
+def l2_laplace_deviation(beta: FloatArray | float, dimension: int) -> FloatArray:
+    """The deviation (...), in each coordinate, of noise of density exp(-beta |b|) in so many dimensions."""
+    return np.asarray(np.sqrt(dimension + 1) / np.asarray(beta))
+
+
+def fitting(deviation: FloatArray | float) -> FloatArray:
+    """A deviation (...) in reals, refused with InvalidInputError where its noise would leave the fixed-point range."""
     deviation = np.asarray(deviation, dtype=np.float64)
     if not bool(np.all(deviation <= _LARGEST_DEVIATION)):
         raise InvalidInputError(

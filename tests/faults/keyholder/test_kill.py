@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pytest
 from phe import PaillierPrivateKey
 
 from common.errors import SecureSumError
@@ -81,6 +82,7 @@ def live_and_die(holder: Holder, sets: Sets, kills: random.Random) -> dict[int, 
     return left | drain(answers, ROUNDS_A_LIFE)
 
 
+@pytest.mark.slow
 def test_a_killed_key_holder_opens_no_round_twice(tmp_path: Path) -> None:
     session = local_session(key := generate_key(KEY_BITS))
     holder = Holder.of(session, key, tmp_path)

@@ -94,6 +94,7 @@ def killed(tmp_path: Path) -> Iterator[Killed]:
         yield Killed(cluster, cluster.learner_settings(urls, port=free_port()))
 
 
+@pytest.mark.slow
 async def test_a_killed_learner_resumes_to_the_same_model_at_no_charge(killed: Killed) -> None:
     runs = [_kill_at_every_boundary(killed), *_kill_at_random(killed)]
     models = killed.models(runs)
@@ -150,7 +151,7 @@ async def _check(killed: Killed, run: str, model: dict[str, Any]) -> int:
     replayed = await drive(algorithm.program(facts), ledgers, run, MemoryLog())
     assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()
 
-    assert ledgers.count() == [algorithm.rounds(facts)] * len(spec.names)
+    assert ledgers.count() == [len(algorithm.questions(facts))] * len(spec.names)
     due = [[cost.epsilon for cost in schedule(algorithm, facts.of(index))] for index in range(len(spec.names))]
-    paid = np.transpose([ledgers.column("epsilon", round) for round in range(1, algorithm.rounds(facts) + 1)])
+    paid = np.transpose([ledgers.column("epsilon", round) for round in range(1, len(algorithm.questions(facts)) + 1)])
     return int((paid != np.array(due)).sum())

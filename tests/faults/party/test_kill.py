@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 import httpx
+import pytest
 
 from common.privacy.account import limit
 from common.runs.pricing import schedule
@@ -136,6 +137,7 @@ def price_of(spec: RunSpec, entries: list[Entry]) -> int:
     return sum(costs[entry.round - 1].epsilon for entry in entries)
 
 
+@pytest.mark.slow
 def test_kill_at_random_points(tmp_path: Path) -> None:
     rng = random.Random(5)
     cluster = Cluster(tmp_path, n_parties=1, policy={"view": "model", "epsilon": 1000})

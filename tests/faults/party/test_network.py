@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import pytest
 
 from common.encoding.npy import NPY, pack_array
 from common.privacy.account import limit
@@ -73,6 +74,7 @@ async def try_all(cluster: Cluster, port: int) -> tuple[list[Client], FaultyProx
         return clients, proxy
 
 
+@pytest.mark.slow
 def test_3000_tries_through_a_faulty_proxy(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=1)
     settings = cluster.party_settings("party-1", port=free_port())

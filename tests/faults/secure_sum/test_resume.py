@@ -92,6 +92,7 @@ def finish(client: httpx.Client, run: str) -> bytes:
     return np.array(client.get(f"/v1/runs/{run}/model").raise_for_status().json()["weights"]).tobytes()
 
 
+@pytest.mark.slow
 def test_a_learner_killed_after_every_step_resumes_to_the_same_model_at_no_charge(scene: Scene) -> None:
     with stopped_at_exit(scene.start_keyholder()):
         wait_until_ready(scene.urls["key-holder-1"])

@@ -43,7 +43,7 @@ async def test_says_who_should_be_left_out_and_asks_nobody(
     assert [owner["value"] > 0 for owner in answer["owners"]] == [True, True, False]
     assert outcome["best"]["estimate"] < outcome["excess"]["estimate"]
     assert outcome["excess"]["low"] <= outcome["excess"]["estimate"] <= outcome["excess"]["high"]
-    assert outcome["printed"]["noise_energy"] == pytest.approx(outcome["mended"]["noise_energy"] / 4)
+    assert outcome["printed"]["noise_energy"] == pytest.approx(outcome["proven"]["noise_energy"] / 4)
     assert answer["rounds"] == 20
     assert answer["run_time"]["seconds"] is None
     assert [party.seen for party in parties.values()] == [[]] * 5
@@ -182,7 +182,7 @@ async def test_refuses_owners_of_no_size(
 
 async def test_figures_beyond_all_numbers_are_null(client: httpx.AsyncClient, fraud: dict[str, Any]) -> None:
     answer = await ask(client, fraud | {"budgets": {}, "epsilon": 1e-200})
-    assert answer["outcome"]["mended"]["noise_energy"] is None
+    assert answer["outcome"]["proven"]["noise_energy"] is None
 
 
 @pytest.mark.parametrize(

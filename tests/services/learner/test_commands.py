@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from common.service.tokens import hash_token
 from tests.support.cluster import LEARNER, USER, Cluster
@@ -81,6 +82,7 @@ def command(url: str, *arguments: str) -> str:
     return subprocess.check_output(full, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_five_parties_and_a_learner(tmp_path: Path) -> None:
     services = written(Cluster(tmp_path))
     url = services[-1][2]

@@ -24,6 +24,7 @@ FACTS = PartyFacts(
     n_examples=41,
     algorithms=("dp_gd",),
     views=("transcript",),
+    adjacency="replace_one",
     minimum_contributors=1,
     require_secure_sum=False,
     max_epsilon_per_run=1.0,

@@ -48,6 +48,7 @@ def test_says_of_itself_what_a_learner_may_know(client: httpx.Client, cluster: C
         "version",
         "study_digest",
         "n_examples",
+        "adjacency",
         "algorithms",
         "views",
         "minimum_contributors",
@@ -66,6 +67,8 @@ def test_names_its_price_once_and_charges_round_by_round(client: httpx.Client, c
         "rounds": 4,
         "epsilon": pytest.approx(1.0, abs=1e-5),
         "delta": 1e-5,
+        "adjacency": "replace_one",
+        "prepared": True,
     }
     assert charged(client) == 0
     spent = [charged(client) for round in range(1, 5) if ask(client, round, weights(cluster, round)).is_success]

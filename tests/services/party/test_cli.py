@@ -102,7 +102,7 @@ def test_token_makes_a_token_and_its_hash() -> None:
 def test_every_command_teaches() -> None:
     for group, commands in (((), party_app), (("keyholder",), keyholder)):
         for command in commands.registered_commands:
-            path = (*group, command.callback.__name__)  # type: ignore[union-attr]
+            path = (*group, command.name or command.callback.__name__)  # type: ignore[union-attr]
             help_text = run(*path, "--help").stdout
             assert len(help_text.split("Options:")[0].split()) > 20, path
             assert "--format" in help_text, path
@@ -276,7 +276,8 @@ def test_unusable_settings_ledgers_and_certificates_are_one_line_too(config: Pat
 
 def test_serve_answers_until_it_is_told_to_stop(config: Path, cluster: Cluster) -> None:
     port = free_port()
-    command = [sys.executable, "-c", "from party.cli import app; app()", "serve", "--config", str(config)]
+    program = "from party.cli.main import party_app; party_app()"
+    command = [sys.executable, "-c", program, "serve", "--config", str(config)]
     environment = {"PARLEY_PARTY_PORT": str(port), "PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:

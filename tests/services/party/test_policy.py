@@ -100,13 +100,13 @@ def test_a_price_charges_for_what_was_skipped() -> None:
 @pytest.mark.parametrize("name", [name for name, algorithm in REGISTRY.items() if not algorithm.curator])
 def test_a_party_knows_what_each_algorithm_asks(cluster: Cluster, name: str) -> None:
     agreed = terms(run_spec(cluster, algorithm=name, parameters={}), "party-1")
-    assert len(agreed.questions) == agreed.algorithm.rounds(agreed.facts)
+    assert len(agreed.questions) == len(agreed.algorithm.questions(agreed.facts))
     first = agreed.questions[0]
-    agreed.check(Query(1, first.step, np.zeros(first.shape), first.reveal))
+    agreed.check(Query(1, first.step, np.zeros(first.message), first.reveal))
     for query in (
-        Query(0, first.step, np.zeros(first.shape), first.reveal),
-        Query(len(agreed.questions) + 1, first.step, np.zeros(first.shape), first.reveal),
-        Query(1, "other", np.zeros(first.shape), first.reveal),
+        Query(0, first.step, np.zeros(first.message), first.reveal),
+        Query(len(agreed.questions) + 1, first.step, np.zeros(first.message), first.reveal),
+        Query(1, "other", np.zeros(first.message), first.reveal),
         Query(1, first.step, np.zeros((7, 7)), first.reveal),
     ):
         with pytest.raises(InvalidInputError):

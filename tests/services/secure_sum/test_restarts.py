@@ -86,6 +86,7 @@ async def test_a_learner_stopped_in_mid_round_goes_on_with_the_same_set(
         ("rounds", {"party": "party-1"}, "round_answered"),  # and with it the deadline, so it asks another query
     ],
 )
+@pytest.mark.slow
 async def test_a_learner_that_was_set_back_cannot_have_another_set_opened(
     cluster: SecureCluster, services: Services, forgotten: str, who: dict[str, str], reason: str
 ) -> None:

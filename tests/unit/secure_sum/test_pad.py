@@ -66,6 +66,7 @@ def byte_p_value(blocks: list[int]) -> float:
 
 
 @pytest.mark.parametrize("value", [-OFFSET + 1, 0, OFFSET - 1])
+@pytest.mark.slow
 def test_a_key_holder_that_decrypts_one_ciphertext_sees_uniform_noise(
     value: int, keys: list[PaillierPrivateKey]
 ) -> None:

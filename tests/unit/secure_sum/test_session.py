@@ -5,23 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from enum import Enum
 
 import numpy as np
 import pytest
 from phe import PaillierPrivateKey
 
 from common.arrays import IntArray
-from common.secure_sum import keyholder, learner, party
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyholder import KeyHolderRole
-from common.secure_sum.learner import LearnerRole
+from common.secure_sum.keyholder import KEY_HOLDER_TRANSITIONS, KeyHolderRole, KeyHolderState
+from common.secure_sum.learner import LEARNER_TRANSITIONS, LearnerRole, LearnerState
 from common.secure_sum.messages import Contribution, Opened, SumQuery
 from common.secure_sum.packing import OFFSET
 from common.secure_sum.paillier import decrypt_blocks
-from common.secure_sum.party import PartyPolicy, PartyRole
-from common.secure_sum.session import Role
+from common.secure_sum.party import PARTY_TRANSITIONS, PartyPolicy, PartyRole, PartyState
+from common.secure_sum.session import End, Role, Transitions
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 Start = Callable[..., LocalSession]
@@ -233,13 +233,18 @@ def test_the_end_destroys_the_key_and_nothing_follows(start: Start, refused: Ref
         holder.roster  # noqa: B018
 
 
-@pytest.mark.parametrize("module", [party, keyholder, learner])
-def test_tables_are_closed_and_lead_everywhere_to_the_end(module: object) -> None:
-    table = module.TRANSITIONS  # type: ignore[attr-defined]
-    states = set(module.State)  # type: ignore[attr-defined]
-    assert set(table) == states
-    assert {state for moves in table.values() for state in moves.values()} <= states
-    assert all(module.End in moves for moves in table.values())  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("table", "states"),
+    [
+        (PARTY_TRANSITIONS, PartyState),
+        (KEY_HOLDER_TRANSITIONS, KeyHolderState),
+        (LEARNER_TRANSITIONS, LearnerState),
+    ],
+)
+def test_tables_are_closed_and_lead_everywhere_to_the_end(table: Transitions, states: type[Enum]) -> None:
+    assert set(table) == set(states)
+    assert {state for moves in table.values() for state in moves.values()} <= set(states)
+    assert all(End in moves for moves in table.values())
 
 
 def test_steps_out_of_turn_are_refused(start: Start, refused: Refused, keys: list[PaillierPrivateKey]) -> None:

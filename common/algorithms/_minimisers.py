@@ -1,0 +1,53 @@
+"""What the algorithms that solve for a minimiser share: how it is asked for, and how it becomes integers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_integers, weights_on_grid
+from common.learning.erm import check_smooth, minimise
+from common.learning.losses import Loss
+from common.learning.model import Model
+from common.protocol.algorithm import Algorithm, Program
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query, Question, Reveal
+
+TOLERANCE = 1e-9
+"""The norm of the objective's gradient, on the sum scale, at which a minimiser counts as solved."""
+
+
+def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Question, Query]:
+    """The one question of an algorithm that asks for minimisers, and the query that asks it.
+
+    Raises InvalidInputError for a loss whose curvature has no bound.
+    """
+    check_smooth(facts.loss)
+    query = Query(1, "minimise", np.zeros(0), reveal)
+    return Question(query.step, query.message.shape, facts.n_weights, reveal), query
+
+
+def solve(loss: Loss, shard: Shard, strength: FloatArray) -> IntArray:
+    """The regularised minimiser of a shard or each of a stack, on the weights' grid of 2^-20, as integers (..., m)."""
+    weights = weights_on_grid(minimise(loss, shard, strength, tolerance=TOLERANCE))
+    return to_integers(weights.reshape(*shard.y.shape[:-1], -1))
+
+
+class Curated(Algorithm):
+    """A baseline in which a trusted curator, who holds all shards, answers with the model; a subclass says which."""
+
+    __slots__ = ()
+
+    curator: ClassVar[bool] = True
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One."""
+        return (ask_minimiser(facts)[0],)
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Ask the curator for the model."""
+        reply = yield ask_minimiser(facts)[1]
+        return Model(reply.value.reshape(facts.shape))

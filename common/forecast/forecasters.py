@@ -1,0 +1,168 @@
+"""How each algorithm trains and what noise its answers carry, as a forecast sees them: a registry by type.
+
+A type stands as the ``module:Class`` that it is loaded from, so that none is loaded to forecast another. What is not
+here has no forecast, and says why where the reason is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
+from common.privacy import calibration
+from common.privacy.mechanisms.objective import tilt_sigma
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts, OwnFacts
+
+if TYPE_CHECKING:
+    from common.algorithms.dp_gd import DpGd
+    from common.algorithms.gop import Gop
+    from common.algorithms.local_average import LocalAverage
+    from common.algorithms.pooled import Pooled
+    from common.algorithms.psgd import Psgd
+    from common.algorithms.wu_strongly_convex import WuStronglyConvex
+    from common.algorithms.wu_subgradient import WuSubgradient
+
+
+def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
+    """How to forecast an algorithm; or, in words, why there is no forecast."""
+    kind = type(algorithm)
+    found = _ENTRIES.get(f"{kind.__module__}:{kind.__name__}")
+    if found is None:
+        return f"no bound on the excess fitness of {kind.__name__} is known"
+    return found if isinstance(found, str) else _Bound(algorithm, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the registry has of a type; see `Forecaster`."""
+
+    dynamics: Callable[[Any, FederationFacts], Method]
+    answers: Callable[[Any, OwnFacts], Answers]
+    coupled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """An entry with its algorithm."""
+
+    algorithm: Algorithm
+    entry: _Entry
+
+    @property
+    def curator(self) -> bool:
+        return self.algorithm.curator
+
+    @property
+    def coupled(self) -> bool:
+        return self.entry.coupled
+
+    def dynamics(self, facts: FederationFacts) -> Method:
+        return self.entry.dynamics(self.algorithm, facts)
+
+    def answers(self, facts: OwnFacts) -> Answers:
+        return self.entry.answers(self.algorithm, facts)
+
+
+def _dp_gd(algorithm: DpGd, facts: FederationFacts) -> Descent:
+    steps = (algorithm.step,) * algorithm.n_rounds
+    return Descent(steps, algorithm.regularization, facts.clip_norm, diameter=2 * algorithm.radius(facts))
+
+
+def _dp_gd_answers(algorithm: DpGd, facts: OwnFacts) -> Answers:
+    return Answers.drawn_each_round(algorithm.sigma(facts) ** 2 * facts.share)
+
+
+def _psgd(algorithm: Psgd, facts: FederationFacts) -> Descent:
+    """Descent on the tilted risk."""
+    convexity, _ = algorithm.slack(facts)
+    steps = tuple(1 / (convexity * round + facts.loss.smoothness) for round in range(1, algorithm.n_rounds + 1))
+    return Descent(steps, algorithm.regularization, facts.clip_norm, tilt=convexity - algorithm.regularization)
+
+
+def _psgd_answers(algorithm: Psgd, facts: OwnFacts) -> Answers:
+    """Each party's rho, fresh and whole, and its share of eta, drawn once."""
+    sigma, beta = algorithm.scales(facts)
+    k = len(facts.parties)
+    rho = Answers.l2_laplace(np.full(k, beta), facts.n_features)
+    return replace(rho, once=np.full(k, np.square(sigma) * facts.share))
+
+
+def _wu_strongly_convex(algorithm: WuStronglyConvex, facts: FederationFacts) -> Descent:
+    """Theorem 2 is a bound."""
+    steps = tuple(algorithm.steps(facts).tolist())
+    return Descent(steps, algorithm.regularization, facts.clip_norm, printed=algorithm.calibration == "paper")
+
+
+def _wu_subgradient(algorithm: WuSubgradient, facts: FederationFacts) -> Descent:
+    """The steps and the average; Theorem 3 is a bound."""
+    parts = algorithm.parts()
+    kept = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
+    return Descent(
+        tuple(algorithm.steps().tolist()),
+        algorithm.regularization,
+        facts.clip_norm,
+        tuple((parts * kept).tolist()),
+        diameter=2 * algorithm.weight_bound * math.sqrt(facts.n_features),
+        printed=algorithm.calibration == "paper",
+    )
+
+
+def _wu_answers(algorithm: WuStronglyConvex | WuSubgradient, facts: OwnFacts) -> Answers:
+    if algorithm.calibration == "paper":
+        return Answers.drawn_each_round(2 * algorithm.scale(facts) ** 2)
+    return Answers.drawn_each_round(algorithm.sigma(facts) ** 2 * facts.share)
+
+
+def _average(algorithm: LocalAverage, _facts: FederationFacts) -> Average:
+    return Average(algorithm.regularization)
+
+
+def _average_answers(algorithm: LocalAverage, facts: OwnFacts) -> Answers:
+    """The noise in each party's weights."""
+    return Answers.l2_laplace(algorithm.beta(facts), facts.n_features, 1 / facts.share)
+
+
+def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
+    """The minimiser of the risk with the slack's regularisation."""
+    return Tilt(algorithm.regularization, _gop_slack(algorithm, facts.everyone)[0])
+
+
+def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
+    """The tilt of the sum."""
+    (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
+    sigma = tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss, algorithm.calibration)
+    return Answers.drawn_once(float(np.square(sigma)))
+
+
+def _gop_slack(algorithm: Gop, facts: OwnFacts) -> tuple[float, float]:
+    """``(Delta, epsilon~)`` of the mechanism."""
+    epsilon, _ = facts.strictest
+    return calibration.slack(
+        epsilon, algorithm.regularization, facts.n_total, facts.loss.smoothness, algorithm.calibration
+    )
+
+
+def _pooled(algorithm: Pooled, _facts: FederationFacts) -> Tilt:
+    return Tilt(algorithm.regularization)
+
+
+def _no_noise(_algorithm: Pooled, _facts: OwnFacts) -> Answers:
+    return Answers.drawn_once(0.0)
+
+
+_ENTRIES: Mapping[str, _Entry | str] = {
+    "common.algorithms.dp_gd:DpGd": _Entry(_dp_gd, _dp_gd_answers),
+    "common.algorithms.psgd:Psgd": _Entry(_psgd, _psgd_answers, coupled=True),
+    "common.algorithms.wu_strongly_convex:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
+    "common.algorithms.wu_subgradient:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
+    "common.algorithms.local_average:LocalAverage": _Entry(_average, _average_answers),
+    "common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
+    "common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
+    "common.algorithms.local:Local": "every owner keeps a model of its own, so there is no common one to forecast",
+}

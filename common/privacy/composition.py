@@ -1,0 +1,85 @@
+"""Answers of several releases, in sequence and in parallel, as plain sequences of releases that an accountant composes.
+
+Of parallel releases the worst counts, but which is the worst may depend on what it is composed with. So a run has
+*branches*, one for each choice of a part in each answer, and costs what its costliest branch costs. Parts of one kind
+are ordered, and only the worst of them is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, product
+
+from common.errors import InvalidInputError
+from common.privacy.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NoEvent,
+    ParallelEvent,
+    Release,
+    SequentialEvent,
+)
+
+Branch = tuple[tuple[Release, ...], ...]
+"""The releases of each answer of a run, for one choice of parts."""
+_MOST_BRANCHES = 64
+
+
+def branches(events: Sequence[Event]) -> list[Branch]:
+    """All branches of a run's answers that may be the costliest.
+
+    Raises InvalidInputError where there are more than can be followed: parts of many kinds in many rounds.
+    """
+    found = list(islice(product(*(_ways(event) for event in events)), _MOST_BRANCHES + 1))
+    if len(found) > _MOST_BRANCHES:
+        raise InvalidInputError(f"parallel releases of too many kinds: more than {_MOST_BRANCHES} ways to compose them")
+    return found
+
+
+def releases(event: Event) -> Iterator[Release]:
+    """All releases of an answer, in whatever part."""
+    match event:
+        case NoEvent():
+            return
+        case SequentialEvent(events=parts) | ParallelEvent(events=parts):
+            yield from chain.from_iterable(map(releases, parts))
+        case _:
+            yield event
+
+
+def _ways(event: Event) -> list[tuple[Release, ...]]:
+    """The sequences of releases that an answer may amount to."""
+    match event:
+        case NoEvent():
+            return [()]
+        case SequentialEvent(events=parts):
+            return [tuple(chain.from_iterable(way)) for way in branches(parts)]
+        case ParallelEvent(events=parts):
+            ways = list(dict.fromkeys(chain.from_iterable(map(_ways, parts)))) or [()]
+            return [way for way in ways if not any(_exceeds(other, way) for other in ways)]
+        case _:
+            return [(event,)]
+
+
+def _exceeds(one: tuple[Release, ...], other: tuple[Release, ...]) -> bool:
+    """Whether one sequence of releases costs more than another, whatever it is composed with."""
+    if len(one) < len(other) or one == other:
+        return False
+    return all(_covers(mine, its) for mine, its in zip(one, other, strict=False))
+
+
+def _covers(one: Release, other: Release) -> bool:
+    """Whether a release reveals at least what another of its kind does."""
+    match one, other:
+        case GaussianEvent(mu=most), GaussianEvent(mu=mu):
+            return mu <= most
+        case LaplaceEvent(epsilon=most), LaplaceEvent(epsilon=epsilon):
+            return epsilon <= most
+        case L2LaplaceEvent(epsilon=most, dimension=d), L2LaplaceEvent(epsilon=epsilon, dimension=dimension):
+            return epsilon <= most and d == dimension
+        case ApproximateEvent(epsilon=most, delta=largest), ApproximateEvent(epsilon=epsilon, delta=delta):
+            return epsilon <= most and delta <= largest
+    return one == other

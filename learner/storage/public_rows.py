@@ -1,0 +1,64 @@
+"""Public rows at the learner: uploaded once, kept under their digest, sent to parties by the runs that name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from common.arrays import FloatArray
+from common.encoding.npy import pack_array, unpack_array
+from common.errors import InvalidInputError, NotFoundError
+from common.runs.specification import PublicRows, digest_of_rows
+from common.service.keys import write_private
+
+MAX_BYTES = 2**24 - 2**12
+"""The most that a run's public rows may take as float64: they go to every party in one body of at most 16 MiB."""
+
+
+class PublicRowStore:
+    """Public rows in a directory, one ``.npy`` file each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def add(self, rows: FloatArray) -> PublicRows:
+        """Keep rows (n, width), and name them; raises InvalidInputError where there are none or they are too large."""
+        if rows.nbytes > MAX_BYTES or not rows.size:
+            raise InvalidInputError(
+                f"public rows may take {MAX_BYTES:,} bytes, 8 a number, and at least one: not {rows.shape[0]:,} rows "
+                f"of {rows.shape[1]:,} numbers"
+            )
+        name = PublicRows.of(rows)
+        write_private(self._file(name.digest), pack_array(np.asarray(rows, dtype="<f8")))
+        return name
+
+    def find(self, digest: str) -> PublicRows:
+        """The name of the rows with this digest; raises InvalidInputError where there are none."""
+        try:
+            return PublicRows.of(self._read(digest))
+        except NotFoundError as error:
+            raise InvalidInputError(error.detail) from None
+
+    def load(self, name: PublicRows) -> FloatArray:
+        """The rows of a name, (rows, width); raises NotFoundError where they are gone or another file is in place."""
+        rows = self._read(name.digest)
+        if PublicRows.of(rows) != name:
+            raise NotFoundError(f"the public rows {name.digest[:12]} are not of the shape that the run names")
+        return rows
+
+    def all(self) -> list[PublicRows]:
+        """All that are kept, by digest."""
+        return [self.find(path.stem) for path in sorted(self._directory.glob("*.npy"))]
+
+    def _read(self, digest: str) -> FloatArray:
+        try:
+            rows = unpack_array(self._file(digest).read_bytes(), "<f8")
+        except OSError:
+            raise NotFoundError(f"there are no public rows {digest[:12]} here: upload them first") from None
+        if rows.ndim != 2 or digest_of_rows(rows) != digest:  # noqa: PLR2004 -- axes
+            raise NotFoundError(f"the file of the public rows {digest[:12]} was changed")
+        return rows
+
+    def _file(self, digest: str) -> Path:
+        return self._directory / f"{digest}.npy"

@@ -1,0 +1,87 @@
+"""Arrays made by a child process, so that the memory of what makes them is given back when it ends.
+
+Reading a file of columns loads pyarrow, whose 40 MB a process never gives back; a service reads once and then lives for
+months. So a child reads, and this process receives no more than the numbers.
+
+The child writes to a pipe, for each array a line of JSON with its type and shape, then its bytes, which the parent has
+the system write straight into the new array: nothing is copied in between, and nothing touches a disk. A refusal is a
+line as well, and is raised again in the parent. Of any other error the parent learns type and place but never the text,
+which may quote a private value.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from io import BufferedReader
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.errors import InvalidDataError, InvalidInputError, ParleyError
+
+AnyArray = npt.NDArray[Any]
+
+_ERRORS = {error.kind: error for error in (InvalidDataError, InvalidInputError, ParleyError)}
+
+
+def receive_arrays(module: str, *arguments: str) -> Generator[AnyArray, None, None]:
+    """The arrays that ``python -m module arguments`` sends with `send_arrays`, each as soon as it is made.
+
+    Raises InvalidInputError or InvalidDataError in the words of the child, and ParleyError where it failed or died. The
+    child has ended when this has.
+    """
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:  # noqa: S603 -- our own
+        assert isinstance(child.stdout, BufferedReader)  # noqa: S101 -- it is a pipe
+        try:
+            yield from _read_all(child.stdout)
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode != 0:
+        raise ParleyError(f"the process {module} ended with status {child.returncode}")
+
+
+def send_arrays(make: Callable[[], Iterable[AnyArray]]) -> None:
+    """The child's side, and the last thing it does: send the parent what ``make`` makes, or why it cannot be made."""
+    pipe = sys.stdout.buffer
+    try:
+        for array in make():
+            content = _bytes_of(np.ascontiguousarray(array))  # TypeError for objects
+            _write_line(pipe, {"dtype": array.dtype.str, "shape": array.shape})
+            pipe.write(content)
+    except (InvalidDataError, InvalidInputError) as error:
+        _write_line(pipe, {"error": error.kind, "detail": error.detail})
+    except Exception as error:  # noqa: BLE001 -- the boundary: whatever it was, its text stays inside
+        from common.service.logs import place_of  # noqa: PLC0415 -- 20 MB that a child that does not fail need not load
+
+        _write_line(pipe, {"error": ParleyError.kind, "detail": f"{type(error).__name__} at {place_of(error)}"})
+    pipe.flush()
+
+
+def _read_all(pipe: BufferedReader) -> Iterator[AnyArray]:
+    """The arrays on a pipe, to its end; raises the error that ends them."""
+    while line := pipe.readline():
+        if not line.endswith(b"\n"):
+            raise ParleyError("a process that makes arrays died")
+        head: Mapping[str, Any] = json.loads(line)
+        if "error" in head:
+            raise _ERRORS[head["error"]](head["detail"])
+        array = np.empty(head["shape"], head["dtype"])
+        if pipe.readinto(_bytes_of(array)) < array.nbytes:
+            raise ParleyError("a process that makes arrays died")
+        yield array
+
+
+def _write_line(pipe: IO[bytes], head: Mapping[str, Any]) -> None:
+    """One line of JSON."""
+    pipe.write(json.dumps(head).encode() + b"\n")
+
+
+def _bytes_of(array: AnyArray) -> memoryview:
+    """The bytes of a contiguous array, not copied."""
+    return array.reshape(-1).view(np.uint8).data

@@ -1,0 +1,43 @@
+"""A file that a child reads gives the shard, or the refusal, that it gives when it is read here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.data.columns import Feature, Label
+from common.data.study import Study
+from common.errors import InvalidDataError
+from common.files.examples import load_examples
+from party.data.reader import load_apart
+
+STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=10),), label=Label(name="y", values=("no", "yes")))
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "study.json"
+    path.write_text(STUDY.model_dump_json(), encoding="utf-8")
+    (tmp_path / "data.csv").write_text("x,y\n1.5,yes\n12,no\n", encoding="utf-8")
+    return path
+
+
+def test_what_is_loaded_is_the_same(study: Path) -> None:
+    file = study.with_name("data.csv")
+    apart, here = load_apart(file, study, STUDY, clip=True), load_examples(file, STUDY, clip=True)
+    np.testing.assert_array_equal(apart.shard.X, here.shard.X)
+    np.testing.assert_array_equal(apart.shard.y, here.shard.y)
+    assert apart.clipped == here.clipped == {"x": 0.5}
+    assert (apart.clipped_share, apart.dropped_share) == (here.clipped_share, here.dropped_share)
+
+
+@pytest.mark.parametrize("name", ["data.csv", "missing.csv", "study.json"])
+def test_a_refusal_is_the_same(study: Path, name: str) -> None:
+    file = study.with_name(name)
+    with pytest.raises(InvalidDataError) as here:
+        load_examples(file, STUDY)
+    with pytest.raises(InvalidDataError) as apart:
+        load_apart(file, study, STUDY, clip=False)
+    assert apart.value.detail == here.value.detail

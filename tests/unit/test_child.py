@@ -1,0 +1,89 @@
+"""Arrays from a child process arrive as they were sent; what goes wrong there is told here, without its text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.errors import InvalidDataError, InvalidInputError, ParleyError
+from party.data.child import AnyArray, receive_arrays
+
+CHILD = """
+import os, sys
+import numpy as np
+from common.errors import InvalidDataError, InvalidInputError
+from party.data.child import send_arrays
+def make():
+    yield np.arange(6.0).reshape(2, 3)
+{rest}
+send_arrays(make)
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a module that sends an array, then does what the parameter says."""
+    (tmp_path / "sender.py").write_text(CHILD.format(rest=f"    {request.param}"), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "sender"
+
+
+@pytest.mark.parametrize(
+    "child",
+    ["yield from (np.zeros((0, 3)), np.float32(sys.argv[1]), np.ones((2, 2)).T, np.array([True]))"],
+    indirect=True,
+)
+def test_arrays_arrive_as_they_were_sent(child: str) -> None:
+    received = list(receive_arrays(child, "1.5"))
+    expected: list[AnyArray] = [
+        np.arange(6.0).reshape(2, 3),
+        np.zeros((0, 3)),
+        np.array(1.5, np.float32),
+        np.ones((2, 2)),
+        np.array([True]),
+    ]
+    for got, sent in zip(received, expected, strict=True):
+        assert got.dtype == sent.dtype
+        np.testing.assert_array_equal(got, sent)
+        assert got.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("child", "expected", "words"),
+    [
+        ("raise InvalidDataError('column age is missing')", InvalidDataError, "column age is missing"),
+        ("raise InvalidInputError('the study cannot be used')", InvalidInputError, "the study cannot be used"),
+    ],
+    indirect=["child"],
+)
+def test_a_refusal_is_raised_again(child: str, expected: type[ParleyError], words: str) -> None:
+    with pytest.raises(expected) as refused:
+        list(receive_arrays(child))
+    assert refused.type is expected
+    assert refused.value.detail == words
+
+
+@pytest.mark.parametrize("child", ["raise ZeroDivisionError('age is 37')"], indirect=True)
+def test_another_error_keeps_its_text_in_the_child(child: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ParleyError, match=r"ZeroDivisionError at .*sender\.py:8") as failed:
+        list(receive_arrays(child))
+    assert "37" not in failed.value.detail + "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    "child",
+    ["yield np.array([object()])", "os._exit(9)", 'os.write(1, b\'{"dtype": "<f8", "shape": [9]}\\n1\'); os._exit(0)'],
+    indirect=True,
+)
+def test_a_child_that_fails_or_dies_is_no_end_of_the_arrays(child: str) -> None:
+    with pytest.raises(ParleyError):
+        list(receive_arrays(child))
+
+
+@pytest.mark.parametrize("child", ["yield np.zeros(2**20); os.kill(os.getpid(), 19); yield np.zeros(1)"], indirect=True)
+def test_a_child_that_is_no_longer_wanted_is_ended(child: str) -> None:
+    arrays = receive_arrays(child)
+    next(arrays)
+    arrays.close()  # returns, though the child will never end by itself

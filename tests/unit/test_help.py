@@ -1,0 +1,31 @@
+"""Help comes at once: no command's help loads what only the commands' work needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"cryptography", "dp_accounting", "fastapi", "httpx", "numpy", "phe", "pyarrow", "scipy", "structlog"}
+HELP = """
+import sys
+from {service}.cli.main import {service}_app
+try:
+    {service}_app([*sys.argv[1:], "--help"])
+finally:
+    print(*{{name.partition(".")[0] for name in sys.modules}}, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("service", "command"),
+    [("learner", []), ("learner", ["submit"]), ("party", []), ("party", ["keyholder", "serve"])],
+)
+def test_help_loads_no_library_of_the_services(service: str, command: list[str]) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", HELP.format(service=service), *command], capture_output=True, text=True, check=True
+    )
+    assert "Usage" in child.stdout
+    loaded = HEAVY & set(child.stderr.split())
+    assert not loaded, f"parley-{service} {' '.join(command)} --help loads {', '.join(sorted(loaded))}"
