@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -108,8 +107,9 @@ def floor(path: Path) -> dict[str, float]:
 
 
 def peak_bytes() -> int:
-    """The largest resident memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The largest resident memory of this process so far; getrusage's may be that of the process which forked it."""
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
 
 
 if __name__ == "__main__":
