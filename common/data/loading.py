@@ -45,7 +45,7 @@ class Loading:
         layout = DesignLayout.of(study.features, study.missing, study.row_norm, intercept=study.intercept)
         self._layout, self._label, self._clip = layout, study.label, clip
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
-        self._X, self._y = np.zeros((n_rows, layout.n_columns)), np.ones(n_rows)
+        self._X, self._y = np.empty((n_rows, layout.n_columns)), np.ones(n_rows)  # each column is written to or absent
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._clipped, self._seen = Faults(), Counter[str](), set[str]()
 
@@ -134,6 +134,7 @@ class Loading:
         self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
         if category.fill is not None:
             codes = np.where(codes == MISSING, known[spelling(category.fill)], codes)
+        self._X[start : start + len(codes), position : position + len(known)] = 0.0
         rows = np.flatnonzero(codes >= 0)
         self._X[start + rows, position + codes[rows]] = self._layout.unit
 

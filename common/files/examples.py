@@ -8,7 +8,7 @@ is no number.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from common.data.study import Study
 from common.errors import InvalidDataError
 
 _REAL = pa.float64()
-_CSV_BLOCK = 2**20
-_PARQUET_COLUMNS = 16
+_CSV_BLOCK = 2**19
+_GATHERED_ROWS = 2**12
+_PARQUET_COLUMNS = 8
 """Columns of a Parquet file that are read together: each keeps a few decoded pages of some megabytes in memory."""
 
 
@@ -79,11 +80,24 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
         types = {name: pa.string() if as_text or name in texts else pa.float64() for name in names}
         convert = csv.ConvertOptions(column_types=types, include_columns=names)
         with csv.open_csv(path, blocks, convert_options=convert) as file:
-            for batch in file:
+            for batch in _gathered(file):
                 loading.add(start, _block(batch, texts))
                 start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading.finish(start)
+
+
+def _gathered(batches: Iterable[Any]) -> Iterator[Any]:
+    """Record batches joined to some thousand rows, so that what is done once a column and batch costs little."""
+    held, rows = [], 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _GATHERED_ROWS:
+            yield pa.concat_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_batches(held)
 
 
 def is_csv(path: Path) -> bool:

@@ -130,6 +130,11 @@ class FederationFacts:
         return 1.0 / (self.minimum_contributors - self.colluders) if self.secure_sum else 1.0
 
     @property
+    def wire_shift(self) -> int:
+        """How many bits answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
+        return wire_shift(int(self.n_examples.max()))
+
+    @property
     def n_total(self) -> int:
         """The number of examples of all parties."""
         return int(self.n_examples.sum())
@@ -167,11 +172,6 @@ class OwnFacts(FederationFacts):
     def strictest(self) -> tuple[float, float]:
         """The strictest ``(epsilon, delta)`` of those whose view this is."""
         return float(self.own_epsilon.min()), float(self.own_delta.min())
-
-    @property
-    def wire_shift(self) -> int:
-        """How many bits answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
-        return wire_shift(int(self.n_examples.max()))
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget
