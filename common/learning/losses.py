@@ -213,11 +213,17 @@ def loss_at_zero(loss: Loss) -> float:
 def check_single_score(loss: Loss) -> None:
     """Raise InvalidInputError unless an example has one score: where a proof or a formula is for that alone."""
     if loss.outputs != 1:
-        raise InvalidInputError("the algorithm is for losses of one score, not 'softmax': take dp_gd or local_average")
+        raise InvalidInputError(
+            "the algorithm's proof is for a loss of one score, and 'softmax' has one a class: "
+            "take dp_gd or local_average"
+        )
 
 
 def bounded_slope(loss: Loss) -> float:
     """L; raises InvalidInputError where there is none: then one record moves a minimiser without bound."""
     if math.isinf(loss.lipschitz):
-        raise InvalidInputError("a private minimiser needs a loss of bounded slope: not 'squared'")
+        raise InvalidInputError(
+            "a private minimiser needs a loss of bounded slope: under 'squared' one record moves it without bound, "
+            "so take dp_gd"
+        )
     return loss.lipschitz

@@ -1,9 +1,12 @@
 """How good a model is: fitness relative to the best, errors of a regression, and rates for classes however unbalanced.
 
-All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies.
+All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of
+their accuracies, or of their errors.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -53,8 +56,7 @@ def auc(model: Model, shard: Shard) -> float:
 
 def rmse(model: Model, shard: Shard) -> float:
     """The root mean squared error, in the units of y, in which the label's bounds are -1 and +1."""
-    residuals = (model_scores(model, shard) - shard.y)[shard.mask]
-    return float(np.sqrt((residuals**2).mean()))
+    return float(np.mean([math.sqrt(_squared_error(member, shard)) for member in model.members]))
 
 
 def r_squared(model: Model, shard: Shard) -> float:
@@ -62,13 +64,19 @@ def r_squared(model: Model, shard: Shard) -> float:
     variance = float(shard.y[shard.mask].var())
     if not variance > 0:
         raise InvalidInputError("R squared needs labels that differ")
-    return 1 - rmse(model, shard) ** 2 / variance
+    return 1 - float(np.mean([_squared_error(member, shard) for member in model.members])) / variance
 
 
 def model_scores(model: Model, shard: Shard) -> FloatArray:
     """The scores of a shard's examples, (n,) or (n, K)."""
     scores = shard.scores(np.atleast_2d(model.weights))
     return scores[..., 0] if model.kind == "linear" else scores
+
+
+def _squared_error(model: Model, shard: Shard) -> float:
+    """The mean squared error of one model."""
+    residuals = (model_scores(model, shard) - shard.y)[shard.mask]
+    return float((residuals**2).mean())
 
 
 def _hits(model: Model, shard: Shard) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -13,6 +13,11 @@ from rich.table import Table
 
 from learner.run import RunEvent, RunState
 
+if TYPE_CHECKING:
+    from learner.experiments.simulation import Metric
+
+_METRICS = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
+"""What metrics are called on a terminal."""
 _COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cancelled": "yellow"}
 
 
@@ -67,8 +72,7 @@ def _advance(bar: Progress, task: TaskID, data: Mapping[str, Any]) -> None:
         f"{data['ms']:.1f} ms",
         f"ε spent ≤ {max(data['epsilon'].values()):.3g}",
     ]
-    measured = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
-    figures += [f"{shown} {data[name]:.3f}" for name, shown in measured.items() if name in data]
+    figures += [f"{shown} {data[name]:.3f}" for name, shown in _METRICS.items() if name in data]
     if data["stragglers"]:
         figures.append(f"waiting for {', '.join(data['stragglers'])}")
     bar.update(task, completed=data["round"], total=data["of"], figures=" · ".join(figures))
@@ -109,6 +113,11 @@ def show_receipts(opened: Sequence[Mapping[str, Any]], console: Console) -> None
             signature = f"{receipt['signature'][:16]}…"
             table.add_row(str(each["round"]), ", ".join(each["contributors"]), receipt["key_holder"], signature)
     console.print(table)
+
+
+def measured(metrics: Mapping[str, Metric]) -> str:
+    """A simulation's metrics in a line, each in four digits."""
+    return "; ".join(f"{_METRICS[name]} {each.mean:#.4g}, sd {each.sd:.4f}" for name, each in metrics.items())
 
 
 def promise(guarantee: Mapping[str, Any]) -> str:

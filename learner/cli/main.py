@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 
-from common.client.cli_values import read_parameters
 from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.options import (
     DEFAULT_URL,
@@ -44,6 +43,7 @@ from learner.cli.options import (
     print_json_line,
     read_terms,
 )
+from learner.cli.simulate import SIMULATIONS, simulate_command
 
 if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
@@ -157,6 +157,7 @@ def submit(
 
 
 learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
+learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
@@ -277,51 +278,6 @@ def model(
         typer.echo(f"{save}: {document['algorithm']}, {figures}{classes}")
         for guarantee in document["guarantees"]:
             typer.echo(f"  {promise(guarantee)}")
-
-
-@learner_app.command(
-    "simulate",
-    epilog="Example: parley-learner simulate --data wdbc --algorithm dp_gd --parties 5 --reveal sum --epsilon 1 "
-    "--delta 1e-5 --repeat 20 --seed 7 --format json",
-)
-def simulate_command(
-    data: Annotated[str, typer.Option(help="wdbc, digits, simulated, or a CSV or Parquet file")] = "wdbc",
-    study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
-    algorithm: Annotated[
-        str,
-        typer.Option(help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, pooled, local"),
-    ] = "dp_gd",
-    parameter: ParameterOption = None,
-    parties: Annotated[int, typer.Option(min=1, help="how many parties share the data")] = 5,
-    skew: Annotated[
-        float, typer.Option(min=0, help="party k gets a share proportional to k^skew: 0 is even, 1 is 1 : 2 : 3 ...")
-    ] = 0.0,
-    reveal: Annotated[
-        Literal["sum", "each"],
-        typer.Option(help="what the learner sees: the sum (secure sum, noise in shares), or each answer"),
-    ] = "sum",
-    epsilon: Annotated[float, typer.Option(help="each party's budget")] = 1.0,
-    delta: Annotated[float, typer.Option(help="each party's budget")] = 1e-5,
-    repeat: Annotated[int, typer.Option(min=1, help="repetitions, each with a split and noise of its own")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="the same seed gives the same splits and noise")] = 0,
-    output: FormatOption = "text",
-) -> None:
-    """Try an algorithm on data in this process: accuracy on held-out examples, and the guarantee."""
-    from learner.cli.display import progress_bar, promise
-    from learner.experiments.simulation import SimulationSettings, run_simulation
-
-    settings = SimulationSettings(
-        data, study, algorithm, read_parameters(parameter), parties, skew, reveal, epsilon, delta, repeat, seed
-    )
-    with progress_bar(Console(stderr=True)) as bar:
-        task = bar.add_task(algorithm, total=repeat, figures="")
-        result = run_simulation(settings, lambda done, _: bar.update(task, completed=done))
-    if output == "json":
-        print_json_line(result.to_json())
-        return
-    typer.echo(f"{algorithm}: accuracy {result.mean:.4f}, sd {result.sd:.4f}, over {repeat} repetitions")
-    for guarantee in result.guarantees:
-        typer.echo(f"  {promise(guarantee.to_json())}")
 
 
 def _watch(client: LearnerClient, run: str, output: Format) -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.columns import Columns, Feature, Label
+from common.data.columns import Columns, Feature, Label, RealLabel
 from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study, StudyKind
@@ -98,13 +98,14 @@ BUILT_IN = ("wdbc", "digits", "simulated")
 class Dataset:
     """Data that can be drawn again and again: each draw is a training and a test shard, (n, d) and (m, d).
 
-    ``kind`` says what a model of it predicts, hence how it is measured.
+    ``kind`` says what a model of it predicts, hence how it is measured; ``unit`` is what 1 is in a real label's units.
     """
 
     loss: Loss
     clip_norm: float
     draw: Callable[[np.random.Generator], tuple[Shard, Shard]]
     kind: StudyKind = "binary"
+    unit: float = 1.0
 
 
 def load_dataset(name: str, study: Path | None = None) -> Dataset:
@@ -138,7 +139,9 @@ def examples(study: Study, shard: Shard) -> Dataset:
         order = rng.permutation(n)
         return _rows(shard, order[n_test:]), _rows(shard, order[:n_test])
 
-    return Dataset(build_loss(study), study.clip_norm, draw, study.kind)
+    label = study.label
+    unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
+    return Dataset(build_loss(study), study.clip_norm, draw, study.kind, unit)
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10) -> Dataset:

@@ -17,8 +17,10 @@ import numpy as np
 
 from common.algorithms import build_algorithm
 from common.data.shard import Shard
+from common.data.study import StudyKind
 from common.errors import InvalidInputError
-from common.learning.metrics import accuracy
+from common.learning.metrics import accuracy, r_squared, rmse
+from common.learning.model import Model
 from common.privacy.calibration import check_epsilon_delta
 from common.privacy.guarantee import Guarantee
 from common.privacy.noise import SeededNoise
@@ -65,32 +67,53 @@ class SimulationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Metric:
+    """How good the models are by one measure, in each repetition."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return math.fsum(self.values) / len(self.values)
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation of one repetition's value; 0 for a single one."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The metric as JSON values."""
+        return {"mean": self.mean, "sd": self.sd, "values": list(self.values)}
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came out: the accuracy on held-out data of each repetition, and what the run would promise each party."""
+    """What came out: how good the models are on held-out data, and what the run would promise each party.
+
+    ``metrics`` has ``accuracy`` of classes; of a real label ``rmse``, in the label's units, and ``r_squared``.
+    """
 
     settings: SimulationSettings
-    accuracies: tuple[float, ...]
+    kind: StudyKind
+    metrics: Mapping[str, Metric]
     n_train: int
     n_test: int
     guarantees: tuple[Guarantee, ...]
 
     @property
-    def mean(self) -> float:
-        """The mean accuracy."""
-        return math.fsum(self.accuracies) / len(self.accuracies)
-
-    @property
-    def sd(self) -> float:
-        """The standard deviation of one repetition's accuracy; 0 for a single one."""
-        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else 0.0
+    def accuracy(self) -> Metric:
+        """The accuracies; raises KeyError of a real label."""
+        return self.metrics["accuracy"]
 
     def to_json(self) -> dict[str, Any]:
-        """The result as JSON values."""
+        """The result as JSON values: the settings, each metric by its name, and the guarantees."""
         settings = asdict(self.settings) | {"study": self.settings.study and str(self.settings.study)}
         return settings | {
+            "kind": self.kind,
             "n_train": self.n_train,
             "n_test": self.n_test,
-            "accuracy": {"mean": self.mean, "sd": self.sd, "values": list(self.accuracies)},
+            **{name: metric.to_json() for name, metric in self.metrics.items()},
             "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
         }
 
@@ -98,17 +121,27 @@ class SimulationResult:
 def run_simulation(settings: SimulationSettings, progress: Progress = lambda _done, _total: None) -> SimulationResult:
     """Train and test ``repeat`` times.
 
-    Raises InvalidInputError that names what is wrong with the settings, InvalidDataError for unfit data.
+    Raises InvalidInputError that names what is wrong with the settings, also where the algorithm is not for the data's
+    loss, before anything is trained; InvalidDataError for unfit data.
     """
     algorithm = build_algorithm(settings.algorithm, settings.parameters)
     dataset = load_dataset(settings.data, settings.study)
-    accuracies = []
+    measured = []
     for repetition in range(settings.repeat):
         train, test, facts = deal_repetition(settings, dataset, repetition)
         noise = SeededNoise([settings.seed, repetition, _NOISE])
-        accuracies.append(accuracy(simulate(algorithm, train, facts, noise), test))
+        measured.append(measure(dataset, simulate(algorithm, train, facts, noise), test))
         progress(repetition + 1, settings.repeat)
-    return SimulationResult(settings, tuple(accuracies), facts.n_total, test.X.shape[-2], promised(algorithm, facts))
+    metrics = {name: Metric(tuple(each[name] for each in measured)) for name in measured[0]}
+    promises = promised(algorithm, facts)
+    return SimulationResult(settings, dataset.kind, metrics, facts.n_total, test.X.shape[-2], promises)
+
+
+def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
+    """How good a model is on test examples (m, d): its accuracy, or the RMSE in the label's units and R^2."""
+    if dataset.kind != "regression":
+        return {"accuracy": accuracy(model, test)}
+    return {"rmse": dataset.unit * rmse(model, test), "r_squared": r_squared(model, test)}
 
 
 def deal_repetition(

@@ -125,7 +125,7 @@ def standard_error(values: Sequence[float] | FloatArray) -> float:
 
 def fall(before: SimulationResult, after: SimulationResult) -> FloatArray:
     """By how much the accuracy falls in each repetition, (repeat,); repetitions are paired by their data."""
-    return np.subtract(before.accuracies, after.accuracies)
+    return np.subtract(before.accuracy.values, after.accuracy.values)
 
 
 def errors(values: FloatArray) -> float:
@@ -158,13 +158,13 @@ def _csv_row(point: Point, result: SimulationResult) -> dict[str, object]:
         "skew": settings.skew,
         "epsilon": settings.epsilon,
         "delta": settings.delta,
-        "repeat": len(result.accuracies),
+        "repeat": len(result.accuracy.values),
         "seed": settings.seed,
         "n_train": result.n_train,
         "n_test": result.n_test,
-        "accuracy_mean": f"{result.mean:.5f}",
-        "accuracy_sd": f"{result.sd:.5f}",
-        "accuracy_standard_error": f"{standard_error(result.accuracies):.5f}",
+        "accuracy_mean": f"{result.accuracy.mean:.5f}",
+        "accuracy_sd": f"{result.accuracy.sd:.5f}",
+        "accuracy_standard_error": f"{standard_error(result.accuracy.values):.5f}",
         "model_epsilon": _finite(epsilons.get("model")),
         "transcript_epsilon": _finite(epsilons.get("transcript")),
     }
@@ -210,8 +210,8 @@ def _draw_panel(axes: Axes, figure: Figure, table: Table, row: str, column: str)
         mine = sorted(((point.x, result) for point, result in here if point.line == name), key=lambda pair: pair[0])
         axes.errorbar(
             [x + apart * (place - len(figure.lines) / 2) for x, _ in mine],
-            [result.mean for _, result in mine],
-            [TWO_ERRORS * standard_error(result.accuracies) for _, result in mine],
+            [result.accuracy.mean for _, result in mine],
+            [TWO_ERRORS * standard_error(result.accuracy.values) for _, result in mine],
             label=line.label, color=line.colour, marker=line.marker, linestyle=line.dash,
             markersize=5, linewidth=1.4, capsize=2.5,
         )  # fmt: skip

@@ -97,7 +97,7 @@ def _suffers_from_skew(table: Table, epsilon: float, parties: int) -> Verdict:
     """LA falls from even shares to 1 : 2 : ... : K."""
     even, skewed = (table.result("local_average", epsilon=epsilon, parties=parties, skew=skew) for skew in (0.0, 1.0))
     certainty = errors(fall(even, skewed))
-    evidence = f"{even.mean:.3f} → {skewed.mean:.3f}, {certainty:.1f} standard errors"
+    evidence = f"{even.accuracy.mean:.3f} → {skewed.accuracy.mean:.3f}, {certainty:.1f} standard errors"
     return Verdict(f"ε = {epsilon:g}: LA falls with skew at K = {parties}", certainty > SURE, evidence)
 
 
@@ -114,14 +114,14 @@ def _suffers_from_parties(table: Table, epsilon: float) -> Verdict:
 
 def _flat(table: Table, epsilon: float) -> Verdict:
     """PSGD's mean is the same everywhere."""
-    means = [table.result("psgd", epsilon=epsilon, parties=k, skew=s).mean for k in PARTIES for s in SKEWS]
+    means = [table.result("psgd", epsilon=epsilon, parties=k, skew=s).accuracy.mean for k in PARTIES for s in SKEWS]
     evidence = f"{min(means):.3f} to {max(means):.3f}"
     return Verdict(f"ε = {epsilon:g}: PSGD is flat in K and skew", max(means) - min(means) < EQUAL, evidence)
 
 
 def _like_gop(table: Table, epsilon: float) -> Verdict:
     """PSGD's mean is GOP's."""
-    psgd, gop = (table.result(line, epsilon=epsilon, parties=10, skew=0.0).mean for line in ("psgd", "gop"))
+    psgd, gop = (table.result(line, epsilon=epsilon, parties=10, skew=0.0).accuracy.mean for line in ("psgd", "gop"))
     evidence = f"PSGD {psgd:.3f}, GOP {gop:.3f}"
     return Verdict(f"ε = {epsilon:g}: PSGD does as well as GOP, without a curator", gop - psgd < EQUAL, evidence)
 
@@ -129,6 +129,6 @@ def _like_gop(table: Table, epsilon: float) -> Verdict:
 def _tight(table: Table, epsilon: float) -> Verdict:
     """dp_gd is far above PSGD."""
     tight, paper = (table.result(line, epsilon=epsilon, parties=10, skew=0.0) for line in ("dp_gd", "psgd"))
-    evidence = f"dp_gd {tight.mean:.3f}, PSGD {paper.mean:.3f}"
+    evidence = f"dp_gd {tight.accuracy.mean:.3f}, PSGD {paper.accuracy.mean:.3f}"
     claim = f"ε = {epsilon:g}: dp_gd beats PSGD and covers the whole transcript"
     return Verdict(claim, errors(fall(tight, paper)) > SURE, evidence)

@@ -1,9 +1,9 @@
-"""A learner and its parties for tests, on data made up here: in this process over ASGI, or as real processes."""
+"""A learner and its parties for tests, on data made up here or given: in this process over ASGI, or as processes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +12,14 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
 from fastapi import FastAPI
+from pyarrow.csv import write_csv
 
 from common.arrays import FloatArray
 from common.client.endpoints import PeerEntry
 from common.client.peer import open_client_of
-from common.data.columns import Feature, Label
+from common.data.columns import Columns, Feature, Label
 from common.data.loading import shard_of
 from common.data.losses import LogisticLoss
 from common.data.shard import Shard
@@ -52,7 +54,8 @@ class Stream:
 class Cluster:
     """K parties' data and the settings of all services, under ``root``.
 
-    ``policy`` and ``learner`` change the parties' policies and the learner's settings.
+    ``policy`` and ``learner`` change the parties' policies and the learner's settings. ``given`` is a study and each
+    party's columns of it, in place of the made-up ones.
     """
 
     root: Path
@@ -63,22 +66,22 @@ class Cluster:
     algorithms: tuple[str, ...] = ("dp_gd", "psgd", "local_average")
     policy: dict[str, Any] = field(default_factory=dict)
     learner: dict[str, Any] = field(default_factory=dict)
+    given: tuple[Study, Sequence[Columns]] | None = None
 
     def __post_init__(self) -> None:
+        self.study, tables = self.given or (made_up(self.n_features), ())
+        self.n_parties = len(tables) or self.n_parties
         self.names = tuple(f"party-{index + 1}" for index in range(self.n_parties))
-        self.study = Study(
-            name="made-up",
-            features=tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(self.n_features)),
-            label=Label(name="y", values=("no", "yes")),
-            loss=LogisticLoss(),
-        )
-        self.study_path = self.root / "studies" / "made-up.json"
+        self.study_path = self.root / "studies" / f"{self.study.name}.json"
         self.study_path.parent.mkdir(parents=True)
         self.study_path.write_text(self.study.model_dump_json())
         for index, name in enumerate(self.names):
-            self._write_data(index, self.root / f"{name}.csv")
+            if tables:
+                write_csv(pa.table(dict(tables[index])), self.root / f"{name}.csv")
+            else:
+                self._make_data_up(index, self.root / f"{name}.csv")
 
-    def _write_data(self, index: int, path: Path) -> None:
+    def _make_data_up(self, index: int, path: Path) -> None:
         """One party's examples: separable by the sum of the features, sizes that differ."""
         rng = np.random.default_rng([11, index])
         X = rng.uniform(-1, 1, (self.n_examples + index, self.n_features)).round(3)
@@ -132,6 +135,23 @@ class Cluster:
             "users": [{"name": "alice", "token_hash": hash_token(USER)}],
         }
         return LearnerSettings(**(fields | self.learner | changes))
+
+
+def made_up(n_features: int) -> Study:
+    """The study of data that is made up here."""
+    return Study(
+        name="made-up",
+        features=tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(n_features)),
+        label=Label(name="y", values=("no", "yes")),
+        loss=LogisticLoss(),
+    )
+
+
+def dealt(columns: Columns, n_parties: int, seed: int = 1) -> list[Columns]:
+    """The rows of a table dealt to parties at random, as evenly as it goes."""
+    n = len(next(iter(columns.values())))
+    hands = np.array_split(np.random.default_rng(seed).permutation(n), n_parties)
+    return [{name: column[hand] for name, column in columns.items()} for hand in hands]
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from learner.experiments.simulation import SimulationResult, SimulationSettings
+from learner.experiments.simulation import Metric, SimulationResult, SimulationSettings
 from scripts.figures import frame, rajkumar
 from scripts.figures.frame import Figure, Line, Point, Table, Verdict, errors, fall, main, standard_error, sweep
 from scripts.figures.rajkumar import EPSILONS, PARTIES, SKEWS, grid, judge, judge_at
@@ -115,7 +115,8 @@ def test_rajkumars_claims_hold_on_simulated_data() -> None:
 def made_up(accuracy: float) -> SimulationResult:
     """A result of this mean accuracy, with a little scatter."""
     scatter = np.random.default_rng(5).normal(0, 0.01, 50)
-    return SimulationResult(SimulationSettings(), tuple((accuracy + scatter - scatter.mean()).tolist()), 1, 1, ())
+    metric = Metric(tuple((accuracy + scatter - scatter.mean()).tolist()))
+    return SimulationResult(SimulationSettings(), "binary", {"accuracy": metric}, 1, 1, ())
 
 
 def table(accuracy: Callable[[str, int, float], float]) -> Table:
@@ -125,8 +126,8 @@ def table(accuracy: Callable[[str, int, float], float]) -> Table:
 
     def result(point: Point) -> SimulationResult:
         made = made_up(accuracy(point.line, point.settings.parties, point.settings.skew))
-        jitter = tuple((np.array(made.accuracies) + rng.normal(0, 0.01, 50)).tolist())
-        return replace(made, settings=point.settings, accuracies=jitter)
+        jitter = Metric(tuple((np.array(made.accuracy.values) + rng.normal(0, 0.01, 50)).tolist()))
+        return replace(made, settings=point.settings, metrics={"accuracy": jitter})
 
     return Table(points, tuple(map(result, points)))
 

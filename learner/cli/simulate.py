@@ -1,0 +1,67 @@
+"""``parley-learner simulate``: try an algorithm on data in this process, without any party."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from common.client.cli_values import read_parameters
+from learner.cli.options import FormatOption, ParameterOption, print_json_line
+
+SIMULATIONS = (
+    "Examples:\n\n"
+    "parley-learner simulate --data wdbc --algorithm dp_gd --parties 5 --reveal sum --epsilon 1 "
+    "--delta 1e-5 --repeat 20 --seed 7 --format json\n\n"
+    "parley-learner simulate --data digits -p n_rounds=60 -p step=8\n\n"
+    "parley-learner simulate --data loans.csv --study loans.json"
+)
+"""How the command is used."""
+
+
+def simulate_command(
+    data: Annotated[str, typer.Option(help="wdbc, digits, simulated, or a CSV or Parquet file")] = "wdbc",
+    study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, pooled, local; "
+            "psgd and gop are not for more than two classes, gop and local_average not for real labels"
+        ),
+    ] = "dp_gd",
+    parameter: ParameterOption = None,
+    parties: Annotated[int, typer.Option(min=1, help="how many parties share the data")] = 5,
+    skew: Annotated[
+        float, typer.Option(min=0, help="party k gets a share proportional to k^skew: 0 is even, 1 is 1 : 2 : 3 ...")
+    ] = 0.0,
+    reveal: Annotated[
+        Literal["sum", "each"],
+        typer.Option(help="what the learner sees: the sum (secure sum, noise in shares), or each answer"),
+    ] = "sum",
+    epsilon: Annotated[float, typer.Option(help="each party's budget")] = 1.0,
+    delta: Annotated[float, typer.Option(help="each party's budget")] = 1e-5,
+    repeat: Annotated[int, typer.Option(min=1, help="repetitions, each with a split and noise of its own")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="the same seed gives the same splits and noise")] = 0,
+    output: FormatOption = "text",
+) -> None:
+    """Try an algorithm on data in this process: how good its models are on held-out examples, and the guarantee.
+
+    Of classes, two or more, the accuracy; of a real label the RMSE in the label's units, and R².
+    """
+    from learner.cli.display import measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
+    from learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
+
+    settings = SimulationSettings(
+        data, study, algorithm, read_parameters(parameter), parties, skew, reveal, epsilon, delta, repeat, seed
+    )
+    with progress_bar(Console(stderr=True)) as bar:
+        task = bar.add_task(algorithm, total=repeat, figures="")
+        result = run_simulation(settings, lambda done, _: bar.update(task, completed=done))
+    if output == "json":
+        print_json_line(result.to_json())
+        return
+    typer.echo(f"{algorithm}: {measured(result.metrics)}, over {repeat} repetitions")
+    for guarantee in result.guarantees:
+        typer.echo(f"  {promise(guarantee.to_json())}")
