@@ -114,6 +114,13 @@ class FederationFacts:
         return math.prod(self.shape)
 
     @property
+    def public_size(self) -> tuple[int, int]:
+        """(rows, width) of the run's public rows; raises InvalidInputError for a run without any."""
+        if self.public_shape is None:
+            raise InvalidInputError("the algorithm asks about public rows, and the run names none")
+        return self.public_shape
+
+    @property
     def public_rows(self) -> FloatArray:
         """The run's public rows, (rows, width), at the learner; raises InvalidInputError for a run without any."""
         if self.public is None:

@@ -140,8 +140,6 @@ class RunSpec(Strict):
     def questions(self) -> tuple[Question, ...]:
         """What each round asks, (rounds,); raises InvalidInputError where algorithm and terms contradict each other."""
         questions = self.build().questions(self.facts())
-        if self.public is None and any(question.public for question in questions):
-            raise InvalidInputError(f"{self.algorithm} asks about public rows, and the run names none")
         if self.public is not None and not any(question.public for question in questions):
             raise InvalidInputError(f"the run names public rows, and {self.algorithm} asks about none")
         return questions
