@@ -33,6 +33,8 @@ def faults(error: ValidationError) -> str:
     """
     found = []
     for fault in error.errors(include_input=False, include_url=False, include_context=False):
+        if fault["type"] == "default_factory_not_called":  # follows from another fault
+            continue
         place, words = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
         found.append(f"{place}: {words}" if place else words)
     return "; ".join(found)

@@ -11,10 +11,10 @@ from pydantic_settings import SettingsConfigDict
 from common.client.endpoints import PartyEntry, PeerEntry
 from common.data.study import Study
 from common.errors import InvalidInputError
+from common.files.studies import read_study
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
-from common.service.study_files import read_study
 from common.service.tokens import TokenHash
 from common.strict import Identifier, Name, Strict
 

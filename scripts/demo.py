@@ -30,11 +30,12 @@ from rich.table import Table
 
 from common.algorithms import build_algorithm
 from common.data.shard import Shard
+from common.files.examples import load_examples
+from common.learning.losses import build_loss
 from common.learning.metrics import accuracy
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
-from common.service.columns_files import load_examples
 from learner.experiments.datasets import WDBC
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
 from scripts.make_deployment import HOSPITALS, SERVICES, Deployment, loopback_site, make_deployment
@@ -129,7 +130,7 @@ class Laboratory:
             epsilon=epsilon,
             delta=DELTA,
             n_features=WDBC.n_features,
-            loss=WDBC.build_loss(),
+            loss=build_loss(WDBC),
             secure_sum=True,
         )
         return [accuracy(simulate(algorithm, self.shards, facts, SeededNoise(i)), self.public) for i in range(repeat)]

@@ -18,7 +18,7 @@ import numpy as np
 
 from common.arrays import IntArray
 from common.client.peer import ask_all
-from common.encoding.fixed_point import checked_integers, to_reals
+from common.encoding.fixed_point import checked_answer, from_wire
 from common.encoding.npy import pack_array
 from common.errors import ParleyError, QuorumLostError, UnavailableError
 from common.protocol.messages import Query, Reply
@@ -50,18 +50,21 @@ class PartyPool:
 
     ``quorum`` is the least number that must answer; ``deadline`` is in seconds; each party must answer at least once in
     ``answer_every`` rounds in a row. ``recent`` has the contributors of so many rounds before, as the log has them,
-    fewer at the beginning. ``report`` tells of the last round.
+    fewer at the beginning. Answers are in units of 2^(``shift`` - 32). ``report`` tells of the last round.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- its parts, by name
         self,
         parties: Sequence[PartyClient],
         quorum: int,
         deadline: float,
         answer_every: int = 1,
         recent: Sequence[tuple[int, ...]] = (),
+        *,
+        shift: int = 0,
     ) -> None:
         self.report = RoundReport()
+        self._shift = shift
         self._parties = tuple(parties)
         self._quorum = quorum
         self._deadline = deadline
@@ -139,8 +142,8 @@ class HttpFederation(PartyPool):
         body = pack_array(query.message)
         answers = await self._ask(query.round, lambda party: party.answer(path, body))
         stack = self._stack(answers)
-        value = checked_integers(stack.sum(axis=0)) if query.reveal == "sum" else stack
-        return Reply(to_reals(value), tuple(answers))
+        value = checked_answer(stack.sum(axis=0)) if query.reveal == "sum" else stack
+        return Reply(from_wire(value, self._shift), tuple(answers))
 
     def _stack(self, answers: Mapping[int, IntArray]) -> IntArray:
         """The answers (contributors, m); raises PartyRefusedError naming one whose length is not the first's."""

@@ -7,12 +7,12 @@ from typing import Literal
 
 from common.errors import InvalidDataError
 
-Kind = Literal["absent", "not numeric", "missing", "beyond the bounds", "unknown category", "unknown label"]
+FaultKind = Literal["absent", "not numeric", "missing", "beyond the bounds", "unknown category", "unknown label"]
 
 MOST_COLUMNS = 20
 """So many faulty columns are told of by name."""
 
-_REMEDIES: Mapping[Kind, str] = {
+_REMEDIES: Mapping[FaultKind, str] = {
     "missing": 'rows that miss a value are kept as empty ones by "missing": "drop" in the study, on all of it or on a '
     'feature, and "missing": "value" puts a feature\'s "fill" there',
     "beyond the bounds": 'data.out_of_bounds = "clip" in the settings clips values to the bounds',
@@ -24,9 +24,9 @@ class Faults:
     """The faults of a table as its blocks are read."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[Kind, int]] = {}
+        self._rows: dict[str, dict[FaultKind, int]] = {}
 
-    def note(self, column: str, kind: Kind, rows: int) -> None:
+    def note(self, column: str, kind: FaultKind, rows: int) -> None:
         """Count some more rows of a column."""
         if rows:
             kinds = self._rows.setdefault(column, {})
@@ -44,7 +44,7 @@ class Faults:
         raise InvalidDataError(f"the data does not fit the study: {told}{more}{remedies}")
 
 
-def _told(kinds: Mapping[Kind, int]) -> str:
+def _told(kinds: Mapping[FaultKind, int]) -> str:
     """The faults of one column."""
     return ", ".join(
         kind if kind == "absent" else f"{kind} in {rows:,} {'row' if rows == 1 else 'rows'}"

@@ -29,7 +29,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class DesignLayout:
     """The features of a study as columns of a design (n, n_columns); ``unit`` is what a 1 becomes in it."""
 
     numbers: Numbers
@@ -42,7 +42,7 @@ class Layout:
     @classmethod
     def of(
         cls, features: tuple[AnyFeature, ...], missing: Missing, row_norm: float | None, *, intercept: bool
-    ) -> Layout:
+    ) -> DesignLayout:
         """The layout of a study's features in their order, the intercept last."""
         widths = (len(each.column_values) if isinstance(each, Category) else 1 for each in features)
         starts = list(accumulate(widths, initial=0))

@@ -12,22 +12,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
+from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import MISSING, UNKNOWN, Block, Column, as_codes, as_numbers
-from common.data.columns import AnyLabel, Bounded, Category, Feature, Label, Missing, RealLabel, scaled, spelling
+from common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled, spelling
 from common.data.faults import Faults
-from common.data.layout import Layout
+from common.data.layout import DesignLayout
 from common.data.shard import Shard
+from common.data.study import Study
 from common.encoding.classes import encode_classes
 from common.errors import InvalidDataError
 
 BLOCK_ROWS = 2**14
 _CACHED = 2**18
 """Numbers that stay in a processor's cache while they are scaled: 2 MiB."""
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,10 +41,11 @@ class Loaded:
 class Loading:
     """A shard of at most ``n_rows`` rows under construction."""
 
-    def __init__(self, layout: Layout, label: AnyLabel, missing: Missing, n_rows: int, *, clip: bool) -> None:
-        self._layout, self._label, self._clip = layout, label, clip
-        self._policies = layout.policies | {label.name: "drop" if missing == "drop" else "refuse"}
-        self._X, self._y = np.zeros((n_rows, layout.n_columns)), np.ones(n_rows)
+    def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
+        layout = DesignLayout.of(study.features, study.missing, study.row_norm, intercept=study.intercept)
+        self._layout, self._label, self._clip = layout, study.label, clip
+        self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
+        self._X, self._y = np.empty((n_rows, layout.n_columns)), np.ones(n_rows)  # each column is written to or absent
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._clipped, self._seen = Faults(), Counter[str](), set[str]()
 
@@ -135,6 +134,7 @@ class Loading:
         self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
         if category.fill is not None:
             codes = np.where(codes == MISSING, known[spelling(category.fill)], codes)
+        self._X[start : start + len(codes), position : position + len(known)] = 0.0
         rows = np.flatnonzero(codes >= 0)
         self._X[start + rows, position + codes[rows]] = self._layout.unit
 
@@ -158,6 +158,26 @@ class Loading:
             self._dropped[start : start + len(empty)] |= empty
         elif policy == "refuse":
             self._faults.note(name, "missing", int(empty.sum()))
+
+
+def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loaded:
+    """An owner's columns, (n,) each, as a shard, and what was mended.
+
+    Values beyond a feature's bounds are refused, or clipped to them where the owner chose ``clip``. Raises
+    InvalidDataError, naming each column that does not fit and never a value.
+    """
+    names = [name for name in (*study.feature_names, study.label.name) if name in columns]
+    n_rows = max((len(columns[name]) for name in names), default=0)
+    loading = Loading(study, n_rows, clip=clip)
+    loading.expect(names)
+    for start in range(0, max(n_rows, 1), BLOCK_ROWS):
+        loading.add(start, {name: columns[name][start : start + BLOCK_ROWS] for name in names})
+    return loading.finish(n_rows)
+
+
+def shard_of(study: Study, columns: Columns, *, clip: bool = False) -> Shard:
+    """An owner's columns as a shard; raises what `load_columns` raises."""
+    return load_columns(study, columns, clip=clip).shard
 
 
 def _as_slice(positions: IntArray) -> slice | IntArray:

@@ -3,7 +3,7 @@
 A `Shard` that exists is safe to compute on: its constructor projects every row into the unit ball, replaces rows that
 are not numbers by zeros and puts everything on the grid of `common.encoding.fixed_point`, so no algorithm has to check
 again and no row can move a sum by more than the declared sensitivity. Loading an owner's file is stricter
-(`Study.shard` refuses).
+(`common.data.loading` refuses).
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
+from common.arrays import BoolArray, FloatArray, IntArray
 from common.encoding.fixed_point import FEATURE_BITS, truncate
-
-BoolArray = npt.NDArray[np.bool_]
 
 _CACHED = 2**17
 """Numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""

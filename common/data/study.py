@@ -13,27 +13,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from common.arrays import FloatArray
-from common.data.cells import MISSING, UNKNOWN, as_codes, as_numbers
-from common.data.columns import AnyFeature, AnyLabel, Category, Columns, Feature, Label, Missing, missing_policy
-from common.data.layout import Layout
-from common.data.loading import BLOCK_ROWS, Loaded, Loading
-from common.data.losses import AnyLoss, default_loss
-from common.data.shard import Shard
+from common.data.columns import AnyFeature, AnyLabel, Category, Feature, Label, Missing, RealLabel, missing_policy
+from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.encoding.canonical_json import canonical_digest
-from common.errors import InvalidInputError
-from common.learning.losses import Loss
 from common.strict import Name, Strict
 
-Kind = Literal["binary", "multiclass", "regression"]
+StudyKind = Literal["binary", "multiclass", "regression"]
 
 _MOST_COLUMNS = 100_000
 
@@ -50,7 +40,7 @@ class Study(Strict):
     name: Name
     features: Annotated[tuple[AnyFeature, ...], Field(min_length=1, max_length=_MOST_COLUMNS)]
     label: AnyLabel
-    loss: AnyLoss = Field(default_factory=lambda read: default_loss(read.get("label")))
+    loss: AnyLoss = Field(default_factory=lambda read: _default_loss(read.get("label")))
     clip_norm: Annotated[float, Field(gt=0, le=math.sqrt(2))] = 1.0
     intercept: bool = True
     missing: Missing = "refuse"
@@ -80,7 +70,7 @@ class Study(Strict):
         return self
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> StudyKind:
         """What is predicted: one of two classes, one of more, or a real number."""
         return "regression" if not self.n_classes else "binary" if self.n_classes == 2 else "multiclass"  # noqa: PLR2004
 
@@ -112,68 +102,14 @@ class Study(Strict):
         label = (self.label,) if isinstance(self.label, Label) else ()
         return frozenset(each.name for each in (*self.features, *label) if not isinstance(each, Feature))
 
-    @property
-    def layout(self) -> Layout:
-        """Where each feature stands in the design; made anew each time."""
-        return Layout.of(self.features, self.missing, self.row_norm, intercept=self.intercept)
-
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the study's canonical JSON."""
         return canonical_digest(self.model_dump(mode="json"))
 
-    def build_loss(self) -> Loss:
-        """The loss, of as many scores as it needs for the label's classes."""
-        return self.loss.build(self.n_classes)
 
-    def loading(self, n_rows: int, *, clip: bool = False) -> Loading:
-        """An empty shard for at most ``n_rows`` rows, to be filled in blocks."""
-        return Loading(self.layout, self.label, self.missing, n_rows, clip=clip)
-
-    def load(self, columns: Columns, *, clip: bool = False) -> Loaded:
-        """An owner's columns, (n,) each, as a shard, and what was mended.
-
-        Values beyond a feature's bounds are refused, or clipped to them where the owner chose ``clip``. Raises
-        InvalidDataError, naming each column that does not fit and never a value.
-        """
-        names = [name for name in (*self.feature_names, self.label.name) if name in columns]
-        n_rows = max((len(columns[name]) for name in names), default=0)
-        loading = self.loading(n_rows, clip=clip)
-        loading.expect(names)
-        for start in range(0, max(n_rows, 1), BLOCK_ROWS):
-            loading.add(start, {name: columns[name][start : start + BLOCK_ROWS] for name in names})
-        return loading.finish(n_rows)
-
-    def shard(self, columns: Columns, *, clip: bool = False) -> Shard:
-        """An owner's columns as a shard; raises what `load` raises."""
-        return self.load(columns, clip=clip).shard
-
-    def rows(self, records: Sequence[Mapping[str, Any]]) -> FloatArray:
-        """Records {feature: number, text or None} as rows (n, n_features) of the design, clipped to the bounds.
-
-        Raises InvalidInputError that names the record and the feature where a value is missing and none stands in, is
-        no number, or is not one of the feature's.
-        """
-        columns: dict[str, npt.NDArray[np.generic]] = {}
-        for feature in self.features:
-            cells = np.empty(len(records), dtype=object)
-            cells[:] = [record.get(feature.name) for record in records]
-            self._check_cells(feature, cells)
-            columns[feature.name] = cells
-        loading = self.loading(len(records), clip=True)
-        loading.add(0, columns)
-        return Shard(loading.design(), np.ones(len(records))).X
-
-    def _check_cells(self, feature: Feature | Category, cells: npt.NDArray[np.object_]) -> None:
-        """Raise InvalidInputError for the first cell that the study's rules have no place for."""
-        if isinstance(feature, Category):
-            codes = as_codes(cells, feature.codes, len(feature.values) if feature.other else None)
-            empty, strange, words = codes == MISSING, codes == UNKNOWN, "is not one of its values"
-        else:
-            values, bad = as_numbers(cells)
-            strange, words = np.zeros(len(cells), dtype=np.bool_) if bad is None else bad, "is not a number"
-            empty = np.isnan(values) & ~strange
-        if missing_policy(feature, self.missing) != "value" and empty.any():
-            raise InvalidInputError(f"record {int(empty.argmax())}: feature {feature.name!r} is missing")
-        if strange.any():
-            raise InvalidInputError(f"record {int(strange.argmax())}: feature {feature.name!r} {words}")
+def _default_loss(label: object) -> AnyLoss:
+    """The loss of a study that names none; ``label`` is what it read of its label, None where that is faulty."""
+    if isinstance(label, RealLabel):
+        return SquaredLoss()
+    return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004

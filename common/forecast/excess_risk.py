@@ -41,8 +41,8 @@ class Interval:
 class Spectra:
     """Curvatures: ``flat``, of no data; ``typical`` (2,), in ``shares`` directions each; ``steep`` (m,), in ``counts``.
 
-    Of the typical spectrum, an intercept takes half of the trace, and the columns a third of the rest, evenly: such are
-    a study's design of columns spread over their bounds.
+    The typical spectrum is that of a study's design, rows (z, 1) / sqrt d with d - 1 columns z spread evenly over their
+    bounds: the intercept has 1 / d of c, each column a third of that.
     """
 
     flat: float
@@ -128,7 +128,7 @@ def _spectra(problem: Problem, flat: float) -> Spectra:
     counts = np.unique(np.geomspace(1, problem.n_features, _DIRECTIONS).round())
     return Spectra(
         flat=flat,
-        typical=flat + problem.curvature * np.array([1 / 2, 1 / 6 / max(rest, 1)]),
+        typical=flat + problem.curvature / problem.n_features * np.array([1, 1 / 3]),
         shares=np.array([1.0, rest]),
         steep=(flat + problem.curvature * _TRACES / counts[:, None]).ravel(),
         counts=np.repeat(counts, len(_TRACES)),

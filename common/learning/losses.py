@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -16,6 +16,9 @@ from scipy.special import expit, logsumexp, softmax
 from common.arrays import FloatArray
 from common.encoding.classes import decode_classes
 from common.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from common.data.study import Study
 
 
 class Loss(Protocol):
@@ -184,6 +187,21 @@ class Softmax:
         """(diag(p) - p p^T) v, (..., K), without the K x K matrices."""
         p: FloatArray = softmax(score, axis=-1)
         return np.asarray(p * (direction - (p * direction).sum(axis=-1, keepdims=True)))
+
+
+def build_loss(study: Study) -> Loss:
+    """The loss that a study names, of as many scores as it needs for the label's classes."""
+    match study.loss.kind:
+        case "logistic":
+            return Logistic()
+        case "huber":
+            return Huber(study.loss.h)
+        case "squared":
+            return Squared()
+        case "hinge":
+            return Hinge()
+        case "softmax":
+            return Softmax(study.n_classes)
 
 
 def loss_at_zero(loss: Loss) -> float:

@@ -114,6 +114,13 @@ class FederationFacts:
         return math.prod(self.shape)
 
     @property
+    def public_size(self) -> tuple[int, int]:
+        """(rows, width) of the run's public rows; raises InvalidInputError for a run without any."""
+        if self.public_shape is None:
+            raise InvalidInputError("the algorithm asks about public rows, and the run names none")
+        return self.public_shape
+
+    @property
     def public_rows(self) -> FloatArray:
         """The run's public rows, (rows, width), at the learner; raises InvalidInputError for a run without any."""
         if self.public is None:
@@ -128,6 +135,11 @@ class FederationFacts:
     def share(self) -> float:
         """The part of a sum's noise variance that each party adds: 1 / (m_min - t) under secure sum, else all of it."""
         return 1.0 / (self.minimum_contributors - self.colluders) if self.secure_sum else 1.0
+
+    @property
+    def wire_shift(self) -> int:
+        """How many bits answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
+        return wire_shift(int(self.n_examples.max()))
 
     @property
     def n_total(self) -> int:
@@ -167,11 +179,6 @@ class OwnFacts(FederationFacts):
     def strictest(self) -> tuple[float, float]:
         """The strictest ``(epsilon, delta)`` of those whose view this is."""
         return float(self.own_epsilon.min()), float(self.own_delta.min())
-
-    @property
-    def wire_shift(self) -> int:
-        """How many bits answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
-        return wire_shift(int(self.n_examples.max()))
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget

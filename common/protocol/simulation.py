@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from common.data.shard import Shard
-from common.encoding.fixed_point import checked_integers, to_reals
+from common.encoding.fixed_point import checked_answer, from_wire, to_wire
 from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.privacy.noise import Noise
@@ -34,9 +34,10 @@ class Simulation:
 
     async def answer(self, run: str, query: Query) -> Reply:
         """All parties' answers, or their exact sum."""
-        answers = self.algorithm.local(query, self.prepared, self.facts, self.noise)
-        value = checked_integers(answers.sum(axis=0)) if query.reveal == "sum" else answers
-        return Reply(to_reals(value), tuple(range(len(self.facts.parties))))
+        shift = self.facts.wire_shift
+        answers = to_wire(self.algorithm.local(query, self.prepared, self.facts, self.noise), shift)
+        value = checked_answer(answers.sum(axis=0)) if query.reveal == "sum" else answers
+        return Reply(from_wire(value, shift), tuple(range(len(self.facts.parties))))
 
 
 def simulate(algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Model:

@@ -11,8 +11,10 @@ from scipy.special import expit, softmax
 
 from common.arrays import FloatArray
 from common.data.columns import Label, RealLabel
+from common.data.records import rows_of
 from common.data.study import Study
 from common.errors import InvalidInputError
+from common.learning.losses import build_loss
 from common.learning.model import KINDS, Model
 from common.runs.specification import RunSpec
 from common.strict import faults
@@ -64,7 +66,7 @@ def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
         raise InvalidInputError(f"the model's study: {faults(error)}") from None
     except (TypeError, ValueError):
         raise InvalidInputError("the model's weights are not an array of numbers") from None
-    outputs = () if study.build_loss().outputs == 1 else (study.n_classes,)
+    outputs = () if build_loss(study).outputs == 1 else (study.n_classes,)
     if any(member.weights.shape != (*outputs, study.n_features) for member in model.members):
         raise InvalidInputError("the model's weights are not of the shape that its study has")
     return study, model
@@ -79,7 +81,7 @@ def predict(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -
     model, and members' models, of which none predicts for all.
     """
     study, model = read_model(document)
-    scores = model.scores(study.rows(records))
+    scores = model.scores(rows_of(study, records))
     return list(_classes(study, scores) if model.kind == "softmax" else _labels(study, scores))
 
 

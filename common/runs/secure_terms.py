@@ -29,7 +29,7 @@ def noise_text(algorithm: Algorithm, facts: OwnFacts, round: int) -> str:
 
     Nine digits, so that two machines whose last bits differ spell the same.
 
-    >>> from common.privacy.accountant import GaussianEvent
+    >>> from common.privacy.events import GaussianEvent
     >>> _spell(GaussianEvent(mu=1 / 3))
     'GaussianEvent(mu=0.333333333)'
     """

@@ -14,6 +14,7 @@ from common.data.study import Study
 from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
+from common.learning.losses import build_loss
 from common.privacy.calibration import check_epsilon_delta
 from common.privacy.guarantee import Adjacency
 from common.protocol.algorithm import Algorithm
@@ -139,8 +140,6 @@ class RunSpec(Strict):
     def questions(self) -> tuple[Question, ...]:
         """What each round asks, (rounds,); raises InvalidInputError where algorithm and terms contradict each other."""
         questions = self.build().questions(self.facts())
-        if self.public is None and any(question.public for question in questions):
-            raise InvalidInputError(f"{self.algorithm} asks about public rows, and the run names none")
         if self.public is not None and not any(question.public for question in questions):
             raise InvalidInputError(f"the run names public rows, and {self.algorithm} asks about none")
         return questions
@@ -156,7 +155,7 @@ class RunSpec(Strict):
             epsilon=np.array([member.budget.epsilon for member in self.parties]),
             delta=np.array([member.budget.delta for member in self.parties]),
             n_features=self.study.n_features,
-            loss=self.study.build_loss(),
+            loss=build_loss(self.study),
             minimum_contributors=self.minimum_contributors,
             colluders=self.colluders,
             secure_sum=self.secure_sum != "none",

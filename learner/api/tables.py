@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 from starlette.requests import Request
 
 from common.arrays import FloatArray
+from common.data.records import rows_of
 from common.data.study import Study
 from common.errors import InvalidInputError, UnsupportedMediaError
-from common.service.columns_files import read_columns
+from common.files.tables import read_columns
 
 _SUFFIXES: Mapping[str, str] = {"text/csv": ".csv", "application/vnd.apache.parquet": ".parquet"}
 TABLE_BODY = {media: {"schema": {"type": "string", "format": "binary"}} for media in _SUFFIXES}
@@ -35,4 +36,4 @@ def read_rows(body: bytes, suffix: str, study: Study) -> FloatArray:
     if missing := [name for name in study.feature_names if name not in columns]:
         raise InvalidInputError(f"columns missing from the rows: {', '.join(missing[:5])}")
     cells = zip(*(columns[name].tolist() for name in study.feature_names), strict=True)
-    return study.rows([dict(zip(study.feature_names, row, strict=True)) for row in cells])
+    return rows_of(study, [dict(zip(study.feature_names, row, strict=True)) for row in cells])

@@ -97,7 +97,7 @@ def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value
     """The name of a study, or the content of a study's file."""
     if not given.endswith(".json"):
         return given
-    from common.service.study_files import read_study
+    from common.files.studies import read_study
 
     return read_study(Path(given)).model_dump(mode="json")
 

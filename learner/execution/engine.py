@@ -149,9 +149,8 @@ class Engine:
         recent, spec = self._store.recent(run), run.spec
         if spec.secure_sum != "none":
             return self._sums.federation(run, parties, recent)
-        return HttpFederation(
-            parties, spec.minimum_contributors, self._settings.deadline_seconds, spec.answer_every, recent
-        )
+        deadline, shift = self._settings.deadline_seconds, spec.facts().wire_shift
+        return HttpFederation(parties, spec.minimum_contributors, deadline, spec.answer_every, recent, shift=shift)
 
     async def _dismiss(self, run: str) -> None:
         """Tell the parties of a run that was proposed to them, and its key holders, that it has ended.

@@ -13,11 +13,11 @@ from common.data.columns import Label
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidInputError
-from common.learning.losses import Loss
+from common.files.examples import load_examples
+from common.learning.losses import Loss, build_loss
 from common.learning.metrics import accuracy, fitness, r_squared, rmse
 from common.learning.model import Model
 from common.protocol.messages import Query, Reply
-from common.service.columns_files import load_examples
 from learner.plan import Plan
 from learner.run import Notice
 
@@ -34,7 +34,7 @@ class PublicExamples:
     def read(cls, path: Path, study: Study) -> PublicExamples:
         """The examples of a CSV or Parquet file in the study's columns; raises InvalidDataError."""
         shard = load_examples(path, study, clip=True).shard
-        return cls(shard, study.build_loss(), isinstance(study.label, Label))
+        return cls(shard, build_loss(study), isinstance(study.label, Label))
 
     def measure(self, weights: FloatArray) -> dict[str, float]:
         """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.

@@ -30,12 +30,13 @@ from pathlib import Path
 import numpy as np
 
 from common.data.columns import Columns, Feature, Label, RealLabel
+from common.data.loading import shard_of
 from common.data.shard import Shard
-from common.data.study import Kind, Study
+from common.data.study import Study, StudyKind
 from common.errors import InvalidInputError
-from common.learning.losses import Logistic, Loss
-from common.service.columns_files import load_examples
-from common.service.study_files import read_study
+from common.files.examples import load_examples
+from common.files.studies import read_study
+from common.learning.losses import Logistic, Loss, build_loss
 
 TEST_FRACTION = 0.25
 
@@ -103,7 +104,7 @@ class Dataset:
     loss: Loss
     clip_norm: float
     draw: Callable[[np.random.Generator], tuple[Shard, Shard]]
-    kind: Kind = "binary"
+    kind: StudyKind = "binary"
     unit: float = 1.0
 
 
@@ -113,9 +114,9 @@ def load_dataset(name: str, study: Path | None = None) -> Dataset:
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.
     """
     if name == "wdbc":
-        return examples(WDBC, WDBC.shard(wdbc_columns(), clip=True))
+        return examples(WDBC, shard_of(WDBC, wdbc_columns(), clip=True))
     if name == "digits":
-        return examples(DIGITS, DIGITS.shard(digits_columns()))
+        return examples(DIGITS, shard_of(DIGITS, digits_columns()))
     if name == "simulated":
         return simulated()
     if study is None:
@@ -140,7 +141,7 @@ def examples(study: Study, shard: Shard) -> Dataset:
 
     label = study.label
     unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
-    return Dataset(study.build_loss(), study.clip_norm, draw, study.kind, unit)
+    return Dataset(build_loss(study), study.clip_norm, draw, study.kind, unit)
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10) -> Dataset:

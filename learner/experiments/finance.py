@@ -21,13 +21,14 @@ import numpy.typing as npt
 
 from common.arrays import FloatArray
 from common.data.columns import Columns, Feature, Label, RealLabel
+from common.data.loading import shard_of
 from common.data.losses import HingeLoss, SquaredLoss
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.service.columns_files import read_columns
+from common.files.tables import read_columns
 
-Column = npt.NDArray[np.generic]
+_Column = npt.NDArray[np.generic]
 
 LENDING_CLUB = Study(
     name="lending-club",
@@ -88,7 +89,7 @@ def published(study: Study, path: Path | None = None) -> Shard | None:
     columns = read_columns(path)
     if study.name == LENDING_CLUB.name:
         columns = loans(columns)
-    return study.shard(complete(study, columns), clip=True)
+    return shard_of(study, complete(study, columns), clip=True)
 
 
 def loans(columns: Columns) -> Columns:
@@ -113,19 +114,19 @@ def complete(study: Study, columns: Columns) -> Columns:
     return {name: columns[name][known] for name in names}
 
 
-def _absent(column: Column) -> npt.NDArray[np.bool_]:
+def _absent(column: _Column) -> npt.NDArray[np.bool_]:
     """Where a number is missing, or a text."""
     return np.isnan(column) if column.dtype.kind == "f" else np.array([value is None for value in column.tolist()])
 
 
-def _fractions(column: Column) -> FloatArray:
+def _fractions(column: _Column) -> FloatArray:
     """A column of fractions, or of percentages, spelt with their sign or without, as fractions."""
     numbers = _numbers(column)
     percent = column.dtype.kind == "O" or float(np.nanmax(numbers, initial=0.0)) > 2  # noqa: PLR2004 -- 200 %
     return numbers / 100 if percent else numbers
 
 
-def _numbers(column: Column) -> FloatArray:
+def _numbers(column: _Column) -> FloatArray:
     """A column's numbers, the first of each text."""
     if column.dtype.kind != "O":
         return column.astype(np.float64)
@@ -133,7 +134,7 @@ def _numbers(column: Column) -> FloatArray:
     return np.array([float(match[0]) if match else np.nan for match in found])
 
 
-def _years(column: Column) -> FloatArray:
+def _years(column: _Column) -> FloatArray:
     """The years of a column of dates, or of texts that hold four digits."""
     if column.dtype.kind != "M":
         found = (re.search(r"\d{4}", value or "") for value in column.tolist())

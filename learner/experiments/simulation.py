@@ -17,7 +17,7 @@ import numpy as np
 
 from common.algorithms import build_algorithm
 from common.data.shard import Shard
-from common.data.study import Kind
+from common.data.study import StudyKind
 from common.errors import InvalidInputError
 from common.learning.metrics import accuracy, r_squared, rmse
 from common.learning.model import Model
@@ -95,7 +95,7 @@ class SimulationResult:
     """
 
     settings: SimulationSettings
-    kind: Kind
+    kind: StudyKind
     metrics: Mapping[str, Metric]
     n_train: int
     n_test: int

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from common.client.federation import PartyPool
 from common.client.peer import all_of, ask_all
-from common.encoding.fixed_point import checked_integers, to_reals
+from common.encoding.fixed_point import checked_answer, from_wire
 from common.encoding.npy import pack_array
 from common.errors import InvalidInputError, SecureSumError
 from common.protocol.messages import Query, Reply
@@ -56,7 +56,7 @@ class SecureSumFederation(PartyPool):
         key_holder_seconds: float,
         store: SessionStore,
     ) -> None:
-        super().__init__(parties, quorum, deadline, answer_every, recent)
+        super().__init__(parties, quorum, deadline, answer_every, recent, shift=spec.facts().wire_shift)
         self._algorithm, self._facts, self._questions = spec.build(), spec.facts(), spec.questions()
         self._role = role
         self._key_holders = tuple(key_holders)
@@ -81,7 +81,7 @@ class SecureSumFederation(PartyPool):
         opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
         self.report = replace(self.report, seconds=time.monotonic() - started, opened=opened)
         values = total.values[: self._questions[query.round - 1].answer]  # the rest fills up to the widest round's
-        return Reply(to_reals(checked_integers(values)), self._recent[-1])
+        return Reply(from_wire(checked_answer(values), self._shift), self._recent[-1])
 
     async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
         """The round's signed query, and the contributions if their set was chosen before."""

@@ -52,11 +52,11 @@ def report(account: Account) -> BudgetReport:
 class Party:
     """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger."""
 
-    def __init__(self, settings: PartySettings, noise: NoiseFactory = SystemNoise) -> None:
+    def __init__(self, settings: PartySettings, noise: NoiseFactory = SystemNoise, *, apart: bool = False) -> None:
         """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise."""
         self.settings = settings
         self._noise = noise
-        self.holding: Holding = load_holding(settings)
+        self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
         self.agreed = lru_cache(RUNS_IN_MEMORY)(self._find_agreed)
         """The consent to a learner's run, and its terms; raises NotFoundError."""
@@ -174,13 +174,15 @@ class Party:
         return consent, terms(consent.spec, self.settings.name)
 
     def _prepare(self, digest: str, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
-        if digest not in self._prepared:
-            with self._preparing:
-                if digest not in self._prepared:
-                    self._prepared[digest] = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
-                    if len(self._prepared) > RUNS_IN_MEMORY:
-                        self._prepared.popitem(last=False)
-        return self._prepared[digest]
+        if (prepared := self._prepared.get(digest)) is not None:
+            return prepared
+        with self._preparing:
+            if (prepared := self._prepared.get(digest)) is None:
+                prepared = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
+                self._prepared[digest] = prepared
+                if len(self._prepared) > RUNS_IN_MEMORY:
+                    self._prepared.popitem(last=False)
+        return prepared
 
     def _approval(self, learner: str, proposal: RunProposal, consent: Consent) -> Approval:
         """A consent as an answer to a proposal; raises ConflictError where it is a consent to something else."""

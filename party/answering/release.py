@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy.typing as npt
 
 from common.arrays import IntArray
+from common.encoding.fixed_point import to_wire
 from common.privacy.noise import Noise
 from common.protocol.messages import Query
 
@@ -29,7 +30,7 @@ NoiseFactory = Callable[["Kept | None"], KeepingNoise]
 
 
 Pack = Callable[[IntArray], bytes]
-"""Makes a body of an answer's integers in units of 2^-32: ``.npy``, or a contribution to a secure sum."""
+"""Makes a body of an answer's integers as the wire has them: ``.npy``, or a contribution to a secure sum."""
 
 
 def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pack: Pack) -> Compute:  # noqa: ANN401
@@ -37,6 +38,7 @@ def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pa
 
     def compute(kept: Kept) -> tuple[bytes, Kept]:
         drawn = noise(kept)
-        return pack(terms.algorithm.local(query, prepared, terms.facts, drawn)), drawn.kept
+        integers = terms.algorithm.local(query, prepared, terms.facts, drawn)
+        return pack(to_wire(integers, terms.facts.wire_shift)), drawn.kept
 
     return compute

@@ -74,8 +74,10 @@ _ANSWER = documented("the noisy answer, in units of 2^-32", "int64", RoundAnswer
 _ANSWER["content"] |= signed.body("a signed contribution")["content"]
 
 
-def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None) -> FastAPI:
+def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None, *, apart: bool = False) -> FastAPI:
     """The application of a party; ``noise`` stands in for the system's, drawn ahead, where a test fixes it.
+
+    The data is read ``apart``, in a child process, where this one is to live long and stay small.
 
     Raises what `Party` raises when study, data or ledger cannot be used, and OwnKeyError when the identity key cannot,
     or gmpy2 is missing from a party that takes part in secure sums.
@@ -84,7 +86,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None)
         require_gmpy2()
     metrics, stock = Metrics(), NoisePool()
     with ExitStack() as stack:
-        party = stack.enter_context(Party(settings, noise or stock))
+        party = stack.enter_context(Party(settings, noise or stock, apart=apart))
         sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
         opened = stack.pop_all()
 

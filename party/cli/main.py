@@ -68,7 +68,7 @@ def party_serve(
         logs.configure(settings.log_format)
         if settings.tls:
             tls_context(settings.tls)  # refuses before the ledger is opened
-        run(create_party_app(settings), settings)
+        run(create_party_app(settings, apart=True), settings)
 
 
 @party_app.command("check")

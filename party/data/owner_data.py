@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.service.columns_files import load_examples
-from common.service.study_files import read_study
+from common.files.studies import read_study
+from party.data.reader import load_apart, load_here
 from party.settings import PartySettings
 
 
@@ -40,14 +40,15 @@ class Holding:
         return int(self.shard.n_examples)
 
 
-def load_holding(settings: PartySettings) -> Holding:
-    """Read the study and the data.
+def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
+    """Read the study and the data, here or ``apart``, in a child process that leaves this one small.
 
     Raises InvalidInputError for a study that cannot be used, and InvalidDataError where the data does not fit it or has
     too few rows; both name what is wrong and never a value.
     """
     study = read_study(settings.study)
-    loaded = load_examples(settings.data.path, study, clip=settings.data.out_of_bounds == "clip")
+    path, clip = settings.data.path, settings.data.out_of_bounds == "clip"
+    loaded = load_apart(path, settings.study, study, clip=clip) if apart else load_here(path, study, clip=clip)
     holding = Holding(study, loaded.shard, loaded.clipped, loaded.clipped_share, loaded.dropped_share)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")

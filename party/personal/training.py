@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
@@ -36,7 +36,9 @@ from common.runs.model_document import model_document
 from common.runs.pricing import guarantees
 from common.runs.specification import Budget, Member, RunSpec
 from common.strict import faults
-from party.data.owner_data import Holding
+
+if TYPE_CHECKING:
+    from party.data.owner_data import Holding
 
 APPROVAL_SECONDS = 60.0
 PREPARATION_SECONDS = 3600.0
@@ -110,7 +112,7 @@ async def _train(
 ) -> dict[str, Any]:
     """Drive the program to its model."""
     algorithm, facts = spec.build(), joined(spec.facts(), name, holding.n_examples)
-    others = HttpFederation(parties, spec.minimum_contributors, order.deadline)
+    others = HttpFederation(parties, spec.minimum_contributors, order.deadline, shift=spec.facts().wire_shift)
     own_facts = facts.of(len(parties))
     federation = OwnShard(others, algorithm, algorithm.prepare(holding.shard, own_facts), own_facts)
     model = await drive(algorithm.program(facts), federation, order.run, MemoryLog())

@@ -19,7 +19,7 @@ from common.forecast.coalitions import CoalitionRun
 from common.forecast.forecast import Forecast, forecast
 from common.forecast.forecasters import forecaster_of
 from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber
+from common.learning.losses import Hinge, Huber, build_loss
 from common.learning.metrics import relative_fitness
 from common.learning.model import Model
 from common.privacy.noise import SeededNoise
@@ -86,7 +86,7 @@ class Owners:
             epsilon=np.array(self.epsilons),
             delta=np.full(k, DELTA),
             n_features=setting.study.n_features,
-            loss=setting.study.build_loss(),
+            loss=build_loss(setting.study),
             minimum_contributors=k,
         )
 
@@ -167,13 +167,13 @@ def _own(setting: Setting, owners: Owners) -> tuple[Shard, Model]:
     if shard is None or sum(owners.sizes) > len(shard.y):
         raise ValueError(f"{setting.study.name} has too few examples here")
     own = Shard(shard.X[: sum(owners.sizes)], shard.y[: sum(owners.sizes)])
-    loss = setting.study.build_loss()
+    loss = build_loss(setting.study)
     smooth = Huber(_KINK) if isinstance(loss, Hinge) else loss
     return own, Model(minimise(smooth, own, setting.regularization * len(own.y)))
 
 
 def _psi(setting: Setting, model: Model, best: Model, own: Shard) -> float:
-    return relative_fitness(setting.study.build_loss(), model, best, own, setting.regularization)
+    return relative_fitness(build_loss(setting.study), model, best, own, setting.regularization)
 
 
 def _averages(iterates: FloatArray) -> FloatArray:

@@ -215,8 +215,9 @@ def test_parameters_are_checked_by_name_and_never_repeated(name: str) -> None:
             assert secret not in error.value.detail
     with pytest.raises(InvalidInputError, match=rf"{name}: no_such_parameter"):
         build_algorithm(name, {"no_such_parameter": 1})
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(build_algorithm(name), next(iter(parameter_schema(name)["properties"])), 1)
+    for parameter in parameter_schema(name)["properties"]:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(build_algorithm(name), parameter, 1)
 
 
 def test_an_unknown_algorithm_is_told_which_are_known() -> None:

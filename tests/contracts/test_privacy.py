@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from common.privacy.noise import Noise, SeededNoise, SystemNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
 from common.runs.pricing import events, guarantees, transcript
-from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, exact, federation, labels, seen
+from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, conversation, exact, federation, labels, seen
 from tests.support.noises import RoundNoise, ScaledNoise
 
 ALARM = 1e-6
@@ -60,9 +61,14 @@ def neighbours(rng: np.random.Generator, n: int, adjacency: Adjacency) -> tuple[
     return Shard(X, y), Shard(other_X, other_y)
 
 
-def queries(case: Case, facts: FederationFacts, rng: np.random.Generator) -> list[Query]:
-    """What a curious learner may ask: the program's own question, and others like it with other values."""
-    asked = case.first_query(facts)
+def each_question(case: Case) -> list[Query]:
+    """A query of the program for each different question that it asks."""
+    asked, _ = conversation(case, case.equal_facts(1 if case.algorithm.curator else 3, 5), seed=3)
+    return list({query.step: query for query in reversed(asked)}.values())[::-1]
+
+
+def queries(asked: Query, rng: np.random.Generator) -> list[Query]:
+    """What a curious learner may ask: a question of the program, and others like it with other values."""
     steep = np.resize([-60_000.0, 0, 0, 0], asked.message.shape)
     any_weights = rng.normal(size=asked.message.shape) * 10.0 ** rng.uniform(-3, 4)
     return [asked, dataclasses.replace(asked, message=steep), dataclasses.replace(asked, message=any_weights)]
@@ -80,9 +86,9 @@ def test_no_neighbour_moves_an_answer_past_its_sensitivity(case: Case) -> None:
     for n in (1, 12):
         shard, other = neighbours(rng, n, case.algorithm.adjacency)
         facts = case.equal_facts(N_NEIGHBOURS, n)
-        p = norm_of(case.algorithm.event(1, facts.of(0)))
         asked += N_NEIGHBOURS
-        for query in queries(case, facts, rng):
+        for query in chain.from_iterable(queries(question, rng) for question in each_question(case)):
+            p = norm_of(case.algorithm.event(query.round, facts.of(0)))
             moved = exact(case, query, shard, facts) - exact(case, query, other, facts)
             bounds = np.resize(case.algorithm.sensitivity(query, seen(facts)), N_NEIGHBOURS).tolist()
             for row, bound in zip(moved.tolist(), bounds, strict=True):
@@ -114,20 +120,20 @@ def p_value(noise: FloatArray, event: Event, sensitivity: float) -> float:
             raise AssertionError(f"an additive release declares {event}")
 
 
-def noise_of_sums(case: Case, facts: FederationFacts, noise: Noise, parts: int) -> FloatArray:
+def noise_of_sums(case: Case, asked: Query, facts: FederationFacts, noise: Noise, parts: int) -> FloatArray:
     """What is left of the answers of many parties with the same shard, less the exact one; summed in groups."""
     rng, k = np.random.default_rng(4), len(facts.parties)
     X, y = ball(rng, 5, D), labels(rng, 5)
     shard = Shard(np.broadcast_to(X, (k, *X.shape)), np.broadcast_to(y, (k, *y.shape)))
-    query = queries(case, facts, rng)[2]
+    query = queries(asked, rng)[2]
     drawn = case.answer(query, shard, facts, RoundNoise(noise)) - exact(case, query, shard, facts)
     return to_reals(drawn.reshape(-1, parts, drawn.shape[-1]).sum(axis=1))
 
 
-def fits(case: Case, facts: FederationFacts, noise: Noise, parts: int) -> float:
-    event, query = case.algorithm.event(1, facts.of(0)), case.first_query(facts)
+def fits(case: Case, query: Query, facts: FederationFacts, noise: Noise, parts: int) -> float:
+    event = case.algorithm.event(query.round, facts.of(0))
     sensitivity = float(np.max(case.algorithm.sensitivity(query, facts.of(0))))
-    return p_value(noise_of_sums(case, facts, noise, parts), event, sensitivity)
+    return p_value(noise_of_sums(case, query, facts, noise, parts), event, sensitivity)
 
 
 @EVERY_ADDITIVE
@@ -136,20 +142,23 @@ def test_noise_has_the_law_that_its_event_declares_and_half_of_it_is_caught(case
     """Without secure sum an answer carries all the noise; with it, so does the sum of m_min answers less t of them."""
     terms = {"minimum_contributors": 5, "colluders": 1} if case.secure_sum else {}
     facts = case.equal_facts(8000, 5, **terms)
-    p = {parts: fits(case, facts, SeededNoise(5), parts) for parts in ((1, 4) if case.secure_sum else (1,))}
-    parts = max(p, key=lambda parts: p[parts])  # some add all of the noise under secure sum too
-    halved = fits(case, facts, ScaledNoise(SeededNoise(5), 0.5), parts)
-    print(f"{case.name}: noise of {parts} part(s) fits its event with p = {p[parts]:.3f}, halved with p = {halved:.1e}")
-    assert p[parts] > ALARM
-    assert halved < ALARM
+    for query in each_question(case):
+        p = {parts: fits(case, query, facts, SeededNoise(5), parts) for parts in ((1, 4) if case.secure_sum else (1,))}
+        parts = max(p, key=lambda parts: p[parts])  # some add all of the noise under secure sum too
+        halved = fits(case, query, facts, ScaledNoise(SeededNoise(5), 0.5), parts)
+        found = f"noise of {parts} part(s) fits its event with p = {p[parts]:.3f}, halved with p = {halved:.1e}"
+        print(f"{case.name}, {query.step}: {found}")
+        assert p[parts] > ALARM
+        assert halved < ALARM
 
 
 @EVERY_ADDITIVE
 def test_every_round_draws_its_noise_anew(case: Case) -> None:
     facts, noise = case.equal_facts(4000, 5), SeededNoise(6)
-    first, second = (noise_of_sums(case, facts, noise, 1).ravel() for _ in range(2))
-    assert stats.pearsonr(np.sign(first), np.sign(second)).pvalue > ALARM
-    assert stats.pearsonr(np.sign(first), np.sign(first + second)).pvalue < ALARM
+    for query in each_question(case):
+        first, second = (noise_of_sums(case, query, facts, noise, 1).ravel() for _ in range(2))
+        assert stats.pearsonr(np.sign(first), np.sign(second)).pvalue > ALARM
+        assert stats.pearsonr(np.sign(first), np.sign(first + second)).pvalue < ALARM
 
 
 @EVERY

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from common.arrays import FloatArray
 from common.data.columns import Category, Columns, Feature, Label
+from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS
@@ -146,7 +147,7 @@ def designed(study: Study, columns: Columns) -> FloatArray:
 @given(tables())
 def test_a_design_knows_the_bounds_alone_and_stays_in_the_ball(case: tuple[Study, Columns]) -> None:
     study, columns = case
-    X = study.shard(columns, clip=True).X
+    X = shard_of(study, columns, clip=True).X
     assert X.shape[1] == study.n_features == len(study.column_names)
     design = designed(study, columns)
     assert np.linalg.norm(design, axis=-1).max() <= 1 + 1e-12
@@ -156,7 +157,7 @@ def test_a_design_knows_the_bounds_alone_and_stays_in_the_ball(case: tuple[Study
 def test_the_ball_is_used_to_its_edge() -> None:
     features = (Feature(name="x", lower=-3, upper=7), Category(name="c", values=VALUES))
     study = Study(name="s", features=features, label=Label(name="y", values=("0", "1")))
-    X = study.shard({"x": np.array([-3.0, 7.0]), "c": np.array(["a", "b"]), "y": np.zeros(2)}).X
+    X = shard_of(study, {"x": np.array([-3.0, 7.0]), "c": np.array(["a", "b"]), "y": np.zeros(2)}).X
     assert np.linalg.norm(X, axis=-1) == pytest.approx(1, abs=3 * 2.0**-FEATURE_BITS)
 
 

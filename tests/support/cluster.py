@@ -20,11 +20,12 @@ from common.arrays import FloatArray
 from common.client.endpoints import PeerEntry
 from common.client.peer import open_client_of
 from common.data.columns import Columns, Feature, Label
+from common.data.loading import shard_of
 from common.data.losses import LogisticLoss
 from common.data.shard import Shard
 from common.data.study import Study
+from common.files.tables import read_columns
 from common.privacy.noise import SeededNoise, SystemNoise
-from common.service.columns_files import read_columns
 from common.service.tokens import hash_token
 from learner.api.app import create_learner_app as create_learner
 from learner.api.tables import read_rows
@@ -100,7 +101,7 @@ class Cluster:
 
     def shard(self, index: int) -> Shard:
         """The shard of one party, as it loads it."""
-        return self.study.shard(read_columns(self.root / f"{self.names[index]}.csv"))
+        return shard_of(self.study, read_columns(self.root / f"{self.names[index]}.csv"))
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings."""

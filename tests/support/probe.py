@@ -45,7 +45,7 @@ class Probe(Algorithm):
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Votes, K N of them, then how many examples fall to each class."""
-        rows, width = facts.public_shape or (0, 0)
+        rows, width = facts.public_size
         return Question("votes", (rows, width), K * rows, public=True), Question("share", (K, facts.n_features), K)
 
     def program(self, facts: FederationFacts) -> Program:
@@ -81,7 +81,7 @@ class Probe(Algorithm):
     def moved(self, facts: OwnFacts, step: str) -> FloatArray:
         """sqrt(2 N) votes; or all examples from one class to another, in shares those of the largest party; (...)."""
         if step == "votes":
-            return np.full(np.shape(facts.own_examples), _root(2 * (facts.public_shape or (0, 0))[0]))
+            return np.full(np.shape(facts.own_examples), _root(2 * facts.public_size[0]))
         most = np.full_like(facts.own_examples, facts.n_examples.max()) if facts.secure_sum else facts.own_examples
         return np.asarray(_root(2) * most)
 

@@ -97,7 +97,7 @@ class World:
         truth = np.random.default_rng([self.seed, 0]).standard_normal(self.d)
         rng = np.random.default_rng([self.seed, stream])
         z = rng.uniform(-1, 1, (n, self.d - 1))
-        X = np.concatenate([z / math.sqrt(self.d - 1), np.ones((n, 1))], axis=1) / math.sqrt(2)
+        X = np.concatenate([z, np.ones((n, 1))], axis=1) / math.sqrt(self.d)
         signal = 0.4 * X @ truth + 0.2 * rng.standard_normal(n)
         return Shard(X, np.clip(signal, -1, 1) if isinstance(self.loss, Squared) else np.where(signal > 0, 1.0, -1.0))
 

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from common.data.columns import Columns, Feature, Label, RealLabel
+from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.classes import decode_classes
 from common.errors import InvalidDataError, InvalidInputError, ParleyError
+from common.files.tables import read_columns
 from common.learning.erm import minimise
 from common.learning.losses import Softmax, Squared
 from common.learning.metrics import accuracy
 from common.learning.model import Model
-from common.service.columns_files import read_columns
 from learner.experiments.datasets import (
     DIGITS,
     WDBC,
@@ -77,12 +78,12 @@ def rng(seed: int = 1) -> np.random.Generator:
 
 def test_the_breast_cancer_study_fits_its_data() -> None:
     columns = wdbc_columns()
-    shard = WDBC.shard(columns, clip=True)
+    shard = shard_of(WDBC, columns, clip=True)
     assert set(columns) == {*WDBC.feature_names, "diagnosis"}
     assert shard.X.shape == (569, 31)
     assert (shard.y > 0).sum() == 212, "malignant is positive"
     with pytest.raises(InvalidDataError, match="mean_radius"):
-        WDBC.shard(columns)
+        shard_of(WDBC, columns)
 
 
 def test_the_bounds_of_the_breast_cancer_study_are_round_figures_near_one_spread() -> None:
@@ -119,13 +120,13 @@ def test_a_draw_is_its_generators_alone() -> None:
 def test_examples_are_held_out_once_and_all_used() -> None:
     train, test = load_dataset("wdbc").draw(rng())
     assert (train.X.shape[0], test.X.shape[0]) == (427, 142)
-    everything = WDBC.shard(wdbc_columns(), clip=True)
+    everything = shard_of(WDBC, wdbc_columns(), clip=True)
     assert sorted(np.vstack([train.X, test.X]).tolist()) == sorted(everything.X.tolist())
 
 
 def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: Path) -> None:
     dataset = load_dataset(str(small_file), study_file(tmp_path))
-    direct = examples(SMALL, SMALL.shard(small_columns(), clip=True))
+    direct = examples(SMALL, shard_of(SMALL, small_columns(), clip=True))
     assert dataset.clip_norm == 0.5
     for mine, theirs in zip(dataset.draw(rng()), direct.draw(rng()), strict=True):
         assert (mine.X == theirs.X).all()
@@ -161,14 +162,14 @@ def test_the_digits_are_ten_classes_of_64_pixels() -> None:
     train, test = dataset.draw(rng())
     assert (dataset.kind, dataset.loss) == ("multiclass", Softmax(10))
     assert (train.X.shape, test.X.shape) == ((1348, 65), (449, 65))
-    assert DIGITS.shard(digits_columns()).X.shape == (1797, 65)  # within the bounds, hence not clipped
+    assert shard_of(DIGITS, digits_columns()).X.shape == (1797, 65)  # within the bounds, hence not clipped
     assert set(decode_classes(train.y, 10).tolist()) == set(range(10))
 
 
 def test_a_real_label_may_be_simulated() -> None:
     label = RealLabel(name="dose", lower=0, upper=6)
     real = Study(name="real", features=SMALL.features[:1], label=label)
-    dataset = examples(real, real.shard(small_columns(), clip=True))
+    dataset = examples(real, shard_of(real, small_columns(), clip=True))
     assert (dataset.kind, dataset.loss) == ("regression", Squared())
     assert load_dataset("wdbc").kind == load_dataset("simulated").kind == "binary"
 

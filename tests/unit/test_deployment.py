@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.files.studies import read_study
+from common.files.tables import read_columns
 from common.secure_sum.envelope import public_hex
-from common.service.columns_files import read_columns
-from common.service.study_files import read_study
 from common.service.tokens import identify
 from learner.experiments.datasets import WDBC, wdbc_columns
 from learner.settings import LearnerSettings, load_studies

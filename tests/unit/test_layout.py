@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("common", "learner", "party")
 LONGEST_CHAIN = 10
 MODULES_IN_A_FOLDER = 15
+A_FILE_EACH = {Path("common/algorithms")}
+"""Folders of modules that know nothing of each other, one an entry of a registry: these may grow."""
 
 
 def test_no_chain_of_imports_is_long() -> None:
@@ -47,7 +49,7 @@ def test_a_folder_holds_few_modules() -> None:
     for module in modules():
         folders[module.parent.relative_to(ROOT)] += 1
     full = {str(folder): count for folder, count in folders.items() if count > MODULES_IN_A_FOLDER}
-    assert not full
+    assert not full.keys() - {str(folder) for folder in A_FILE_EACH}
 
 
 def modules() -> list[Path]:

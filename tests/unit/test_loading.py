@@ -18,10 +18,12 @@ import pytest
 from pyarrow import csv, parquet
 
 from common.data.columns import Category, Feature, Label
+from common.data.loading import shard_of
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.service.columns_files import check_names, load_examples, read_columns
-from common.service.study_files import read_study
+from common.files.examples import check_names, load_examples
+from common.files.studies import read_study
+from common.files.tables import read_columns
 
 STUDY = Study(
     name="s",
@@ -60,7 +62,7 @@ def table(n: int = 3, **changes: object) -> pa.Table:
 def test_a_file_is_the_shard_of_its_columns(tmp_path: Path, kind: str) -> None:
     content = table(50_000)
     loaded = load_examples(save(content, tmp_path / f"data.{kind}"), STUDY)
-    whole = STUDY.shard({name: content.column(name).to_numpy() for name in content.column_names})
+    whole = shard_of(STUDY, {name: content.column(name).to_numpy() for name in content.column_names})
     assert np.array_equal(loaded.shard.X, whole.X)
     assert np.array_equal(loaded.shard.y, whole.y)
     assert loaded.shard.X.shape == (50_000, 5)
@@ -210,13 +212,14 @@ def test_a_file_of_many_columns_is_checked_in_a_moment(tmp_path: Path) -> None:
 
 
 _CHILD = """
-import resource, sys
+import sys
 from pathlib import Path
-from common.service.columns_files import load_examples
-from common.service.study_files import read_study
+from common.files.examples import load_examples
+from common.files.studies import read_study
 shard = load_examples(Path(sys.argv[1]), read_study(Path(sys.argv[2]))).shard
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, shard.X.nbytes)
-"""
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(int(peak.split()[1]) * 1024, shard.X.nbytes)
+"""  # not getrusage, whose peak may be that of the process which forked this one
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

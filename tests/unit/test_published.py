@@ -9,11 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from common.data.columns import Feature, RealLabel
+from common.data.loading import shard_of
 from common.data.losses import LogisticLoss, SquaredLoss
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.learning.erm import minimise
+from common.learning.losses import build_loss
 from common.learning.metrics import r_squared
 from common.learning.model import Model
 from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
@@ -65,7 +67,7 @@ def test_without_path_or_folder_there_is_nothing(monkeypatch: pytest.MonkeyPatch
 def test_rates_are_learnt_from_what_is_known_before_issue() -> None:
     shard = here(LENDING_CLUB)
     assert shard.X.shape == (42445, 13)
-    fit = r_squared(Model(minimise(LENDING_CLUB.build_loss(), shard, 1e-4 * len(shard.y))), shard)
+    fit = r_squared(Model(minimise(build_loss(LENDING_CLUB), shard, 1e-4 * len(shard.y))), shard)
     print(f"Lending Club: {len(shard.y)} loans, R^2 {fit:.3f}")
     assert 0.45 < fit < 0.9  # the grade or the instalment would give it away
 
@@ -85,7 +87,7 @@ class TestRealLabels:
 
     def test_bounds_become_minus_one_and_one(self) -> None:
         study = self.study(lower=10, upper=20)
-        shard = study.shard({"x": np.zeros(3), "y": np.array([10.0, 15.0, 20.0])})
+        shard = shard_of(study, {"x": np.zeros(3), "y": np.array([10.0, 15.0, 20.0])})
         assert shard.y.tolist() == [-1, 0, 1]
         assert isinstance(study.label, RealLabel)
         assert study.label.in_units(shard.y).tolist() == [10, 15, 20]
@@ -95,9 +97,9 @@ class TestRealLabels:
     def test_a_label_beyond_its_bounds_is_refused_unless_clipped(self, value: float) -> None:
         columns = {"x": np.zeros(1), "y": np.array([value])}
         with pytest.raises(InvalidDataError, match="'y'"):
-            self.study(lower=10, upper=20).shard(columns)
+            shard_of(self.study(lower=10, upper=20), columns)
         if np.isfinite(value):
-            assert abs(self.study(lower=10, upper=20).shard(columns, clip=True).y[0]) == 1
+            assert abs(shard_of(self.study(lower=10, upper=20), columns, clip=True).y[0]) == 1
 
     @pytest.mark.parametrize("label", [{}, {"lower": 0}, {"lower": 1, "upper": 1}, {"lower": 0, "upper": float("inf")}])
     def test_an_unbounded_label_is_refused(self, label: dict[str, float]) -> None:

@@ -118,8 +118,14 @@ SECRET = "4111-1111-1111"
         ({"study": STUDY | {"features": STUDY["features"] * 2}}, "columns named twice: radius, texture"),
         ({"study": STUDY | {"features": [{"name": "r", "lower": 1, "upper": 1}]}}, "column 'r': lower must be below"),
         ({"study": STUDY | {"features": [{"name": "r", "lower": -1e308, "upper": 1e308}]}}, "upper - lower finite"),
-        ({"study": STUDY | {"features": [{"name": "r", "lower": math.nan, "upper": 1}]}}, "study.features.0.lower"),
-        ({"study": STUDY | {"features": [{"name": "r", "lower": SECRET, "upper": 1}]}}, "study.features.0.lower"),
+        (
+            {"study": STUDY | {"features": [{"name": "r", "lower": math.nan, "upper": 1}]}},
+            "study.features.0.number.lower",
+        ),
+        (
+            {"study": STUDY | {"features": [{"name": "r", "lower": SECRET, "upper": 1}]}},
+            "study.features.0.number.lower",
+        ),
         ({"study": STUDY | {"label": {"name": "y", "values": ["a", "a"]}}}, "label 'y': its values must be distinct"),
         ({"study": STUDY | {"label": {"name": "y", "values": ["a"]}}}, "study.label"),
         ({"study": STUDY | {"clip_norm": 0}}, "study.clip_norm"),

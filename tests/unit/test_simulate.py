@@ -17,6 +17,7 @@ import pytest
 
 import learner.experiments.simulation as module
 from common.data.columns import Category, Feature, RealLabel
+from common.data.loading import shard_of
 from common.data.study import Study
 from common.errors import InvalidInputError
 from common.privacy.noise import SeededNoise
@@ -75,7 +76,7 @@ def test_breast_cancer_at_one_and_why_the_bounds_are_tight() -> None:
 def _mean_accuracy(settings: SimulationSettings, study: Study) -> float:
     """`run_simulation` with another study of the same data."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "load_dataset", lambda *_: examples(study, study.shard(wdbc_columns(), clip=True)))
+        patch.setattr(module, "load_dataset", lambda *_: examples(study, shard_of(study, wdbc_columns(), clip=True)))
         return run_simulation(settings).accuracy.mean
 
 

@@ -13,11 +13,13 @@ import pytest
 from pydantic import ValidationError
 
 from common.data.columns import Category, Columns, Feature, Label, RealLabel, spelling
+from common.data.loading import load_columns, shard_of
 from common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
+from common.data.records import rows_of
 from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS
 from common.errors import InvalidDataError, InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared
+from common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared, build_loss
 from common.strict import faults
 
 FEATURES = (Feature(name="age", lower=0, upper=100), Feature(name="dose", lower=-1, upper=1))
@@ -57,7 +59,7 @@ def refused(**fields: object) -> str:
 class TestTerms:
     def test_kind_and_loss_follow_from_the_label(self) -> None:
         many = Study(name="m", features=FEATURES, label=Label(name="y", values=("a", "b", "c")))
-        kinds = {study.kind: (study.build_loss(), study.n_classes) for study in (STUDY, many, REAL)}
+        kinds = {study.kind: (build_loss(study), study.n_classes) for study in (STUDY, many, REAL)}
         assert kinds == {
             "binary": (Logistic(), 2),
             "multiclass": (Softmax(3), 3),
@@ -69,12 +71,13 @@ class TestTerms:
 
     def test_losses_are_what_they_are_called(self) -> None:
         losses = (LogisticLoss(), HuberLoss(h=0.25), SquaredLoss(), HingeLoss(), SoftmaxLoss())
-        assert [loss.build(4) for loss in losses] == [Logistic(), Huber(0.25), Squared(), Hinge(), Softmax(4)]
+        built = [build_loss(STUDY.model_copy(update={"loss": loss})) for loss in losses]
+        assert built == [Logistic(), Huber(0.25), Squared(), Hinge(), Softmax(2)]
 
     @pytest.mark.parametrize("n", [2, 3, 100])
     def test_labels_of_two_to_a_hundred_classes(self, n: int) -> None:
         study = Study(name="s", features=FEATURES[:1], label=Label(name="y", values=tuple(map(str, range(n)))))
-        y = study.shard({"age": np.zeros(n), "y": np.arange(n)}).y
+        y = shard_of(study, {"age": np.zeros(n), "y": np.arange(n)}).y
         assert np.abs(y - np.linspace(-1, 1, n)).max() <= STEP
 
     @pytest.mark.parametrize("n", [0, 1, 101])
@@ -131,33 +134,35 @@ class TestTerms:
 
 class TestDesign:
     def test_a_row_is_divided_by_a_public_bound_of_its_norm(self) -> None:
-        shard = MIXED.shard(columns(extra=np.zeros(3)))
+        shard = shard_of(MIXED, columns(extra=np.zeros(3)))
         rows = np.array([[-1, 1, 0, 1, 1], [0, 0, 1, 0, 1], [1, 0, 1, -1, 1]]) / math.sqrt(4)
         assert np.abs(shard.X - rows).max() <= STEP
         assert shard.y.tolist() == [-1, 1, -1]
         without = MIXED.model_copy(update={"intercept": False})
-        assert np.abs(without.shard(columns()).X - rows[:, :4] * math.sqrt(4 / 3)).max() <= STEP
+        assert np.abs(shard_of(without, columns()).X - rows[:, :4] * math.sqrt(4 / 3)).max() <= STEP
 
     def test_a_smaller_public_bound_projects_what_lies_beyond(self) -> None:
         narrow = MIXED.model_copy(update={"row_norm": 1.5})
-        X = narrow.shard(columns()).X
+        X = shard_of(narrow, columns()).X
         rows = np.array([[-1, 1, 0, 1, 1], [0, 0, 1, 0, 1], [1, 0, 1, -1, 1]])
         assert np.abs(X[1] - rows[1] / 1.5).max() <= STEP
         assert np.abs(X[0] - rows[0] / 2).max() <= STEP
-        assert np.array_equal(MIXED.model_copy(update={"row_norm": 99.0}).shard(columns()).X, MIXED.shard(columns()).X)
+        assert np.array_equal(
+            shard_of(MIXED.model_copy(update={"row_norm": 99.0}), columns()).X, shard_of(MIXED, columns()).X
+        )
 
     def test_values_beyond_the_bounds_are_clipped_only_where_the_owner_chose(self) -> None:
         wild = columns(age=np.array([-SECRET, 50, 1e300]))
-        loaded = STUDY.load(wild, clip=True)
-        assert np.array_equal(loaded.shard.X, STUDY.shard(columns()).X)
+        loaded = load_columns(STUDY, wild, clip=True)
+        assert np.array_equal(loaded.shard.X, shard_of(STUDY, columns()).X)
         assert loaded.clipped == {"age": 2 / 3}
         assert loaded.clipped_share == 2 / 6
         infinite = columns(age=objects(-math.inf, 50, 10**400))
-        assert np.array_equal(STUDY.shard(infinite, clip=True).X, loaded.shard.X)
+        assert np.array_equal(shard_of(STUDY, infinite, clip=True).X, loaded.shard.X)
 
     def test_a_value_not_declared_is_other_where_there_is_one(self) -> None:
         other = MIXED.model_copy(update={"features": (Category(name="ward", values=("north",), other=True),)})
-        X = other.shard(columns(ward=objects("north", "south", " north "))).X
+        X = shard_of(other, columns(ward=objects("north", "south", " north "))).X
         assert (X[:, :2] > 0).tolist() == [[True, False], [False, True], [True, False]]
 
     @pytest.mark.parametrize(
@@ -177,9 +182,13 @@ class TestDesign:
     )
     def test_values_are_spelt_as_people_write_them(self, column: np.ndarray[Any, Any], values: tuple[str, str]) -> None:
         study = STUDY.model_copy(update={"label": Label(name="ill", values=values)})
-        assert study.shard(columns(ill=column)).y.tolist() == [-1, 1, 1]
+        assert shard_of(study, columns(ill=column)).y.tolist() == [-1, 1, 1]
         ward = MIXED.model_copy(update={"features": (Category(name="ward", values=values),)})
-        assert (ward.shard(columns(ward=column)).X[:, :2] > 0).tolist() == [[True, False], [False, True], [False, True]]
+        assert (shard_of(ward, columns(ward=column)).X[:, :2] > 0).tolist() == [
+            [True, False],
+            [False, True],
+            [False, True],
+        ]
 
     def test_spelling_is_of_the_value_and_not_of_its_type(self) -> None:
         assert [spelling(value) for value in (1.5, "1.50", b"x ", -0.0, "-0.0", 1e22)] == [
@@ -189,11 +198,11 @@ class TestDesign:
 
     def test_a_real_label_is_scaled_by_its_bounds_and_back(self) -> None:
         days = np.array([0.0, 2.5, 10.0])
-        shard = REAL.shard(columns(days=days))
+        shard = shard_of(REAL, columns(days=days))
         assert shard.y.tolist() == [-1, -0.5, 1]
         assert isinstance(REAL.label, RealLabel)
         assert np.allclose(REAL.label.in_units(shard.y), days)
-        loaded = REAL.load(columns(days=np.array([-3.0, 5, 99])), clip=True)
+        loaded = load_columns(REAL, columns(days=np.array([-3.0, 5, 99])), clip=True)
         assert loaded.shard.y.tolist() == [-1, 0, 1]
         assert loaded.clipped == {"days": 2 / 3}
 
@@ -201,12 +210,12 @@ class TestDesign:
 class TestMissing:
     def test_a_dropped_row_stays_as_a_row_of_zeros(self) -> None:
         drop = MIXED.model_copy(update={"missing": "drop"})
-        loaded = drop.load(columns(age=np.array([0, math.nan, 100]), ward=objects("north", "south", None)))
+        loaded = load_columns(drop, columns(age=np.array([0, math.nan, 100]), ward=objects("north", "south", None)))
         assert loaded.shard.n_examples == 3
         assert not loaded.shard.X[1:].any()
         assert loaded.shard.X[0].any()
         assert loaded.dropped_share == 2 / 3
-        unlabelled = drop.load(columns(ill=objects("no", math.nan, "yes"))).shard
+        unlabelled = load_columns(drop, columns(ill=objects("no", math.nan, "yes"))).shard
         assert not unlabelled.X[1].any()
         assert unlabelled.mask.all()
 
@@ -216,29 +225,29 @@ class TestMissing:
             Category(name="ward", values=("north", "south"), other=True, fill="other"),
         )
         study = Study(name="s", features=features, label=STUDY.label)
-        X = study.shard(columns(age=np.array([math.nan, 50, 100]), ward=objects("north", "", "south"))).X
+        X = shard_of(study, columns(age=np.array([math.nan, 50, 100]), ward=objects("north", "", "south"))).X
         assert X[0, 0] == pytest.approx(-0.5 / math.sqrt(3), abs=STEP)
         assert (X[:, 1:4] > 0).tolist() == [[True, False, False], [False, False, True], [False, True, False]]
 
     def test_a_feature_overrides_the_study(self) -> None:
         lenient = (FEATURES[0].model_copy(update={"missing": "drop"}), FEATURES[1])
         study = STUDY.model_copy(update={"features": lenient})
-        assert not study.shard(columns(age=np.array([math.nan, 50, 100]))).X[0].any()
+        assert not shard_of(study, columns(age=np.array([math.nan, 50, 100]))).X[0].any()
         with pytest.raises(InvalidDataError, match="column 'dose': missing in 1 row;"):
-            study.shard(columns(dose=np.array([math.nan, 0, 0])))
+            shard_of(study, columns(dose=np.array([math.nan, 0, 0])))
 
     @pytest.mark.parametrize("empty", [math.nan, None, "", " ", "nan", "NaN", "NA", "null", np.datetime64("NaT")])
     @pytest.mark.parametrize("other", [False, True])
     def test_nothing_is_never_a_category(self, empty: object, *, other: bool) -> None:
         study = MIXED.model_copy(update={"features": (WARD.model_copy(update={"other": other}),)})
         with pytest.raises(InvalidDataError, match="column 'ward': missing in 1 row;"):
-            study.shard(columns(ward=objects("north", empty, "south")))
+            shard_of(study, columns(ward=objects("north", empty, "south")))
 
     def test_a_column_of_nothing(self) -> None:
         for nothing in (np.full(3, math.nan), objects(None, None, None)):
             with pytest.raises(InvalidDataError, match="column 'ward': missing in 3 rows"):
-                MIXED.shard(columns(ward=nothing))
-            drop = MIXED.model_copy(update={"missing": "drop"}).load(columns(age=nothing, ill=nothing))
+                shard_of(MIXED, columns(ward=nothing))
+            drop = load_columns(MIXED.model_copy(update={"missing": "drop"}), columns(age=nothing, ill=nothing))
             assert not drop.shard.X.any()
             assert drop.dropped_share == 1
 
@@ -269,7 +278,7 @@ class TestFaults:
     )
     def test_unfit_data_is_named_and_not_shown(self, changes: dict[str, Any], named: str) -> None:
         with pytest.raises(InvalidDataError, match=named) as error:
-            MIXED.shard(columns(**changes))
+            shard_of(MIXED, columns(**changes))
         assert str(SECRET) not in str(error.value)
         assert error.value.__cause__ is None
         assert error.value.status == 422
@@ -277,7 +286,7 @@ class TestFaults:
     def test_every_bad_column_is_told_at_once(self) -> None:
         bad = columns(age=np.array([-1.0, math.nan, 3]), dose=None, ward=objects("east", None, "south"))
         with pytest.raises(InvalidDataError) as error:
-            MIXED.shard({**bad, "ill": objects("no", "maybe", "")})
+            shard_of(MIXED, {**bad, "ill": objects("no", "maybe", "")})
         assert error.value.detail.startswith(
             "the data does not fit the study: column 'age': missing in 1 row, beyond the bounds in 1 row; "
             "column 'ward': missing in 1 row, unknown category in 1 row; column 'dose': absent; "
@@ -287,22 +296,22 @@ class TestFaults:
     def test_of_many_bad_columns_the_first_are_named_and_the_others_counted(self) -> None:
         features = tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(1000))
         with pytest.raises(InvalidDataError, match=r"column 'x19': absent; and 981 columns more$"):
-            STUDY.model_copy(update={"features": features}).shard({})
+            shard_of(STUDY.model_copy(update={"features": features}), {})
 
     def test_faults_are_counted_over_all_blocks(self) -> None:
         n = 40_000
         bad = {"age": np.full(n, 101.0), "dose": np.zeros(n), "ill": np.full(n, "no")}
         with pytest.raises(InvalidDataError, match="column 'age': beyond the bounds in 40,000 rows"):
-            STUDY.shard(bad)
+            shard_of(STUDY, bad)
 
 
 class TestRecords:
     def test_records_to_predict_become_the_rows_of_the_data(self) -> None:
         table = columns()
         records = [{name: table[name].tolist()[i] for name in MIXED.feature_names} for i in range(3)]
-        assert np.array_equal(MIXED.rows(records), MIXED.shard(table).X)
-        assert np.array_equal(STUDY.rows([{"dose": -7, "age": 1e9}]), STUDY.rows([{"dose": -1, "age": 100}]))
-        assert MIXED.rows([]).shape == (0, 5)
+        assert np.array_equal(rows_of(MIXED, records), shard_of(MIXED, table).X)
+        assert np.array_equal(rows_of(STUDY, [{"dose": -7, "age": 1e9}]), rows_of(STUDY, [{"dose": -1, "age": 100}]))
+        assert rows_of(MIXED, []).shape == (0, 5)
 
     @pytest.mark.parametrize(
         ("record", "words"),
@@ -319,10 +328,10 @@ class TestRecords:
     def test_a_record_that_does_not_fit_is_named(self, record: dict[str, Any], words: str, missing: str) -> None:
         study = MIXED.model_copy(update={"missing": missing})
         with pytest.raises(InvalidInputError, match=words):
-            study.rows([{"age": 1, "dose": 0, "ward": "south"}, record])
+            rows_of(study, [{"age": 1, "dose": 0, "ward": "south"}, record])
 
     def test_a_missing_value_is_filled_as_in_the_data(self) -> None:
         study = STUDY.model_copy(
             update={"features": (Feature(name="age", lower=0, upper=100, fill=25), WARD.model_copy())}
         )
-        assert np.array_equal(study.rows([{"ward": "north"}]), study.rows([{"ward": "north", "age": 25}]))
+        assert np.array_equal(rows_of(study, [{"ward": "north"}]), rows_of(study, [{"ward": "north", "age": 25}]))

@@ -39,7 +39,7 @@ def examples(loss: Loss, n: int, seed: int = 0) -> Shard:
     """Examples (n, D) as a study's design makes them: columns over their bounds and an intercept."""
     rng = np.random.default_rng(seed)
     z = rng.uniform(-1, 1, (n, D - 1))
-    X = np.concatenate([z / math.sqrt(D - 1), np.ones((n, 1))], axis=1) / math.sqrt(2)
+    X = np.concatenate([z, np.ones((n, 1))], axis=1) / math.sqrt(D)
     signal = z @ np.array([0.5, -0.3, 0.2, 0.1, 0.0]) + 0.1 + 0.2 * rng.standard_normal(n)
     return Shard(X, np.clip(signal, -1, 1) if isinstance(loss, Squared) else np.where(signal > 0, 1.0, -1.0))
 

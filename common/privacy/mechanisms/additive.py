@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
-from common.encoding.fixed_point import UNIT, checked_integers, to_integers
+from common.encoding.fixed_point import UNIT, checked_answer, to_integers
 from common.errors import InvalidInputError
 from common.privacy.noise import Noise
 
@@ -23,7 +23,7 @@ def add_gaussian(total: IntArray, sigma: FloatArray | float, share: float, noise
     Raises InvalidInputError when the deviation is too large for the fixed point: epsilon is too small.
     """
     scale = fitting(sigma)[..., None] * np.sqrt(share) * float(UNIT)
-    return checked_integers(total + noise.discrete_gaussian(scale, total.shape))
+    return checked_answer(total + noise.discrete_gaussian(scale, total.shape))
 
 
 def add_laplace(total: IntArray, scale: FloatArray | float, noise: Noise) -> IntArray:
@@ -31,7 +31,7 @@ def add_laplace(total: IntArray, scale: FloatArray | float, noise: Noise) -> Int
 
     Raises InvalidInputError when the scale is too large for the fixed point: epsilon is too small.
     """
-    return checked_integers(total + noise.discrete_laplace(fitting(scale)[..., None] * float(UNIT), total.shape))
+    return checked_answer(total + noise.discrete_laplace(fitting(scale)[..., None] * float(UNIT), total.shape))
 
 
 def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, noise: Noise) -> IntArray:
@@ -40,7 +40,7 @@ def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, nois
     ``beta`` (...) is in reals. Rounding after the addition is post-processing, because the sum is itself on the grid.
     """
     fitting(l2_laplace_deviation(beta, total.shape[-1]))
-    return checked_integers(total + to_integers(noise.l2_laplace(np.asarray(beta)[..., None], total.shape, parts)))
+    return checked_answer(total + to_integers(noise.l2_laplace(np.asarray(beta)[..., None], total.shape, parts)))
 
 
 def l2_laplace_deviation(beta: FloatArray | float, dimension: int) -> FloatArray:

@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+from common.data.records import rows_of
 from common.runs.pricing import guarantees, schedule
 from common.service.tokens import hash_token
 from tests.support.cluster import Cluster, submit, train, watch
@@ -167,7 +168,7 @@ async def test_predicts_with_the_model(client: httpx.AsyncClient, cluster: Clust
     records = [{"x0": 0.9, "x1": 0.8, "x2": 0.7}, {"x0": -0.9, "x1": -0.8, "x2": -0.7, "ignored": 1.0}]
     response = await client.post(f"/v1/runs/{run}/predictions", json={"records": records})
     predictions = response.raise_for_status().json()
-    scores = cluster.study.rows(records) @ np.array(model["weights"])
+    scores = rows_of(cluster.study, records) @ np.array(model["weights"])
     assert [found["score"] for found in predictions] == scores.tolist()
     assert [found["label"] for found in predictions] == ["yes", "no"]
     assert [found["probability"] for found in predictions] == pytest.approx((1 / (1 + np.exp(-scores))).tolist())

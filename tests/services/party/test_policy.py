@@ -13,7 +13,7 @@ from common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputErro
 from common.privacy.account import Price
 from common.privacy.guarantee import View
 from common.protocol.messages import Query
-from common.runs.specification import RunSpec
+from common.runs.specification import PublicRows, RunSpec
 from party.api.app import create_party_app
 from party.policy.approval import review, terms
 from party.settings import Policy
@@ -99,7 +99,10 @@ def test_a_price_charges_for_what_was_skipped() -> None:
 
 @pytest.mark.parametrize("name", [name for name, algorithm in REGISTRY.items() if not algorithm.curator])
 def test_a_party_knows_what_each_algorithm_asks(cluster: Cluster, name: str) -> None:
-    agreed = terms(run_spec(cluster, algorithm=name, parameters={}), "party-1")
+    spec = run_spec(cluster, algorithm=name, parameters={})
+    if any(question.public for question in spec.build().questions(spec.facts())):
+        spec = spec.model_copy(update={"public": PublicRows.of(np.zeros((5, spec.study.n_features)))})
+    agreed = terms(spec, "party-1")
     assert len(agreed.questions) == len(agreed.algorithm.questions(agreed.facts))
     first = agreed.questions[0]
     agreed.check(Query(1, first.step, np.zeros(first.message), first.reveal))

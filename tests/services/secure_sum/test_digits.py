@@ -56,7 +56,7 @@ def test_five_services_and_a_secure_sum_learn_the_digits_as_a_simulation_does(tm
     noise = StackedNoise([stream.noise for stream in streams(cluster).values()])
     expected = simulate(spec.build(), Shard.stack(shards), spec.facts(), noise)
     assert model["spec_digest"] == spec.digest
-    assert (model["kind"], np.shape(model["weights"])) == ("softmax", (10, 65))
+    assert (model["kind"], np.array(model["weights"]).shape) == ("softmax", (10, 65))
     assert np.array(model["weights"]).tobytes() == expected.weights.tobytes()
     pooled = Shard.stack(shards).pooled()
     right = expected.scores(pooled.X).argmax(axis=-1) == decode_classes(pooled.y, 10)

@@ -7,7 +7,8 @@ is no number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,26 @@ from pyarrow import compute
 
 from common.arrays import FloatArray
 from common.data.cells import MISSING, MISSING_TEXTS, Block, Coded, Column
-from common.data.loading import BLOCK_ROWS, Loaded
+from common.data.loading import BLOCK_ROWS, Loaded, Loading
 from common.data.study import Study
-from common.service.columns_files import check_names
+from common.errors import InvalidDataError
 
 _REAL = pa.float64()
-_CSV_BLOCK = 2**20
-_PARQUET_COLUMNS = 16
+_CSV_BLOCK = 2**19
+_GATHERED_ROWS = 2**12
+_PARQUET_COLUMNS = 8
 """Columns of a Parquet file that are read together: each keeps a few decoded pages of some megabytes in memory."""
+
+
+def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
+    """The examples of a CSV or Parquet file in the study's columns; other columns are not read.
+
+    Raises InvalidDataError as `read_columns`, and for data that does not fit the study, as `load_columns`.
+    """
+    try:
+        return (load_csv if is_csv(path) else load_parquet)(path, study, clip=clip)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from None
 
 
 def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
@@ -33,7 +46,7 @@ def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
 
     with ParquetFile(path, buffer_size=2**16, pre_buffer=False) as file:
         names = _wanted(path, study, file.schema_arrow.names)
-        loading, texts = study.loading(file.metadata.num_rows, clip=clip), study.text_names
+        loading, texts = Loading(study, file.metadata.num_rows, clip=clip), study.text_names
         loading.expect(names)
         most = max(_PARQUET_COLUMNS, len(names) // 64)
         rows = max(2**8, BLOCK_ROWS * _PARQUET_COLUMNS // most)
@@ -61,17 +74,50 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
     blocks = csv.ReadOptions(block_size=max(_CSV_BLOCK, 64 * header), use_threads=False)
     with csv.open_csv(path, blocks) as file:
         names = _wanted(path, study, file.schema.names)
-    loading, texts, start = study.loading(n_rows, clip=clip), study.text_names, 0
+    loading, texts, start = Loading(study, n_rows, clip=clip), study.text_names, 0
     loading.expect(names)
     if names:
         types = {name: pa.string() if as_text or name in texts else pa.float64() for name in names}
         convert = csv.ConvertOptions(column_types=types, include_columns=names)
         with csv.open_csv(path, blocks, convert_options=convert) as file:
-            for batch in file:
+            for batch in _gathered(file):
                 loading.add(start, _block(batch, texts))
                 start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading.finish(start)
+
+
+def _gathered(batches: Iterable[Any]) -> Iterator[Any]:
+    """Record batches joined to some thousand rows, so that what is done once a column and batch costs little."""
+    held, rows = [], 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _GATHERED_ROWS:
+            yield pa.concat_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file is CSV, or else Parquet; raises InvalidDataError for another kind."""
+    if path.suffix.lower() not in {".csv", ".parquet"}:
+        raise InvalidDataError(f"data file {path} must end in .csv or .parquet")
+    return path.suffix.lower() == ".csv"
+
+
+def unreadable(path: Path, error: Exception) -> InvalidDataError:
+    """What to say of a file: never its content, which pyarrow's message holds."""
+    missing = isinstance(error, FileNotFoundError)
+    return InvalidDataError(f"data file {path} {'is missing' if missing else 'cannot be read'}")
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Raise InvalidDataError for a file that names a column twice."""
+    if len(set(names)) < len(names):
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidDataError(f"data file {path} names columns twice: {', '.join(twice[:5])}")
 
 
 def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:

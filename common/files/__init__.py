@@ -1,0 +1,1 @@
+"""Files of owners and researchers: tables and studies."""

@@ -1,0 +1,116 @@
+"""What it takes to load a party's table: memory beside the shard's, and processor time beside pyarrow's alone.
+
+    python scripts/benchmarks/loading.py [--rows 1000000] [--features 50]
+
+One JSON line a kind of file: ``peak_to_X`` is the largest resident memory of a process that loads it, interpreter and
+libraries counted, as a multiple of the design matrix; ``cpu_s`` its processor time in loading, beside ``floor_s``, that
+of a process in which pyarrow reads the same file by batches into nothing, and the ratio of the two. The goal is a peak
+of 1.5 at 1,000,000 rows; the exit status is 1 when it is missed. A smaller table leaves more of the peak to libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from common.data.columns import Feature, Label
+from common.data.study import Study
+
+GOAL = 1.5
+REPEAT = 3
+
+
+def main() -> None:
+    """Write the files, load each in processes of their own, and print."""
+    parser = argparse.ArgumentParser(description="Measure memory and time of loading a table.")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="default: %(default)s")
+    parser.add_argument("--features", type=int, default=50, help="default: %(default)s")
+    parser.add_argument("--child", nargs=3, metavar=("WHAT", "FILE", "STUDY"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        what, file, study = given.child
+        print(json.dumps(load(Path(file), Path(study)) if what == "load" else floor(Path(file))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        peaks = [measured(path, given.rows) for path in written(Path(folder), given.rows, given.features)]
+    sys.exit(max(peaks) > GOAL)
+
+
+def written(folder: Path, rows: int, features: int) -> list[Path]:
+    """A table of numbers and a label of two values in a file of each kind, and its study."""
+    rng = np.random.default_rng(1)
+    columns = {f"x{j}": rng.uniform(-1, 1, rows) for j in range(features)}
+    table = pa.table({**columns, "y": np.where(rng.random(rows) < 0.5, "no", "yes")})  # noqa: PLR2004 -- evenly
+    study = Study(
+        name="benchmark",
+        features=tuple(Feature(name=name, lower=-1, upper=1) for name in columns),
+        label=Label(name="y", values=("no", "yes")),
+    )
+    (folder / "study.json").write_text(study.model_dump_json())
+    csv.write_csv(table, folder / "data.csv")
+    parquet.write_table(table, folder / "data.parquet")
+    return [folder / "data.csv", folder / "data.parquet"]
+
+
+def measured(path: Path, rows: int) -> float:
+    """Print one kind of file, the least processor times of a few; the peak beside the matrix."""
+    loads = [child("load", path) for _ in range(REPEAT)]
+    floors = [child("floor", path) for _ in range(REPEAT)]
+    peak = max(each["peak"] for each in loads) / loads[0]["size"]
+    cpu, bare = (min(each["cpu"] for each in runs) for runs in (loads, floors))
+    figures = {
+        "benchmark": "loading", "kind": path.suffix[1:], "rows": rows, "X_mb": round(loads[0]["size"] / 1e6),
+        "peak_to_X": round(peak, 2), "goal": GOAL, "cpu_s": round(cpu, 2), "floor_s": round(bare, 2),
+        "ratio_to_floor": round(cpu / bare, 2),
+    }  # fmt: skip
+    print(json.dumps(figures))
+    return peak
+
+
+def child(what: str, path: Path) -> dict[str, float]:
+    """The figures of a process of its own."""
+    command = [sys.executable, __file__, "--child", what, str(path), str(path.with_name("study.json"))]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 -- itself
+    figures: dict[str, float] = json.loads(run.stdout)
+    return figures
+
+
+def load(path: Path, study: Path) -> dict[str, float]:
+    """Load as a party does."""
+    from common.files.examples import load_examples  # noqa: PLC0415 -- counted in this process alone
+    from common.files.studies import read_study  # noqa: PLC0415 -- as above
+
+    terms, start = read_study(study), time.process_time()
+    shard = load_examples(path, terms).shard
+    return {"cpu": time.process_time() - start, "size": shard.X.nbytes, "peak": peak_bytes()}
+
+
+def floor(path: Path) -> dict[str, float]:
+    """Let pyarrow read the file by batches, and drop them."""
+    start = time.process_time()
+    if path.suffix == ".csv":
+        with csv.open_csv(path, csv.ReadOptions(use_threads=False)) as batches:
+            rows = sum(batch.num_rows for batch in batches)
+    else:
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
+            rows = sum(batch.num_rows for batch in file.iter_batches(use_threads=False))
+    return {"cpu": time.process_time() - start, "rows": rows}
+
+
+def peak_bytes() -> int:
+    """The largest resident memory of this process so far; getrusage's may be that of the process which forked it."""
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    main()
