@@ -32,16 +32,19 @@ from threadpoolctl import threadpool_limits
 
 from common.algorithms import build_algorithm
 from common.data.columns import Columns, Feature, Label
+from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study
+from common.files.examples import load_examples
+from common.files.studies import read_study
+from common.files.tables import read_columns
+from common.learning.losses import build_loss
 from common.learning.metrics import accuracy
 from common.privacy.calibration import gaussian_mu
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
-from common.service.columns_files import load_examples, read_columns
-from common.service.study_files import read_study
 from learner.experiments.datasets import DIGITS, deal, digits_columns, examples, shard_sizes
 
 PARTIES = 5
@@ -90,7 +93,7 @@ def measure(task: Task) -> Iterator[Mapping[str, object]]:
         algorithm = build_algorithm("dp_gd", parameters)
         facts = FederationFacts.uniform(
             np.array(sizes), epsilon=epsilon, delta=n**-2.0, n_features=task.study.n_features,
-            loss=task.study.build_loss(), clip_norm=task.study.clip_norm, secure_sum=True,
+            loss=build_loss(task.study), clip_norm=task.study.clip_norm, secure_sum=True,
         )  # fmt: skip
         start = time.perf_counter()
         noises = (SeededNoise([seed, 2]) for seed in range(task.repeat))
@@ -125,7 +128,7 @@ def adult() -> Task | None:
 def digits() -> Task:
     """A quarter held out."""
     study = DIGITS.model_copy(update={"clip_norm": SOFTMAX_CLIP})
-    train, test = examples(study, study.shard(digits_columns())).draw(np.random.default_rng([1, 1]))
+    train, test = examples(study, shard_of(study, digits_columns())).draw(np.random.default_rng([1, 1]))
     return Task(study, train, test, 5, {1.0: None})
 
 
@@ -134,7 +137,7 @@ def mnist() -> Task | None:
     files = [found("mnist", f"{part}.parquet") for part in ("train", "test")]
     if None in files:
         return None
-    train, test = (MNIST.shard(pixels(path)) for path in files if path)
+    train, test = (shard_of(MNIST, pixels(path)) for path in files if path)
     return Task(MNIST, train, test, 1, {1.0: 0.886})
 
 

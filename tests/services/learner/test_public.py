@@ -12,6 +12,7 @@ import pytest
 from pyarrow.parquet import write_table
 
 from common.data.columns import Category, Feature, Label
+from common.data.records import rows_of
 from common.data.study import Study
 from common.runs.specification import PublicRows
 from learner.storage import public_rows
@@ -44,7 +45,7 @@ async def test_the_same_rows_have_one_name_however_they_come(cluster: Cluster) -
         again = await put(client, path.read_bytes(), **{"Content-Type": "application/vnd.apache.parquet"})
         assert again.json() == first == {"digest": first["digest"], "rows": 2, "width": 4}
         assert (await client.get("/v1/public")).json() == [first]
-        rows = STUDY.rows([{"age": 50, "ward": "east"}, {"age": 70, "ward": "west"}])
+        rows = rows_of(STUDY, [{"age": 50, "ward": "east"}, {"age": 70, "ward": "west"}])
         assert first == PublicRows.of(rows).model_dump()
 
 
@@ -96,7 +97,7 @@ async def test_refuses_rows_of_an_unknown_study_and_too_many(cluster: Cluster, m
     ("changes", "word"),
     [
         ({"algorithm": "probe", "public": "ab" * 32}, "there are no public rows abababababab here: upload them first"),
-        ({"algorithm": "probe"}, "probe asks about public rows, and the run names none"),
+        ({"algorithm": "probe"}, "the algorithm asks about public rows, and the run names none"),
         ({"adjacency": "whole_party"}, "the run must hide whole parties, and dp_gd hides one record each"),
         ({"public": "known"}, "the run names public rows, and dp_gd asks about none"),
         ({"public": "ab"}, ""),

@@ -23,9 +23,9 @@ from sklearn.datasets import load_diabetes
 
 from common.data.columns import Columns, Feature, Label, RealLabel
 from common.data.study import Study
+from common.files.studies import read_study
+from common.files.tables import read_columns
 from common.privacy.calibration import gaussian_mu
-from common.service.columns_files import read_columns
-from common.service.study_files import read_study
 from learner.experiments.finance import LENDING_CLUB, complete, loans
 from tests.support.cluster import Cluster, asgi_cluster, dealt, submit, watch
 

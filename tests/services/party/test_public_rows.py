@@ -72,7 +72,7 @@ def test_rows_named_without_need_or_needed_without_name_are_refused(
     client: httpx.Client, cluster: Cluster, rows: FloatArray
 ) -> None:
     for changes, why in (
-        (NO_ROWS, "probe asks about public rows, and the run names none"),
+        (NO_ROWS, "the algorithm asks about public rows, and the run names none"),
         ({"public": PublicRows.of(rows)}, "the run names public rows, and dp_gd asks about none"),
     ):
         refused = propose(client, run_spec(cluster, **changes), "other")
