@@ -12,8 +12,10 @@ from common.encoding.fixed_point import to_integers, weights_on_grid
 from common.learning.erm import check_smooth, minimise
 from common.learning.losses import Loss
 from common.learning.model import Model
+from common.privacy.events import Event, NonPrivateEvent
+from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Program
-from common.protocol.facts import FederationFacts
+from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reveal
 
 TOLERANCE = 1e-9
@@ -51,3 +53,27 @@ class Curated(Algorithm):
         """Ask the curator for the model."""
         reply = yield ask_minimiser(facts)[1]
         return Model(reply.value.reshape(facts.shape))
+
+
+class Exact(Algorithm):
+    """A baseline without privacy: minimisers as they are. No private algorithm may build on it."""
+
+    __slots__ = ()
+
+    regularization: float
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
+        """The minimiser, of each party of a stack."""
+        return solve(facts.loss, shard, self.regularization * np.maximum(shard.n_examples, 1))
+
+    def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The minimiser as it is."""
+        return prepared
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
+        """Infinite: there is no noise to measure it by."""
+        return np.inf
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """No privacy."""
+        return NonPrivateEvent()
