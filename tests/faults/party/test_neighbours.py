@@ -57,8 +57,8 @@ def visible(response: httpx.Response) -> tuple[tuple[str, str], ...]:
     headers = dict(response.headers)
     if receipt := headers.get(RECEIPT.lower()):
         fields = json.loads(base64.b64decode(receipt))
-        assert set(fields) == {"party", "count", "head", "mac"}
-        headers[RECEIPT.lower()] = f"{fields['party']} {fields['count']} {len(receipt)}"
+        assert set(fields) == {"party", "count", "head", "adjacency", "mac"}
+        headers[RECEIPT.lower()] = f"{fields['party']} {fields['count']} {fields['adjacency']} {len(receipt)}"
     return tuple(headers.items())
 
 

@@ -172,7 +172,12 @@ async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str 
         ),
         (always(200, b"{}", "/v1/runs"), "party-refused", "its answer is not Approval"),
         (
-            always(200, b'{"run": "r", "spec_digest": "d", "rounds": 1, "epsilon": 1, "delta": 0}', "/v1/runs"),
+            always(
+                200,
+                b'{"run": "r", "spec_digest": "d", "rounds": 1, "epsilon": 1, "delta": 0, "adjacency": "replace_one",'
+                b' "prepared": true}',
+                "/v1/runs",
+            ),
             "party-refused",
             "party-2 cannot take part: it approved another run",
         ),

@@ -23,7 +23,7 @@ from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from party.answering.release import NoiseFactory
 from party.api.app import create_party_app
 from party.ledger import statements as sql
-from party.policy.approval import terms
+from party.policy.approval import review, terms
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
 from tests.support.secure_cluster import SecureCluster, signing_key
@@ -307,8 +307,10 @@ def test_the_owner_may_require_secure_sums(cluster: SecureCluster) -> None:
 def test_an_algorithm_that_reveals_each_answer_has_no_secure_sum(cluster: SecureCluster) -> None:
     plain = run_spec(cluster, algorithm="local", parameters={}, minimum_contributors=2)
     assert [question.reveal for question in terms(plain, "party-1").questions] == ["each"]
+    policy = cluster.party_settings("party-1").policy.model_copy(update={"algorithms": ("local",)})
+    summed = plain.model_copy(update={"secure_sum": "paillier"})
     with pytest.raises(ForbiddenError, match="reveals each answer"):
-        terms(plain.model_copy(update={"secure_sum": "paillier"}), "party-1")
+        review(summed, policy, "party-1", cluster.study, plain.parties[0].n_examples)
 
 
 def test_a_sum_over_one_party_is_no_run(client: httpx.Client, cluster: SecureCluster) -> None:
