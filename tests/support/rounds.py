@@ -7,7 +7,7 @@ import numpy as np
 
 from common.arrays import FloatArray, IntArray
 from common.encoding.npy import NPY, pack_array, unpack_array
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.specification import Budget, Member, PublicRows, RunSpec
 from common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, Cluster
 
@@ -31,6 +31,12 @@ def run_spec(
         "minimum_contributors": len(members),
     }
     return RunSpec.model_validate(fields | changes)
+
+
+def completed(spec: RunSpec) -> RunSpec:
+    """A specification, with public rows of zeros if its algorithm asks about some."""
+    full = spec.model_copy(update={"public": PublicRows.of(np.zeros((5, spec.study.n_features)))})
+    return full if any(question.public for question in spec.build().questions(full.facts())) else spec
 
 
 def propose(client: httpx.Client, spec: RunSpec, run: str = "run", **headers: str) -> httpx.Response:

@@ -37,7 +37,7 @@ def facts_of(
         epsilon=np.array(epsilons),
         n_features=d,
         loss=loss or Squared(),
-        **({"minimum_contributors": k, "delta": np.full(k, 1e-5)} | terms),  # type: ignore[arg-type]
+        **({"minimum_contributors": k, "delta": np.full(k, 1e-5), "public_shape": (4, d)} | terms),  # type: ignore[arg-type]
     )
 
 

@@ -21,6 +21,7 @@ from common.runs.pricing import events, guarantees, highest_charge, schedule, tr
 
 
 def facts(epsilon: float = 1.0, delta: float = 1e-5, **terms: object) -> FederationFacts:
+    terms = {"public_shape": (4, 10)} | terms
     return FederationFacts.uniform(
         np.array([2000, 3000]), epsilon=epsilon, delta=delta, n_features=10, loss=Logistic(), **terms
     )

@@ -13,12 +13,12 @@ from common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputErro
 from common.privacy.account import Price
 from common.privacy.guarantee import View
 from common.protocol.messages import Query
-from common.runs.specification import PublicRows, RunSpec
+from common.runs.specification import RunSpec
 from party.api.app import create_party_app
 from party.policy.approval import review, terms
 from party.settings import Policy
 from tests.support.cluster import Cluster
-from tests.support.rounds import ASKING, propose, run_spec
+from tests.support.rounds import ASKING, completed, propose, run_spec
 
 OWNERS: dict[str, Any] = {
     "epsilon": 10,
@@ -99,10 +99,7 @@ def test_a_price_charges_for_what_was_skipped() -> None:
 
 @pytest.mark.parametrize("name", [name for name, algorithm in REGISTRY.items() if not algorithm.curator])
 def test_a_party_knows_what_each_algorithm_asks(cluster: Cluster, name: str) -> None:
-    spec = run_spec(cluster, algorithm=name, parameters={})
-    if any(question.public for question in spec.build().questions(spec.facts())):
-        spec = spec.model_copy(update={"public": PublicRows.of(np.zeros((5, spec.study.n_features)))})
-    agreed = terms(spec, "party-1")
+    agreed = terms(completed(run_spec(cluster, algorithm=name, parameters={})), "party-1")
     assert len(agreed.questions) == len(agreed.algorithm.questions(agreed.facts))
     first = agreed.questions[0]
     agreed.check(Query(1, first.step, np.zeros(first.message), first.reveal))

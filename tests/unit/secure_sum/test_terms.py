@@ -16,6 +16,7 @@ from common.runs.secure_terms import check_roster, draft_roster, noise_text, rou
 from common.runs.specification import Budget, Member, RunSpec
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import MAX_TEXT, Roster, RosterKeyHolder, SumQuery
+from tests.support.rounds import completed
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 NAMES = ("a" * 100, "b", "c")
@@ -87,9 +88,9 @@ def test_a_query_of_other_terms_is_refused(refused: Refused) -> None:
 
 @pytest.mark.parametrize("name", [name for name, algorithm in REGISTRY.items() if not algorithm.curator])
 def test_the_noise_of_every_algorithm_has_a_spelling_that_fits(name: str) -> None:
-    run = spec(algorithm=name, parameters={})
+    run = completed(spec(algorithm=name, parameters={}))
     assert all(len(noise_text(run.build(), run.facts().of(index), 1)) <= MAX_TEXT for index in range(3))
-    check_roster(draft(algorithm=name, parameters={}), "run-1", run)
+    check_roster(draft(algorithm=name, parameters={}, public=run.public), "run-1", run)
 
 
 def test_a_sum_of_one_and_a_sum_of_too_many_are_no_runs() -> None:
