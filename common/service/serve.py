@@ -15,9 +15,6 @@ from common.errors import InvalidInputError
 from common.service import logs
 from common.service.settings import ServiceSettings, Tls
 
-_SWITCH_SECONDS = 1e-3
-"""How long a thread that trains may keep the interpreter from the one that answers; 5 ms by default."""
-
 
 def serve(app: FastAPI, settings: ServiceSettings) -> None:
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
@@ -41,7 +38,6 @@ def serve(app: FastAPI, settings: ServiceSettings) -> None:
     structlog.get_logger().info("serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls))
     for stop in (signal.SIGINT, signal.SIGTERM):  # which uvicorn handles, and raises again when it is done
         signal.signal(stop, lambda *_: sys.exit(0))
-    sys.setswitchinterval(_SWITCH_SECONDS)
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         uvicorn.Server(config).run()
 

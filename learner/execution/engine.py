@@ -25,6 +25,7 @@ from common.runs.model_document import model_document
 from common.runs.specification import RunSpec
 from common.service import problems
 from common.service.logs import place_of
+from learner.execution.program_steps import ProgramSteps
 from learner.execution.reply_log import StoredLog
 from learner.execution.round_report import PublicExamples, Reporter
 from learner.plan import Plan
@@ -136,7 +137,9 @@ class Engine:
         reporter = Reporter(run.spec.names, plan, measured_on, lambda: federation.report)
         log = StoredLog(self._store, run.id, run.rounds, parties, reporter)
         try:
-            model = await drive(run.spec.build().program(facts), federation, run.id, log, asyncio.to_thread)
+            model = await drive(
+                run.spec.build().program(facts), federation, run.id, log, ProgramSteps(run.spec.questions())
+            )
         finally:
             federation.end()
         contributors = [run.spec.names[index] for index in federation.active]

@@ -1,0 +1,38 @@
+"""Where a program's steps are computed: aside from the event loop, unless they are known to be short.
+
+What a program does between two rounds may take long: a global fit must not keep the service from answering. But to
+hand every step to a thread and back costs a tenth of a round. So a step runs on the loop only between two rounds that
+ask the same question, and only if the last such step was short; the first, the last, and any between two phases of an
+algorithm run in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from common.protocol.messages import Query, Question
+
+_SHORT = 5e-3
+"""Seconds that a step may take on the loop."""
+
+
+class ProgramSteps:
+    """The steps of one program, which asks these questions; an `Advance` for `drive`."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._questions = questions
+        self._answered = 0
+        self._is_short = False
+
+    async def __call__(self, step: Callable[[], Query]) -> Query:
+        """The next query, computed on the loop or in a thread."""
+        answered, self._answered = self._answered, self._answered + 1
+        between_alike = (
+            0 < answered < len(self._questions) and self._questions[answered - 1] == self._questions[answered]
+        )
+        started = time.perf_counter()
+        query = step() if between_alike and self._is_short else await asyncio.to_thread(step)
+        self._is_short = between_alike and time.perf_counter() - started < _SHORT
+        return query
