@@ -18,7 +18,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from common.data.columns import AnyFeature, AnyLabel, Category, Feature, Label, Missing, RealLabel, missing_policy
+from common.data.columns import AnyFeature, AnyLabel, Category, Feature, Label, Missing, RealLabel
 from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.encoding.canonical_json import canonical_digest
 from common.strict import Name, Strict
@@ -49,12 +49,15 @@ class Study(Strict):
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:
         names = [*self.feature_names, self.label.name]
-        if twice := [name for name, count in Counter(names).items() if count > 1]:
+        if len(set(names)) < len(names):
+            twice = [name for name, count in Counter(names).items() if count > 1]
             raise ValueError(f"columns named twice: {', '.join(twice[:5])}")
         if self.n_features > _MOST_COLUMNS + 1:
             raise ValueError(f"the features make {self.n_features} columns; at most {_MOST_COLUMNS} are possible")
-        filled = [each for each in self.features if missing_policy(each, self.missing) == "value"]
-        if unfilled := [each.name for each in filled if each.fill is None]:
+        unfilled = [
+            each.name for each in self.features if each.fill is None and (each.missing or self.missing) == "value"
+        ]
+        if unfilled:
             raise ValueError(f'missing = "value" needs a fill for each feature; none for {", ".join(unfilled[:5])}')
         return self
 
