@@ -3,7 +3,7 @@
 Columns are scaled by the study's declared bounds and values alone, never by statistics of private data:
 `common.data.layout` says how a row becomes one of the unit ball, `common.data.loading` how a table becomes a shard.
 
-    {"format": "parley-study-2", "name": "loans", "missing": "drop",
+    {"format": "parley-study-2", "kind": "binary", "name": "loans", "missing": "drop",
      "features": [{"name": "age", "lower": 17, "upper": 90},
                   {"name": "work", "values": ["private", "state"], "other": true}],
      "label": {"name": "repaid", "values": ["no", "yes"]}}
@@ -31,15 +31,17 @@ _MOST_COLUMNS = 100_000
 class Study(Strict):
     """What is to be learnt: features and a label with public bounds or values, loss, clip norm, intercept.
 
-    Without a ``loss`` it is the label's own: logistic for two classes, softmax for more, squared for a real number.
-    ``row_norm`` is a public bound of the norm of rows before they are divided by it, where it is smaller than the one
-    that all rows keep; rows beyond it are projected.
+    Its ``kind`` follows from the label, and must fit it where it is given. Without a ``loss`` it is the label's own:
+    logistic for two classes, softmax for more, squared for a real number. ``row_norm`` is a public bound of the norm of
+    rows before they are divided by it, where it is smaller than the one that all rows keep; rows beyond it are
+    projected.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
     name: Name
     features: Annotated[tuple[AnyFeature, ...], Field(min_length=1, max_length=_MOST_COLUMNS)]
     label: AnyLabel
+    kind: StudyKind = Field(default_factory=lambda read: _kind_of(read.get("label")))
     loss: AnyLoss = Field(default_factory=lambda read: _default_loss(read.get("label")))
     clip_norm: Annotated[float, Field(gt=0, le=math.sqrt(2))] = 1.0
     intercept: bool = True
@@ -70,12 +72,9 @@ class Study(Strict):
             raise ValueError(f"label {self.label.name!r} has {classes} values: its loss must be 'softmax'")
         if self.clip_norm > 1 and kind != "softmax":
             raise ValueError(f"clip_norm must be at most 1 for the loss {kind!r}, not {self.clip_norm:g}")
+        if self.kind != (due := _kind_of(self.label)):
+            raise ValueError(f"label {self.label.name!r} makes the study's kind {due!r}, not {self.kind!r}")
         return self
-
-    @property
-    def kind(self) -> StudyKind:
-        """What is predicted: one of two classes, one of more, or a real number."""
-        return "regression" if not self.n_classes else "binary" if self.n_classes == 2 else "multiclass"  # noqa: PLR2004
 
     @property
     def n_classes(self) -> int:
@@ -116,3 +115,10 @@ def _default_loss(label: object) -> AnyLoss:
     if isinstance(label, RealLabel):
         return SquaredLoss()
     return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004
+
+
+def _kind_of(label: object) -> StudyKind:
+    """What a label makes of a study: one of two classes to predict, one of more, or a real number."""
+    if isinstance(label, RealLabel):
+        return "regression"
+    return "multiclass" if isinstance(label, Label) and len(label.values) > 2 else "binary"  # noqa: PLR2004

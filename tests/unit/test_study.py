@@ -113,6 +113,7 @@ class TestTerms:
             ({"label": {"name": "y", "values": ["a", "b", "c"]}}, "its loss must be 'softmax'"),
             ({"label": {"name": "y", "lower": 0, "upper": 1}, "loss": {"kind": "softmax"}}, "must be 'squared'"),
             ({"label": {"name": "y", "lower": 0, "upper": 1}}, "must be 'squared'"),
+            ({"kind": "regression"}, "makes the study's kind 'binary', not 'regression'"),
         ],
     )
     def test_what_cannot_be_a_study_is_refused_in_words(self, fields: dict[str, Any], words: str) -> None:
