@@ -22,6 +22,10 @@ from common.privacy.guarantee import Guarantee, View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
+_ONE_PARTY = (
+    "the promise is to each party: a person with records at several of them is hidden at each, not at all at once"
+)
+
 
 def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
     """What each round of a run costs the party whose facts these are, (T,)."""
@@ -38,6 +42,8 @@ def transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
         for words in release.assumptions
     )
     assumed |= dict.fromkeys(algorithm.assumptions(facts))
+    if algorithm.adjacency == "whole_party":
+        assumed |= {_ONE_PARTY: None}
     guarantee = Guarantee(
         epsilon_after(costs, delta), delta, "transcript", "tight", algorithm.adjacency, assumptions=tuple(assumed)
     )
