@@ -12,7 +12,7 @@ from common.errors import InvalidInputError
 from common.service.tokens import hash_token
 from learner.api.app import create_learner_app
 from learner.settings import LearnerSettings, load_studies
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, running
 
 GOOD = """
 name = "learner"
@@ -122,9 +122,10 @@ def test_every_setting_is_documented() -> None:
     assert documented(LearnerSettings) == []
 
 
-def test_every_endpoint_is_documented(tmp_path: Path) -> None:
-    app = create_learner_app(Cluster(tmp_path, n_parties=1).learner_settings())
-    operations = [(path, operation) for path, item in app.openapi()["paths"].items() for operation in item.values()]
+async def test_every_endpoint_is_documented(tmp_path: Path) -> None:
+    async with running(create_learner_app(Cluster(tmp_path, n_parties=1).learner_settings())) as app:
+        paths = app.openapi()["paths"]
+    operations = [(path, operation) for path, item in paths.items() for operation in item.values()]
     assert len(operations) >= 12
     for path, operation in operations:
         assert operation["summary"], path
