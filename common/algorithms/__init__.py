@@ -7,6 +7,7 @@ load none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,11 +65,17 @@ def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> A
     if name not in REGISTRY:
         raise InvalidInputError(f"unknown algorithm {name!r}; there are {', '.join(sorted(REGISTRY))}")
     try:
-        return TypeAdapter(REGISTRY[name]).validate_python(dict(parameters or {}))
+        return _adapter(name).validate_python(dict(parameters or {}))
     except ValidationError as error:
         raise InvalidInputError(f"parameters of {name}: {faults(error)}") from None
 
 
 def parameter_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of an algorithm's parameters."""
-    return TypeAdapter(REGISTRY[name]).json_schema()
+    return _adapter(name).json_schema()
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Algorithm]:
+    """What checks an algorithm's parameters, made once: a list of runs builds an algorithm for each."""
+    return TypeAdapter(REGISTRY[name])

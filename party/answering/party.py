@@ -144,8 +144,8 @@ class Party:
 
     def is_prepared(self, learner: str, run: str) -> bool:
         """Whether a run can be answered at once; raises NotFoundError."""
-        consent, agreed = self.agreed(learner, run)
-        return not agreed.algorithm.prepares or consent.spec.digest in self._prepared
+        _, agreed = self.agreed(learner, run)
+        return not agreed.algorithm.prepares or agreed.digest in self._prepared
 
     def preparation(self, learner: str, run: str) -> Callable[[], Any]:
         """What makes what a run is answered from, once for its specification, and again after a restart.
@@ -153,10 +153,10 @@ class Party:
         Calling it may take long, as long as the algorithm needs for the data that there is: in any thread but the
         service's. Of several at a time, one is made after the other. Raises NotFoundError.
         """
-        consent, agreed = self.agreed(learner, run)
+        _, agreed = self.agreed(learner, run)
         if not agreed.algorithm.prepares:
             return lambda: self.holding.shard
-        return partial(self._prepare, consent.spec.digest, agreed)
+        return partial(self._prepare, agreed)
 
     def unprepared(self) -> list[tuple[str, str]]:
         """The newest runs, as (learner, run), that have not ended and that something must be prepared for."""
@@ -173,13 +173,13 @@ class Party:
             raise NotFoundError(f"run {run} is not known here")
         return consent, terms(consent.spec, self.settings.name)
 
-    def _prepare(self, digest: str, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
-        if (prepared := self._prepared.get(digest)) is not None:
+    def _prepare(self, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
+        if (prepared := self._prepared.get(agreed.digest)) is not None:
             return prepared
         with self._preparing:
-            if (prepared := self._prepared.get(digest)) is None:
+            if (prepared := self._prepared.get(agreed.digest)) is None:
                 prepared = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
-                self._prepared[digest] = prepared
+                self._prepared[agreed.digest] = prepared
                 if len(self._prepared) > RUNS_IN_MEMORY:
                     self._prepared.popitem(last=False)
         return prepared

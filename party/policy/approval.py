@@ -24,12 +24,16 @@ from party.settings import PartySettings, Policy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What a party needs to answer a run that it approved; ``facts`` are its own, ``public`` names the public rows."""
+    """What a party needs to answer a run that it approved; ``facts`` are its own, ``public`` names the public rows.
+
+    ``digest`` is the specification's, by which what was prepared for it is kept.
+    """
 
     algorithm: Algorithm
     facts: OwnFacts
     questions: tuple[Question, ...]
     public: PublicRows | None
+    digest: str
 
     def check(self, query: Query) -> None:
         """Raise InvalidInputError unless this round may ask this, of sane numbers, or of the rows that are approved."""
@@ -110,7 +114,7 @@ def _check_affordable(due: Price, policy: Policy) -> None:
 
 def terms(spec: RunSpec, party: str) -> Terms:
     """What the party needs to answer a run."""
-    return Terms(spec.build(), spec.facts().of(spec.index(party)), spec.questions(), spec.public)
+    return Terms(spec.build(), spec.facts().of(spec.index(party)), spec.questions(), spec.public, spec.digest)
 
 
 def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
