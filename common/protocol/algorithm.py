@@ -83,8 +83,3 @@ class Algorithm(ABC):
     def prepares(self) -> bool:
         """Whether there is anything to prepare."""
         return type(self).prepare is not Algorithm.prepare
-
-
-def answer(algorithm: Algorithm, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-    """One answer (..., m) from a shard or a stack that is prepared for this answer alone."""
-    return algorithm.local(query, algorithm.prepare(shard, facts), facts, noise)

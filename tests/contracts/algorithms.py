@@ -13,7 +13,7 @@ from common.data.shard import Shard
 from common.learning.losses import Logistic
 from common.learning.model import Model
 from common.privacy.noise import Noise, NoNoise
-from common.protocol.algorithm import Algorithm, answer
+from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 
@@ -66,7 +66,8 @@ class Case:
 
     def answer(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
         """What a party answers, or all of a stack, from a shard prepared for this answer."""
-        return answer(self.algorithm, query, shard, seen(facts), noise)
+        own = seen(facts)
+        return self.algorithm.local(query, self.algorithm.prepare(shard, own), own, noise)
 
     @property
     def additive(self) -> bool:
