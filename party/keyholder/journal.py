@@ -83,7 +83,7 @@ class Session:
 class Journal:
     """The journal in a directory. Threads and processes may share it.
 
-    Every method raises UnavailableError while the database cannot be used.
+    Every method raises UnavailableError while the database cannot be used, and once it is closed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -95,8 +95,9 @@ class Journal:
                 connection.execute(table)
 
     def close(self) -> None:
-        """Close the database."""
-        self._connection.close()
+        """Close the database, once no thread uses it: SQLite would crash the process of one that does."""
+        with self._lock:
+            self._connection.close()
 
     def find(self, learner: str, session: str) -> Session | None:
         """A learner's session, or None."""
