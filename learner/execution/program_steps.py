@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from common.protocol.messages import Query, Question
 
@@ -32,7 +33,13 @@ class ProgramSteps:
         between_alike = (
             0 < answered < len(self._questions) and self._questions[answered - 1] == self._questions[answered]
         )
-        started = time.perf_counter()
-        query = step() if between_alike and self._is_short else await asyncio.to_thread(step)
-        self._is_short = between_alike and time.perf_counter() - started < _SHORT
+        timed = partial(_timed, step)
+        query, seconds = timed() if between_alike and self._is_short else await asyncio.to_thread(timed)
+        self._is_short = between_alike and seconds < _SHORT
         return query
+
+
+def _timed(step: Callable[[], Query]) -> tuple[Query, float]:
+    """A step's query and the seconds that it took, without those that it waited for its thread."""
+    started = time.perf_counter()
+    return step(), time.perf_counter() - started
