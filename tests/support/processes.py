@@ -8,7 +8,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import cycle
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import MappingProxyType
@@ -35,12 +36,18 @@ _START_SECONDS = 20.0
 REGISTRY.add("probe", "tests.support.probe:Probe")  # which services in other processes know too
 
 
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 20
+_PORTS = cycle(10_000 + 1_000 * _WORKER + (os.getpid() + offset) % 1_000 for offset in range(1_000))
+"""A worker's own, in turn, below those that the system gives out: none is another's by the time it is listened on."""
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on now, and that is not given again for long."""
+    for port in _PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError
 
 
 def start_party(settings: PartySettings, noise: NoiseFactory = SystemNoise) -> BaseProcess:
