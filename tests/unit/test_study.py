@@ -132,6 +132,16 @@ class TestTerms:
         assert Study(**terms).digest == STUDY.digest
         assert len({study.digest for study in (STUDY, REAL, *(Study(**(terms | change)) for change in changes))}) == 7
 
+    def test_a_copy_derives_its_hash_and_its_values_anew(self) -> None:
+        study = MIXED.model_copy()
+        assert study.digest == MIXED.digest
+        assert (
+            study.model_copy(update={"clip_norm": 0.5}).digest
+            == Study(**(MIXED.model_dump() | {"clip_norm": 0.5})).digest
+        )
+        assert WARD.codes == {"north": 0, "south": 1}
+        assert WARD.model_copy(update={"values": ("east",)}).codes == {"east": 0}
+
 
 class TestDesign:
     def test_a_row_is_divided_by_a_public_bound_of_its_norm(self) -> None:
