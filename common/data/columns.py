@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -55,6 +56,11 @@ class Feature(Bounded):
         """The one column of the design."""
         return (self.name,)
 
+    @property
+    def n_columns(self) -> int:
+        """How many columns of the design."""
+        return 1
+
 
 class Category(Strict):
     """A column of texts to predict from, one column of the design for each declared value.
@@ -82,11 +88,21 @@ class Category(Strict):
         return (*self.values, OTHER) if self.other else self.values
 
     @property
+    def other_code(self) -> int | None:
+        """The index of ``other`` among the columns, where there is one."""
+        return len(self.values) if self.other else None
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns of the design."""
+        return len(self.values) + self.other
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """The columns of the design, such as ``workclass=Private``."""
         return tuple(f"{self.name}={value}" for value in self.column_values)
 
-    @property
+    @cached_property
     def codes(self) -> dict[str | None, int]:
         """The index of each value among the columns, by its spelling."""
         return {spelling(value): code for code, value in enumerate(self.column_values)}
@@ -105,7 +121,7 @@ class Label(Strict):
         check_distinct(f"label {self.name!r}", self.values)
         return self
 
-    @property
+    @cached_property
     def codes(self) -> dict[str | None, int]:
         """The class of each value, by its spelling."""
         return {spelling(value): code for code, value in enumerate(self.values)}

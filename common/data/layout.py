@@ -44,8 +44,7 @@ class DesignLayout:
         cls, features: tuple[AnyFeature, ...], missing: Missing, row_norm: float | None, *, intercept: bool
     ) -> DesignLayout:
         """The layout of a study's features in their order, the intercept last."""
-        widths = (len(each.column_values) if isinstance(each, Category) else 1 for each in features)
-        starts = list(accumulate(widths, initial=0))
+        starts = list(accumulate((each.n_columns for each in features), initial=0))
         placed = list(zip(features, starts, strict=False))
         numbers = [(each, start) for each, start in placed if isinstance(each, Feature)]
         categories = {each.name: (each, start) for each, start in placed if isinstance(each, Category)}

@@ -128,13 +128,12 @@ class Loading:
 
     def _add_category(self, start: int, column: Column, category: Category, position: int) -> None:
         """Set the one column of each row's value."""
-        known = category.codes
-        codes = as_codes(column, known, len(category.values) if category.other else None)
+        codes = as_codes(column, category.codes, category.other_code)
         self._note_missing(start, category.name, codes == MISSING)
         self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
         if category.fill is not None:
-            codes = np.where(codes == MISSING, known[spelling(category.fill)], codes)
-        self._X[start : start + len(codes), position : position + len(known)] = 0.0
+            codes = np.where(codes == MISSING, category.codes[spelling(category.fill)], codes)
+        self._X[start : start + len(codes), position : position + category.n_columns] = 0.0
         rows = np.flatnonzero(codes >= 0)
         self._X[start + rows, position + codes[rows]] = self._layout.unit
 
@@ -166,7 +165,7 @@ def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loade
     Values beyond a feature's bounds are refused, or clipped to them where the owner chose ``clip``. Raises
     InvalidDataError, naming each column that does not fit and never a value.
     """
-    names = [name for name in (*study.feature_names, study.label.name) if name in columns]
+    names = [name for name in study.table_names if name in columns]
     n_rows = max((len(columns[name]) for name in names), default=0)
     loading = Loading(study, n_rows, clip=clip)
     loading.expect(names)

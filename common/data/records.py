@@ -37,7 +37,7 @@ def rows_of(study: Study, records: Sequence[Mapping[str, Any]]) -> FloatArray:
 def _check_cells(study: Study, feature: Feature | Category, cells: npt.NDArray[np.object_]) -> None:
     """Raise InvalidInputError for the first cell that the study's rules have no place for."""
     if isinstance(feature, Category):
-        codes = as_codes(cells, feature.codes, len(feature.values) if feature.other else None)
+        codes = as_codes(cells, feature.codes, feature.other_code)
         empty, strange, words = codes == MISSING, codes == UNKNOWN, "is not one of its values"
     else:
         values, bad = as_numbers(cells)

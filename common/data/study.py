@@ -18,7 +18,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from common.data.columns import AnyFeature, AnyLabel, Category, Feature, Label, Missing, RealLabel
+from common.data.columns import AnyFeature, AnyLabel, Feature, Label, Missing, RealLabel, missing_policy
 from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.encoding.canonical_json import canonical_digest
 from common.strict import Name, Strict
@@ -50,15 +50,14 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:
-        names = [*self.feature_names, self.label.name]
+        names = self.table_names
         if len(set(names)) < len(names):
             twice = [name for name, count in Counter(names).items() if count > 1]
             raise ValueError(f"columns named twice: {', '.join(twice[:5])}")
         if self.n_features > _MOST_COLUMNS + 1:
             raise ValueError(f"the features make {self.n_features} columns; at most {_MOST_COLUMNS} are possible")
-        unfilled = [
-            each.name for each in self.features if each.fill is None and (each.missing or self.missing) == "value"
-        ]
+        filled = [each for each in self.features if missing_policy(each, self.missing) == "value"]
+        unfilled = [each.name for each in filled if each.fill is None]
         if unfilled:
             raise ValueError(f'missing = "value" needs a fill for each feature; none for {", ".join(unfilled[:5])}')
         return self
@@ -83,8 +82,13 @@ class Study(Strict):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """The names of the features in order: the columns of an owner's table."""
+        """The names of the features in order."""
         return tuple(feature.name for feature in self.features)
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The columns of an owner's table: the features in order, then the label."""
+        return (*self.feature_names, self.label.name)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -95,8 +99,7 @@ class Study(Strict):
     @property
     def n_features(self) -> int:
         """The number of columns of the design, d: one a numeric feature, one a value of a category, the intercept."""
-        widths = (len(each.values) + each.other if isinstance(each, Category) else 1 for each in self.features)
-        return sum(widths) + self.intercept
+        return sum(each.n_columns for each in self.features) + self.intercept
 
     @property
     def text_names(self) -> frozenset[str]:

@@ -123,7 +123,7 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:
     """The columns of a file that a study names, in the file's order."""
     check_names(path, found)
-    names = {*study.feature_names, study.label.name}
+    names = frozenset(study.table_names)
     return [name for name in found if name in names]
 
 

@@ -1,7 +1,7 @@
 """How good a model is: fitness relative to the best, errors of a regression, and rates for classes however unbalanced.
 
-All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of
-their accuracies, or of their errors.
+All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, or of
+their errors.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def loans(columns: Columns) -> Columns:
 
 def complete(study: Study, columns: Columns) -> Columns:
     """A study's columns, (n,) each, without the rows in which a feature is missing."""
-    names = [name for name in (*study.feature_names, study.label.name) if name in columns]
+    names = [name for name in study.table_names if name in columns]
     known = np.all([~_absent(columns[name]) for name in names], axis=0)
     return {name: columns[name][known] for name in names}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from common.data.loading import Loaded
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
@@ -17,21 +17,23 @@ from party.settings import PartySettings
 class Holding:
     """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms.
 
-    For the owner alone: ``clipped`` is the share of values that were clipped to their bounds, by column where there are
-    any, ``clipped_share`` that of all numbers, ``dropped_share`` that of rows that count but are empty.
+    What else was ``loaded`` is for the owner alone.
     """
 
     study: Study
-    shard: Shard
-    clipped: Mapping[str, float] = field(default_factory=dict)
-    clipped_share: float = 0.0
-    dropped_share: float = 0.0
+    loaded: Loaded
+
+    @property
+    def shard(self) -> Shard:
+        """The examples."""
+        return self.loaded.shard
 
     @property
     def mended(self) -> dict[str, float]:
         """What had to be mended, in words, and its share; nothing where nothing was."""
-        columns = {f"values clipped in {name!r}": share for name, share in self.clipped.items()}
-        shares = {"values clipped in all": self.clipped_share, **columns, "rows dropped": self.dropped_share}
+        loaded = self.loaded
+        columns = {f"values clipped in {name!r}": share for name, share in loaded.clipped.items()}
+        shares = {"values clipped in all": loaded.clipped_share, **columns, "rows dropped": loaded.dropped_share}
         return {what: share for what, share in shares.items() if share > 0}
 
     @property
@@ -49,7 +51,7 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     study = read_study(settings.study)
     path, clip = settings.data.path, settings.data.out_of_bounds == "clip"
     loaded = load_apart(path, settings.study, study, clip=clip) if apart else load_here(path, study, clip=clip)
-    holding = Holding(study, loaded.shard, loaded.clipped, loaded.clipped_share, loaded.dropped_share)
+    holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding

@@ -32,13 +32,8 @@ def load_apart(path: Path, study_path: Path, study: Study, *, clip: bool) -> Loa
     Raises InvalidDataError as `load_examples`, and ParleyError where the child died.
     """
     X, y, shares, clipped = receive_arrays(__name__, str(study_path), str(path), "clip" if clip else "refuse")
-    by_column = {name: float(share) for name, share in zip(_columns(study), clipped, strict=True) if share}
+    by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
     return Loaded(Shard.adopt(X, y), by_column, *shares.tolist())
-
-
-def _columns(study: Study) -> tuple[str, ...]:
-    """The study's columns in order."""
-    return (*study.feature_names, study.label.name)
 
 
 def _arrays() -> Iterator[AnyArray]:
@@ -49,7 +44,7 @@ def _arrays() -> Iterator[AnyArray]:
     yield loaded.shard.X
     yield loaded.shard.y
     yield np.array([loaded.clipped_share, loaded.dropped_share])
-    yield np.array([loaded.clipped.get(name, 0.0) for name in _columns(study)])
+    yield np.array([loaded.clipped.get(name, 0.0) for name in study.table_names])
 
 
 if __name__ == "__main__":
