@@ -130,6 +130,12 @@ class ReplayMismatchError(ParleyError):
     kind = "replay-mismatch"
 
 
+class VersionError(ParleyError):
+    """A file was written by a version of Parley that this one does not know."""
+
+    kind = "unknown-version"
+
+
 class LedgerError(ParleyError):
     """The ledger on disk is not the one this party last wrote: refuse to answer rather than to overspend."""
 

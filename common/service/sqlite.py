@@ -3,20 +3,23 @@
 Write-ahead log with ``synchronous=FULL``: a commit is on the disk before it returns. Every transaction is ``BEGIN
 IMMEDIATE``: it takes the write lock at once, so that what it read still holds when it writes. A process has one
 connection, lent to one thread at a time (SQLite before 3.51.3 may corrupt its log when two connections of a process
-write and checkpoint at once); other processes wait for each other.
+write and checkpoint at once; to close a connection that a thread uses crashes the process); other processes wait for
+each other. Files carry the version of their tables: an unknown one is refused, an older one is migrated.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-BUSY_SECONDS = 30
+from common.errors import ParleyError, UnavailableError, VersionError
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -25,6 +28,121 @@ _PRAGMAS = (
     "PRAGMA trusted_schema = OFF",
     "PRAGMA secure_delete = ON",  # what is deleted is overwritten: pads' seeds, sums that were opened
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one kind of file.
+
+    ``name`` says in words what the file is; ``application`` is the number that SQLite keeps in it as the kind of file.
+    ``tables`` make an empty one of this ``version``; ``migrations`` lead to each later version from the one before.
+    """
+
+    name: str
+    application: int
+    version: int
+    tables: Sequence[str]
+    migrations: Mapping[int, Sequence[str]] = field(default_factory=dict)
+
+
+class Database:
+    """The process's only connection to a file. Threads wait for each other, as processes do.
+
+    Every method raises UnavailableError while the file cannot be used, and once it is closed; ``damaged`` is the error
+    for a file that is no database, or one that was changed.
+    """
+
+    def __init__(
+        self, path: Path, schema: Schema, *, damaged: type[ParleyError] = UnavailableError, busy_seconds: float = 5.0
+    ) -> None:
+        """Open the file, or make it, readable by its owner alone; raises VersionError for one of an unknown version."""
+        self.path = path
+        self._schema = schema
+        self._damaged = damaged
+        self._lock = threading.RLock()
+        with self._understood():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+        try:
+            with self._understood():
+                for pragma in _PRAGMAS:
+                    self._connection.execute(pragma)
+            with self.transaction() as connection:
+                self._migrate(connection)
+        except BaseException:
+            self.close()
+            raise
+        structlog.get_logger().info("database", path=str(path), sqlite=sqlite3.sqlite_version)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, committed at the end, rolled back by whatever is raised."""
+        with self._lock, self._understood():
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread: inside a transaction of this thread or without one."""
+        with self._lock, self._understood():
+            yield self._connection
+
+    def probe(self) -> None:
+        """Raise UnavailableError unless the file can be written."""
+        with self.transaction() as connection:  # a version written anew is a page written, and changes nothing
+            connection.execute(f"PRAGMA user_version = {self._schema.version}")
+
+    def close(self) -> None:
+        """Close the file, once no thread uses it."""
+        with self._lock:
+            self._connection.close()
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Have the tables of this version, from an empty file or from an older version."""
+        schema = self._schema
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+        if is_empty:
+            steps = [schema.tables]
+        elif application != schema.application:
+            raise VersionError(f"{self.path} is not a {schema.name}, or one that no version of Parley reads any more")
+        elif not 1 <= version <= schema.version:
+            raise VersionError(
+                f"{self.path} is a {schema.name} of version {version}; this Parley reads 1 to {schema.version}: "
+                "use the Parley that wrote it, or a newer one"
+            )
+        else:
+            steps = [schema.migrations[later] for later in range(version + 1, schema.version + 1)]
+        for statement in (statement for step in steps for statement in step):
+            connection.execute(statement)
+        if steps:
+            connection.execute(f"PRAGMA application_id = {schema.application}")
+            connection.execute(f"PRAGMA user_version = {schema.version}")
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Turn what SQLite and the file system raise into Parley's errors."""
+        name = self._schema.name
+        try:
+            yield
+        except (sqlite3.OperationalError, sqlite3.ProgrammingError):  # busy, full, unreadable; closed
+            raise UnavailableError(f"the {name} is busy or cannot be written") from None
+        except sqlite3.DatabaseError:
+            raise self._damaged(f"the {name}'s database is damaged") from None
+        except OSError as error:
+            raise UnavailableError(f"the {name} cannot be opened: {error.strerror}") from None
+
+
+BUSY_SECONDS = 30
 
 
 def open_database(path: Path) -> sqlite3.Connection:
