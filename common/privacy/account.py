@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.privacy.guarantee import Adjacency
@@ -25,38 +26,69 @@ class Cost:
 
     epsilon: int
     delta: int
+    gdp: int = 0
+    slack: int = 0
 
     def __post_init__(self) -> None:
         if self.epsilon < 0 or self.delta < 0:
             raise InvalidInputError("a cost must not be negative")
 
+    @property
+    def units(self) -> tuple[int, int, int, int]:
+        return (self.epsilon, self.delta, self.gdp, self.slack)
+
+    def __add__(self, other):
+        return Cost(*(a + b for a, b in zip(self.units, other.units)))
+
+    def __sub__(self, other):
+        return Cost(*(a - b for a, b in zip(self.units, other.units)))
+
+
+Composition = Literal["filter", "basic"]
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A party's budget and what it has spent, in the units of `Cost`; ``adjacency`` is what each charge must hide."""
-
     epsilon_limit: int
     delta_limit: int
-    epsilon_spent: int = 0
-    delta_spent: int = 0
+    spent: Cost = Cost(0, 0)
+    reserved: Cost = Cost(0, 0)
     adjacency: Adjacency = "replace_one"
+    composition: Composition = "filter"
 
-    def charge(self, cost: Cost) -> Account:
-        """The account after a charge; raises BudgetExhaustedError, saying what is left, when it does not fit."""
-        epsilon, delta = self.epsilon_spent + cost.epsilon, self.delta_spent + cost.delta
-        if epsilon > self.epsilon_limit or delta > self.delta_limit:
+    def bears(self, cost):
+        t = self.spent + self.reserved + cost
+        return t.epsilon <= self.epsilon_limit and t.delta <= self.delta_limit
+
+    def reserve(self, cost):
+        if not self.bears(cost):
             raise exhausted(self, cost)
-        return replace(self, epsilon_spent=epsilon, delta_spent=delta)
+        return replace(self, reserved=self.reserved + cost)
+
+    def charge(self, cost, reserved=Cost(0, 0)):
+        rest = replace(self, reserved=self.reserved - reserved)
+        if not rest.bears(cost):
+            raise exhausted(self, cost)
+        return replace(rest, spent=self.spent + cost)
+
+    def release(self, cost):
+        return replace(self, reserved=self.reserved - cost)
 
     @property
-    def epsilon_left(self) -> float:
-        """Epsilon left."""
-        return (self.epsilon_limit - self.epsilon_spent) / MICRO
+    def epsilon_spent(self):
+        return self.spent.epsilon / MICRO
 
     @property
-    def delta_left(self) -> float:
-        """Delta left."""
-        return (self.delta_limit - self.delta_spent) / DELTA_UNITS
+    def delta_spent(self):
+        return self.spent.delta / DELTA_UNITS
+
+    @property
+    def epsilon_left(self):
+        return max(0, self.epsilon_limit - self.spent.epsilon - self.reserved.epsilon) / MICRO
+
+    @property
+    def delta_left(self):
+        return max(0, self.delta_limit - self.spent.delta - self.reserved.delta) / DELTA_UNITS
 
 
 def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
@@ -70,29 +102,30 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
     )
 
 
-def limit(epsilon: float, delta: float, adjacency: Adjacency = "replace_one") -> Account:
+def limit(epsilon: float, delta: float, adjacency: Adjacency = "replace_one", composition="filter") -> Account:
     """An unspent account of this budget, rounded down to whole units."""
     units = math.floor(epsilon * MICRO + 1e-6), math.floor(delta * DELTA_UNITS + 1e-6)
-    return Account(*units, adjacency=adjacency)
+    return Account(*units, adjacency=adjacency, composition=composition)
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a run costs after each of its rounds, in total: epsilon in micro-units, delta in units of 1e-18; (T,).
-
-    ``adjacency`` is what the cost hides. What hides all the data of a party hides a record too, never the reverse.
-    """
-
     epsilon: tuple[int, ...]
     delta: tuple[int, ...]
+    gdp: tuple[int, ...] = ()
+    slack: tuple[int, ...] = ()
     adjacency: Adjacency = "replace_one"
 
     @property
     def whole(self) -> Cost:
-        """What all rounds cost."""
-        return Cost(self.epsilon[-1], self.delta[-1])
+        return self.step(len(self.epsilon), 0)
+
+    def _at(self, n):
+        return (
+            Cost(*((c[n - 1] if c else 0) for c in (self.epsilon, self.delta, self.gdp, self.slack)))
+            if n
+            else Cost(0, 0)
+        )
 
     def step(self, round: int, last: int) -> Cost:
-        """What round ``round`` adds when ``last`` (0 for none) was the last one charged: what was skipped is paid."""
-        spent = (self.epsilon[last - 1], self.delta[last - 1]) if last else (0, 0)
-        return Cost(self.epsilon[round - 1] - spent[0], self.delta[round - 1] - spent[1])
+        return self._at(round) - self._at(last)

@@ -91,7 +91,7 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
     """What a run costs the party whose facts these are after each of its rounds; raises as `schedule` does."""
     costs = schedule(algorithm, facts, view)
     epsilon, delta = accumulate(cost.epsilon for cost in costs), accumulate(cost.delta for cost in costs)
-    return Price(tuple(epsilon), tuple(delta), algorithm.adjacency)
+    return Price(tuple(epsilon), tuple(delta), adjacency=algorithm.adjacency)
 
 
 def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> float:

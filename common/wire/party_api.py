@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from common.privacy.guarantee import Adjacency, View
 from common.runs.specification import RunSpec
 from common.strict import Identifier, Strict
@@ -36,10 +40,12 @@ class BudgetReport(Strict):
 
 
 class RunProposal(Strict):
-    """What a learner sends a party to approve."""
+    """What a learner sends a party to approve; ``user`` and ``purpose`` are for the owner's log."""
 
     run: Identifier
     spec: RunSpec
+    user: Annotated[str, Field(max_length=100)] = ""
+    purpose: Annotated[str, Field(max_length=500)] = ""
 
 
 class Approval(Strict):
