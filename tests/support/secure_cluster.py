@@ -78,8 +78,8 @@ class SecureCluster(Cluster):
     n_key_holders: int = 1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.key_holders = tuple(f"key-holder-{index + 1}" for index in range(self.n_key_holders))
+        super().__post_init__()
 
     def pins(self, names: tuple[str, ...]) -> list[dict[str, str]]:
         """Names with their public keys."""

@@ -7,8 +7,6 @@ with it what is computed from its released bytes: its digest in the ledger, and 
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import shutil
 import time
@@ -23,6 +21,7 @@ from starlette.testclient import TestClient
 from common.encoding.npy import NPY, pack_array
 from common.privacy.noise import NoNoise
 from common.wire.receipts import RECEIPT_HEADER as RECEIPT
+from common.wire.receipts import read_receipt
 from party.answering.party import open_store
 from party.api.app import create_party_app
 from tests.support.cluster import Cluster
@@ -56,9 +55,8 @@ def visible(response: httpx.Response) -> tuple[tuple[str, str], ...]:
     """A response's headers; of the receipt what is not computed from the answer, and its length."""
     headers = dict(response.headers)
     if receipt := headers.get(RECEIPT.lower()):
-        fields = json.loads(base64.b64decode(receipt))
-        assert set(fields) == {"party", "count", "head", "adjacency", "mac"}
-        headers[RECEIPT.lower()] = f"{fields['party']} {fields['count']} {fields['adjacency']} {len(receipt)}"
+        fields = read_receipt(receipt)
+        headers[RECEIPT.lower()] = f"{fields.signer} {fields.head.count} {fields.to} {fields.totals} {len(receipt)}"
     return tuple(headers.items())
 
 

@@ -59,7 +59,7 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
             with store._chain._database.reading() as connection:
                 connection.execute("PRAGMA wal_autocheckpoint = 30")
                 connection.execute(pragma)
-            proposal = run_spec(Cluster(state.parent / "cluster", n_parties=1))
+            proposal = run_spec(Cluster(state.parent / "cluster", n_parties=1, makes_ledgers=False))
             for run in range(RUNS):
                 store.approve("learner", RunProposal(run=f"run-{run}", spec=proposal), PRICE)
                 for round in range(1, ROUNDS + 1):
