@@ -69,9 +69,8 @@ async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.R
         round = int(url.path.rsplit("/", 1)[1])
         message = unpack_array(request.content, "<f8")
         query = Query(round, url.params["step"], message, "each" if url.params["reveal"] == "each" else "sum")
-        body = b"".join([part async for part in response.aiter_raw()])
-        response.stream = httpx.ByteStream(body)
-        response.is_stream_consumed = False
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        body = b"".join([part async for part in response.stream])
         bound = bound_answer(url.path.split("/")[3], round, query.digest, body)
     ledger = shown.ledger if shown else head.link
     return write_receipt(

@@ -22,7 +22,7 @@ from common.secure_sum.messages import Contribution, SumQuery
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from party.answering.release import NoiseFactory
 from party.api.app import create_party_app
-from party.ledger import statements as sql
+from common.service import chain
 from party.policy.approval import review, terms
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
@@ -121,7 +121,7 @@ def test_an_answer_that_failed_to_be_stored_is_not_remembered(
         stage.begin(client)
         first = stage.query(1, weights(cluster, 1))
         with monkeypatch.context() as patch:
-            patch.setattr(sql, "ADD_ENTRY", "INSERT INTO nowhere VALUES (1)")
+            patch.setattr(chain, "_ADD", "INSERT INTO nowhere VALUES (1)")
             assert stage.ask(client, 1, first).status_code == 503
         assert spent(client) == (0.0, 0.0)
         totals = [stage.total(first, stage.ask(client, 1, first).raise_for_status().content).tolist()]
