@@ -5,7 +5,8 @@ Under a *filter* what all runs amount to is told by their Gaussian part, a sum o
 delta, however runs are chosen by what earlier ones answered, where there is no slack. Where there is, each has a half
 of delta to itself. Which it is, the first charge decides, before anything was answered: whoever might still trade one
 against the other, by what was answered, would take slack where the Gaussian part tells little and more of that where it
-tells much, and so get nearly twice the delta. So an account that began without slack bears none.
+tells much, and so get nearly twice the delta. So slack comes first or never: an account that began without bears none,
+and one with slack reserved bears nothing else until it is charged.
 
 What has no delta at all may also simply add up to epsilon: the losses of pure releases do on any course of answers. So
 on courses that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the deltas
@@ -95,14 +96,21 @@ class Account:
 
     def bears(self, cost: Cost) -> bool:
         """Whether a cost fits beside all that is spent and reserved."""
-        before = self.spent + self.reserved
-        total = before + cost
+        total = self.spent + self.reserved + cost
         adds_up = total.epsilon <= self.epsilon_limit and total.delta <= self.delta_limit
-        if self.composition == "basic" or (adds_up and total.delta == 0):
+        pure = total.delta == total.slack == 0
+        if self.composition == "basic" or (pure and adds_up):
             return adds_up
-        if total.slack > 0 and before.gdp > 0 and before.slack == 0:
+        if total.slack > 0 and self._trades(cost):
             return False
         return total.slack <= self.delta_limit // 2 and total.gdp <= self.gdp_limit(slack=total.slack > 0)
+
+    def _trades(self, cost: Cost) -> bool:
+        """Whether a cost would have slack come after a Gaussian part."""
+        before = self.spent + self.reserved
+        late = before.gdp > 0 and before.slack == 0
+        ahead = before.slack > self.spent.slack == 0 and cost.gdp > cost.slack == 0
+        return late or ahead
 
     def gdp_limit(self, *, slack: bool) -> int:
         """The most that Gaussian parts may come to, in the unit of ``Cost.gdp``, with or without slack beside them."""
@@ -156,7 +164,7 @@ class Account:
         if self.composition == "basic" or self.delta_limit == 0 or total == NOTHING:
             return max(0, self.epsilon_limit - total.epsilon) / MICRO
         room = self.gdp_limit(slack=total.slack > 0) - total.gdp - 1  # a unit for the rounding of the run's own price
-        if room <= 0 or total.slack > self.delta_limit // 2:
+        if not self.bears(Cost(1, 1, gdp=2)):
             return 0.0
         epsilon = gaussian_epsilon(math.sqrt(room / SQUARE_UNITS), self.delta_left)
         return min(self.epsilon_limit, math.floor(epsilon * MICRO)) / MICRO
@@ -201,9 +209,14 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
         if cost.slack > 0:
             words += (
                 f", and delta {cost.slack / DELTA_UNITS:.3g} as slack, which has half of the budget's delta in an "
-                "account that began with slack, and nothing in another"
+                "account that begins with slack, and nothing in another"
             )
     return BudgetExhaustedError(words, epsilon_left=account.epsilon_left, delta_left=account.delta_left)
+
+
+def delta_units(delta: float) -> int:
+    """A delta that is to be charged in whole units, rounded up."""
+    return math.ceil(delta * DELTA_UNITS - 1e-6)
 
 
 def limit(

@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 import numpy as np
 
 from common.errors import BudgetExhaustedError
-from common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Cost, Price
+from common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price, delta_units
 from common.privacy.accountant import added_epsilon, epsilon_after, epsilons_after_each
 from common.privacy.composition import releases
 from common.privacy.events import ApproximateEvent, Event, NoEvent
@@ -85,7 +85,7 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
         if not bool(np.isfinite(epsilons).all()):
             raise BudgetExhaustedError("the run releases answers without noise; no budget bears that")
         totals = [math.ceil(epsilon * MICRO - 1e-3) for epsilon in epsilons]
-    deltas = [_delta_units(delta) * began for began in accumulate(has_part, operator.or_)]
+    deltas = [delta_units(delta) * began for began in accumulate(has_part, operator.or_)]
     return Price(tuple(_rising(totals, has_part)), tuple(deltas), tuple(gdp), tuple(slack), algorithm.adjacency)
 
 
@@ -109,7 +109,7 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
     epsilon = added if added <= facts.own_epsilon * (1 + 1e-9) else epsilon_after(costs, delta)
     parts = sum(not isinstance(event, NoEvent) for event in costs)
     units = max(math.ceil(epsilon * MICRO - 1e-3), parts)
-    return Cost(units, _delta_units(delta) if parts else 0, gdp[-1], slack[-1])
+    return Cost(units, delta_units(delta) if parts else 0, gdp[-1], slack[-1])
 
 
 def _claimed(algorithm: Algorithm, facts: OwnFacts, view: View) -> Guarantee | None:
@@ -131,14 +131,9 @@ def _filtered(costs: Sequence[Event]) -> tuple[list[int], list[int]]:
     """
     covers = [cover(event) for event in costs]
     gdp = [math.ceil(square * SQUARE_UNITS) for square in accumulate(square for square, _ in covers)]
-    slack = sum(_delta_units(float(slack)) for _, slack in covers)
+    slack = sum(delta_units(float(slack)) for _, slack in covers)
     began = accumulate((not isinstance(event, NoEvent) for event in costs), operator.or_)
     return gdp, [slack * part for part in began]
-
-
-def _delta_units(delta: float) -> int:
-    """A delta in whole units, rounded up."""
-    return math.ceil(delta * DELTA_UNITS - 1e-6)
 
 
 def _rising(totals: list[int], has_part: list[bool]) -> list[int]:

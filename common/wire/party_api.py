@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
+from typing import Self
+
+from pydantic import NonNegativeInt
+
+from common.privacy.account import DELTA_UNITS, MICRO, Account, Composition, Cost
 from common.privacy.guarantee import Adjacency, View
 from common.runs.specification import RunSpec
 from common.strict import Identifier, Strict
@@ -23,16 +30,84 @@ class PartyFacts(Strict):
     max_delta_per_run: float
 
 
+class Units(Strict):
+    """A `Cost` in whole units: epsilon in micro-units, delta and slack in 1e-18, gdp, a sum of mu^2, in 1e-12."""
+
+    epsilon: NonNegativeInt
+    delta: NonNegativeInt
+    gdp: NonNegativeInt
+    slack: NonNegativeInt
+
+    @classmethod
+    def of(cls, cost: Cost) -> Self:
+        """The units of a cost."""
+        return cls(**asdict(cost))
+
+    @property
+    def cost(self) -> Cost:
+        """The cost."""
+        return Cost(**self.model_dump())
+
+
+class AccountUnits(Strict):
+    """An account in the units of `Units`."""
+
+    epsilon_limit: NonNegativeInt
+    delta_limit: NonNegativeInt
+    spent: Units
+    reserved: Units
+
+
 class BudgetReport(Strict):
-    """A party's ledger in short: (epsilon, delta) allowed in total, spent, and left, and what they hide."""
+    """A party's account in short: (epsilon, delta) allowed in total, spent, reserved for approved runs, and left.
+
+    Spent and reserved are what all those charges amount to together, at the budget's delta; null is an epsilon beyond
+    any. Left is what one more run may cost: under a filter, a Gaussian one. ``units`` are the account's own figures,
+    from which `account` tells of any other run whether it fits.
+    """
 
     epsilon_limit: float
     delta_limit: float
-    epsilon_spent: float
+    epsilon_spent: float | None
     delta_spent: float
+    epsilon_reserved: float | None
     epsilon_left: float
     delta_left: float
     adjacency: Adjacency
+    composition: Composition
+    units: AccountUnits
+
+    @classmethod
+    def of(cls, account: Account) -> Self:
+        """The report of an account."""
+        return cls(
+            epsilon_limit=account.epsilon_limit / MICRO,
+            delta_limit=account.delta_limit / DELTA_UNITS,
+            epsilon_spent=_finite(account.epsilon_spent),
+            delta_spent=account.delta_spent,
+            epsilon_reserved=_finite(account.epsilon_reserved),
+            epsilon_left=account.epsilon_left,
+            delta_left=account.delta_left,
+            adjacency=account.adjacency,
+            composition=account.composition,
+            units=AccountUnits(
+                epsilon_limit=account.epsilon_limit,
+                delta_limit=account.delta_limit,
+                spent=Units.of(account.spent),
+                reserved=Units.of(account.reserved),
+            ),
+        )
+
+    @property
+    def account(self) -> Account:
+        """The account that this is a report of."""
+        units = self.units
+        spent, reserved = units.spent.cost, units.reserved.cost
+        return Account(units.epsilon_limit, units.delta_limit, spent, reserved, self.adjacency, self.composition)
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
 
 
 class RunProposal(Strict):
