@@ -126,9 +126,9 @@ def test_gaussian_releases_fill_the_budget_and_no_more(mus: list[float], last: f
 
 
 def traded(epsilon: float, first: float, most: float, slack: float) -> float:
-    """The delta at ``epsilon`` of mu^2 = ``first`` and then, whichever is worth more by what was seen, slack or the rest.
+    """The delta at ``epsilon`` of mu^2 = ``first``, and then slack or the rest of ``most``: what is worth more by then.
 
-    The rest is what brings mu^2 to ``most``. By the trapezoid rule over the first part's loss, normal of mean and half variance ``first`` / 2.
+    By the trapezoid rule over the first part's loss, a normal variable of mean ``first`` / 2 and variance ``first``.
     """
     loss = np.linspace(first / 2 - 12 * math.sqrt(first), first / 2 + 12 * math.sqrt(first), 20_001)
     more = math.sqrt(most - first)
