@@ -76,7 +76,7 @@ class Cost:
         return Cost(self.epsilon * times, self.delta * times, self.gdp * times, self.slack * times)
 
 
-NOTHING = Cost(0, 0)
+_NOTHING = Cost(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Account:
 
     epsilon_limit: int
     delta_limit: int
-    spent: Cost = NOTHING
-    reserved: Cost = NOTHING
+    spent: Cost = _NOTHING
+    reserved: Cost = _NOTHING
     adjacency: Adjacency = "replace_one"
     composition: Composition = "filter"
 
@@ -122,7 +122,7 @@ class Account:
             raise exhausted(self, cost)
         return replace(self, reserved=self.reserved + cost)
 
-    def charge(self, cost: Cost, reserved: Cost = NOTHING) -> Account:
+    def charge(self, cost: Cost, reserved: Cost = _NOTHING) -> Account:
         """The account after a charge, of which ``reserved`` was set aside before.
 
         Raises BudgetExhaustedError, saying what is left, when it does not fit, and InvalidInputError where less than
@@ -161,7 +161,7 @@ class Account:
     def epsilon_left(self) -> float:
         """The largest epsilon of one more run at `delta_left`, in micro-units: under a filter, of a Gaussian one."""
         total = self.spent + self.reserved
-        if self.composition == "basic" or self.delta_limit == 0 or total == NOTHING:
+        if self.composition == "basic" or self.delta_limit == 0 or total == _NOTHING:
             return max(0, self.epsilon_limit - total.epsilon) / MICRO
         room = self.gdp_limit(slack=total.slack > 0) - total.gdp - 1  # a unit for the rounding of the run's own price
         if not self.bears(Cost(1, 1, gdp=2)):
@@ -256,6 +256,6 @@ class Price:
     def _after(self, round: int) -> Cost:
         """What the first rounds cost, up to this one."""
         if round == 0:
-            return NOTHING
+            return _NOTHING
         last = round - 1
         return Cost(self.epsilon[last], self.delta[last], self.gdp[last], self.slack[last])
