@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -10,9 +11,11 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import PeerEntry
+from common.privacy.account import Composition
 from common.privacy.guarantee import Adjacency, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
+from common.secure_sum.session import Identity
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import TokenHash
@@ -72,6 +75,17 @@ class Policy(Strict):
         tuple[Digest, ...] | None,
         Field(description="SHA-256 of the only public rows that runs may ask about; any if unset"),
     ] = None
+    composition: Annotated[
+        Composition,
+        Field(
+            description="how the costs of runs add up: by a filter of Gaussian differential privacy, by which a budget "
+            "bears many small runs (filter), or epsilons and deltas by themselves (basic)"
+        ),
+    ] = "filter"
+    reservation_days: Annotated[
+        float,
+        Field(gt=0, le=3650, description="days without a question after which a run ends and frees its budget"),
+    ] = 30.0
     max_rounds: Annotated[int, Field(ge=1, le=100_000, description="most rounds that a run may have")] = 10_000
 
     @model_validator(mode="after")
@@ -166,6 +180,11 @@ class PartySettings(ServiceSettings):
         if self.policy.require_secure_sum and self.secure_sum is None:
             raise ValueError("policy.require_secure_sum needs the key holders of [secure_sum]")
         return self
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Who the party is to others; raises OwnKeyError, see `signing_key`."""
+        return Identity(self.name, self.signing_key())
 
     @property
     def tokens(self) -> dict[str, str]:

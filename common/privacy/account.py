@@ -18,6 +18,7 @@ Under *basic* composition epsilons and deltas add up: better where (epsilon, del
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -59,21 +60,22 @@ class Cost:
     slack: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.epsilon, self.delta, self.gdp, self.slack) < 0:
+        if min(self.units) < 0:
             raise InvalidInputError("a cost must not be negative")
 
+    @property
+    def units(self) -> tuple[int, int, int, int]:
+        """All four, in this order."""
+        return self.epsilon, self.delta, self.gdp, self.slack
+
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.epsilon + other.epsilon, self.delta + other.delta, self.gdp + other.gdp, self.slack + other.slack
-        )
+        return Cost(*map(operator.add, self.units, other.units))
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(
-            self.epsilon - other.epsilon, self.delta - other.delta, self.gdp - other.gdp, self.slack - other.slack
-        )
+        return Cost(*map(operator.sub, self.units, other.units))
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(self.epsilon * times, self.delta * times, self.gdp * times, self.slack * times)
+        return Cost(*(times * unit for unit in self.units))
 
 
 _NOTHING = Cost(0, 0)
@@ -143,14 +145,13 @@ class Account:
 
     @property
     def epsilon_spent(self) -> float:
-        """The epsilon that all charges so far amount to, at the budget's delta; infinite where there is none."""
+        """The epsilon that all charges so far amount to, at the budget's delta; added up where a filter has none."""
         return self._epsilon_of(self.spent)
 
     @property
     def epsilon_reserved(self) -> float:
         """By how much the epsilon of all charges would grow by what is reserved."""
-        both = self._epsilon_of(self.spent + self.reserved)
-        return both - self.epsilon_spent if math.isfinite(both) else both
+        return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_spent)
 
     @property
     def delta_spent(self) -> float:
@@ -178,14 +179,12 @@ class Account:
         return self._gaussian_delta(slack=total.slack > 0)
 
     def _epsilon_of(self, total: Cost) -> float:
-        """The epsilon that a total of charges amounts to at the budget's delta."""
-        if self.composition == "basic":
-            return total.epsilon / MICRO
-        added = total.epsilon / MICRO if total.delta == 0 else math.inf
-        if total.slack > self.delta_limit // 2:
+        """The epsilon that a total of charges amounts to; finite."""
+        added, slack = total.epsilon / MICRO, total.slack > 0
+        if self.composition == "basic" or total.slack > self.delta_limit // 2:
             return added
-        mu = math.sqrt(total.gdp / SQUARE_UNITS)
-        return min(added, gaussian_epsilon(mu, self._gaussian_delta(slack=total.slack > 0)))
+        epsilon = gaussian_epsilon(math.sqrt(total.gdp / SQUARE_UNITS), self._gaussian_delta(slack=slack))
+        return min(added, epsilon) if total.delta == 0 or epsilon == math.inf else epsilon
 
     def _gaussian_delta(self, *, slack: bool) -> float:
         """The delta of the Gaussian part."""

@@ -26,12 +26,10 @@ def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
 
 def _so_far(account: Account) -> str:
     """What is spent and reserved."""
-    spent, reserved = (_figure(epsilon) for epsilon in (account.epsilon_spent, account.epsilon_reserved))
     how = "each added up" if account.composition == "basic" else "counted by a filter"
-    return (
-        f"All answers so far have cost epsilon {spent} of {account.epsilon_limit / MICRO:g}, {how}; what is reserved "
-        f"for approved runs adds {reserved}."
-    )
+    spent = f"epsilon {account.epsilon_spent:.3g} of {account.epsilon_limit / MICRO:g}"
+    reserved = f"{account.epsilon_reserved:.3g}"
+    return f"All answers so far have cost {spent}, {how}; what is reserved for approved runs adds {reserved}."
 
 
 def _left(account: Account, epsilon: float, delta: float) -> str:
@@ -52,7 +50,3 @@ def _cost(units: tuple[int, int], release: Release) -> Cost:
     """The cost of a run of one release."""
     square, slack = cover(release)
     return Cost(*units, math.ceil(square * SQUARE_UNITS), delta_units(float(slack)))
-
-
-def _figure(epsilon: float) -> str:
-    return f"{epsilon:.3g}" if math.isfinite(epsilon) else "beyond any figure"

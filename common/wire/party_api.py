@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Composition, Cost
 from common.privacy.guarantee import Adjacency, View
@@ -30,27 +28,12 @@ class PartyFacts(Strict):
     max_delta_per_run: float
 
 
-class Units(Strict):
-    """A `Cost` in whole units: epsilon in micro-units, delta and slack in 1e-18, gdp, a sum of mu^2, in 1e-12."""
-
-    epsilon: NonNegativeInt
-    delta: NonNegativeInt
-    gdp: NonNegativeInt
-    slack: NonNegativeInt
-
-    @classmethod
-    def of(cls, cost: Cost) -> Self:
-        """The units of a cost."""
-        return cls(**asdict(cost))
-
-    @property
-    def cost(self) -> Cost:
-        """The cost."""
-        return Cost(**self.model_dump())
+Units = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt]
+"""A `Cost` as its whole units: epsilon in micro-units, delta in 1e-18, mu^2 in 1e-12, slack in 1e-18."""
 
 
 class AccountUnits(Strict):
-    """An account in the units of `Units`."""
+    """An account in whole units: limits of epsilon in micro-units and of delta in 1e-18, and `Units`."""
 
     epsilon_limit: NonNegativeInt
     delta_limit: NonNegativeInt
@@ -61,16 +44,16 @@ class AccountUnits(Strict):
 class BudgetReport(Strict):
     """A party's account in short: (epsilon, delta) allowed in total, spent, reserved for approved runs, and left.
 
-    Spent and reserved are what all those charges amount to together, at the budget's delta; null is an epsilon beyond
-    any. Left is what one more run may cost: under a filter, a Gaussian one. ``units`` are the account's own figures,
-    from which `account` tells of any other run whether it fits.
+    Spent and reserved are what all those charges amount to together, at the budget's delta. Left is what one more run
+    may cost: under a filter, a Gaussian one. ``units`` are the account's own figures, from which `account` tells of any
+    other run whether it fits.
     """
 
     epsilon_limit: float
     delta_limit: float
-    epsilon_spent: float | None
+    epsilon_spent: float
     delta_spent: float
-    epsilon_reserved: float | None
+    epsilon_reserved: float
     epsilon_left: float
     delta_left: float
     adjacency: Adjacency
@@ -83,9 +66,9 @@ class BudgetReport(Strict):
         return cls(
             epsilon_limit=account.epsilon_limit / MICRO,
             delta_limit=account.delta_limit / DELTA_UNITS,
-            epsilon_spent=_finite(account.epsilon_spent),
+            epsilon_spent=account.epsilon_spent,
             delta_spent=account.delta_spent,
-            epsilon_reserved=_finite(account.epsilon_reserved),
+            epsilon_reserved=account.epsilon_reserved,
             epsilon_left=account.epsilon_left,
             delta_left=account.delta_left,
             adjacency=account.adjacency,
@@ -93,28 +76,26 @@ class BudgetReport(Strict):
             units=AccountUnits(
                 epsilon_limit=account.epsilon_limit,
                 delta_limit=account.delta_limit,
-                spent=Units.of(account.spent),
-                reserved=Units.of(account.reserved),
+                spent=account.spent.units,
+                reserved=account.reserved.units,
             ),
         )
 
     @property
     def account(self) -> Account:
         """The account that this is a report of."""
-        units = self.units
-        spent, reserved = units.spent.cost, units.reserved.cost
-        return Account(units.epsilon_limit, units.delta_limit, spent, reserved, self.adjacency, self.composition)
-
-
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None
+        spent, reserved = Cost(*self.units.spent), Cost(*self.units.reserved)
+        limits = self.units.epsilon_limit, self.units.delta_limit
+        return Account(*limits, spent, reserved, self.adjacency, self.composition)
 
 
 class RunProposal(Strict):
-    """What a learner sends a party to approve."""
+    """What a learner sends a party to approve; ``user`` and ``purpose`` are for the owner's log."""
 
     run: Identifier
     spec: RunSpec
+    user: Annotated[str, Field(max_length=100)] = ""
+    purpose: Annotated[str, Field(max_length=500)] = ""
 
 
 class Approval(Strict):

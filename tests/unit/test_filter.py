@@ -61,14 +61,14 @@ def test_the_gaussian_profile_lies_above_that_of_l2_laplace_noise(bound: float, 
 
 def test_answers_of_several_releases() -> None:
     one, other = GaussianEvent(0.5), ApproximateEvent(0.1, 1e-6)
-    pure = Fraction(pure_mu(0.1)) ** 2
-    assert cover(one) == (Fraction(1, 4), 0)
+    pure, nothing = Fraction(pure_mu(0.1)) ** 2, Fraction(0)
+    assert cover(one) == (Fraction(1, 4), nothing)
     assert cover(other) == (pure, Fraction(1e-6))
     assert cover(SequentialEvent((one, other, other))) == (Fraction(1, 4) + 2 * pure, 2 * Fraction(1e-6))
     assert cover(ParallelEvent((one, other, NoEvent()))) == (Fraction(1, 4), Fraction(1e-6)), "the worst by each"
-    assert cover(SequentialEvent((ParallelEvent((one, one)), one))) == (Fraction(1, 2), 0)
-    for nothing in (NoEvent(), SequentialEvent(()), ParallelEvent(())):
-        assert cover(nothing) == (0, 0)
+    assert cover(SequentialEvent((ParallelEvent((one, one)), one))) == (Fraction(1, 2), nothing)
+    for empty in (NoEvent(), SequentialEvent(()), ParallelEvent(())):
+        assert cover(empty) == (nothing, nothing)
     assert cover(LaplaceEvent(0.3)) == cover(L2LaplaceEvent(0.3, 1)) < cover(ApproximateEvent(0.3))
     with pytest.raises(BudgetExhaustedError, match="without noise"):
         cover(SequentialEvent((one, NonPrivateEvent())))

@@ -11,7 +11,8 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from common.errors import LedgerError
-from party.api.app import RECEIPT, create_party_app
+from common.wire.receipts import RECEIPT_HEADER as RECEIPT
+from party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

@@ -219,6 +219,7 @@ def test_bad_input_is_one_line_without_a_private_value(
     config: Path, cluster: Cluster, spoil: Callable[[Cluster], None]
 ) -> None:
     spoil(cluster)
+    ledger = (cluster.root / "party-1" / "ledger.db").read_bytes()
     for command in ("check", "serve"):
         result = run(command, "--config", config)
         assert result.exit_code == 2
@@ -227,7 +228,7 @@ def test_bad_input_is_one_line_without_a_private_value(
         assert line.startswith("parley-party: ")
         assert BAD_INPUT[spoil] in line
         assert SECRET not in line
-        assert not (cluster.root / "party-1" / "ledger.db").exists()
+        assert (cluster.root / "party-1" / "ledger.db").read_bytes() == ledger
 
 
 def test_the_owner_may_have_values_clipped(config: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +268,6 @@ def test_unusable_settings_ledgers_and_certificates_are_one_line_too(config: Pat
     assert refused.exit_code == 2
     assert "none.pem" in refused.stderr.splitlines()[-1]
     config.write_text(good)
-    (cluster.root / "party-1").mkdir()
     (cluster.root / "party-1" / "ledger.db").write_text("not a database" * 100)
     refused = run("check", "--config", config)
     assert refused.exit_code == 2
