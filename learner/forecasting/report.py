@@ -112,7 +112,7 @@ def _owners(
             epsilon=cost and cost.epsilon / MICRO,
             delta=cost.delta / DELTA_UNITS if cost else delta,
             epsilon_now=now and now.epsilon_left,
-            epsilon_left=now.reserve(cost).epsilon_left if now and cost and fits else None,
+            epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
             fits=fits,
             value=found and found.value,
             recommended=found and found.recommended,
