@@ -44,24 +44,6 @@ def budget_of(policy: Policy) -> Account:
     return limit(policy.epsilon, policy.delta, policy.adjacency, policy.composition)
 
 
-def in_words(account: Account, policy: Policy) -> list[str]:
-    """What is left of a budget, in words and in runs."""
-    return []
-
-
-def report(account: Account) -> BudgetReport:
-    """An account as learners and owners read it."""
-    return BudgetReport(
-        epsilon_limit=account.epsilon_limit / MICRO,
-        delta_limit=account.delta_limit / DELTA_UNITS,
-        epsilon_spent=account.epsilon_spent,
-        delta_spent=account.delta_spent,
-        epsilon_left=account.epsilon_left,
-        delta_left=account.delta_left,
-        adjacency=account.adjacency,
-    )
-
-
 def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
     """What a learner may know of a party before it proposes a run."""
     policy = settings.policy
@@ -110,7 +92,7 @@ class Party:
 
     def budget(self) -> BudgetReport:
         """What may be spent in total, what has been, what is left."""
-        return report(self.store.account())
+        return BudgetReport.of(self.store.account())
 
     def witnessed(self, learner: str, shown: str | None, work: Callable[[], T]) -> tuple[T, str]:
         """What some work gives for a learner who has ``shown`` its newest receipt, and the ledger's receipt after it.

@@ -45,14 +45,16 @@ def init_command(config: Config = DEFAULT_CONFIG) -> None:
 
 def budget_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
     """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
-    from party.answering.party import in_words, open_store, report
+    from common.privacy.statement import in_words
+    from common.wire.party_api import BudgetReport
+    from party.answering.party import open_store
     from party.settings import PartySettings
 
     with refusing():
         settings = PartySettings.load(config)
         with open_store(settings) as store:
             account = store.account()
-    left = report(account)
+    left = BudgetReport.of(account)
     if output is OutputFormat.JSON:
         print_json(left.model_dump())
         return
@@ -61,10 +63,11 @@ def budget_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForma
             ("", "epsilon", "delta"),
             ("allowed", f"{left.epsilon_limit:g}", f"{left.delta_limit:g}"),
             ("spent", f"{left.epsilon_spent:g}", f"{left.delta_spent:g}"),
+            ("reserved", f"{left.epsilon_reserved:g}", ""),
             ("left", f"{left.epsilon_left:g}", f"{left.delta_left:g}"),
         ]
     )
-    for sentence in in_words(account, settings.policy):
+    for sentence in in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
         typer.echo(sentence)
 
 

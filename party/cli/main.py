@@ -98,7 +98,8 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
-    from party.answering.party import facts_of, open_store, report
+    from common.wire.party_api import BudgetReport
+    from party.answering.party import facts_of, open_store
     from party.data.owner_data import load_holding
     from party.settings import PartySettings
 
@@ -108,7 +109,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
         facts = facts_of(settings, holding).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():
             with open_store(settings) as store:
-                left = report(store.account()).model_dump()
+                left = BudgetReport.of(store.account()).model_dump(exclude={"units"})
         facts["public_key"] = settings.identity.key if settings.secure_sum else None
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)

@@ -24,7 +24,7 @@ from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weig
 
 def charged(client: httpx.Client) -> float:
     """The epsilon that the party has spent."""
-    spent: float = client.get("/v1/budget").json()["epsilon_spent"]
+    spent: float = client.get("/v1/budget").json()["units"]["spent"][0] / 1e6
     return spent
 
 

@@ -89,7 +89,7 @@ def test_the_price_is_of_what_the_owner_fears_is_seen(cluster: Cluster, view: Vi
 
 
 def test_a_price_charges_for_what_was_skipped() -> None:
-    run = Price((3, 5, 9), (2, 2, 2))
+    run = Price((3, 5, 9), (2, 2, 2), (0, 0, 0), (0, 0, 0))
     assert [run.step(round, round - 1).epsilon for round in (1, 2, 3)] == [3, 2, 4]
     assert run.step(1, 0).delta == run.step(3, 0).delta == 2
     assert run.step(3, 0).epsilon == 9

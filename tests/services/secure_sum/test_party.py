@@ -67,7 +67,8 @@ def party(
 def spent(client: httpx.Client) -> tuple[float, float]:
     """What the party's ledger says was spent."""
     budget = client.get("/v1/budget").json()
-    return budget["epsilon_spent"], budget["delta_spent"]
+    epsilon, delta, *_ = budget["units"]["spent"]
+    return epsilon / 1e6, delta / 1e18
 
 
 # ── rounds ───────────────────────────────────────────────────────────────────
