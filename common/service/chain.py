@@ -173,7 +173,7 @@ class Chain:
         """A record as it is stored."""
         with self._database.reading() as connection:
             row = connection.execute(_FROM + " LIMIT 1", (number,)).fetchone()
-        if row is None or not self._is_genuine(*row, number):
+        if row is None or not self._is_genuine(row, number):
             raise self._changed(number)
         return bytes(row[1])
 
@@ -201,10 +201,11 @@ class Chain:
 
     def _is_last(self, row: tuple[int, bytes, bytes] | None) -> bool:
         """Whether a row is the last record that this process knows."""
-        return row is not None and self._is_genuine(*row, self._count)
+        return row is not None and self._is_genuine(row, self._count)
 
-    def _is_genuine(self, number: int, record: bytes, link: bytes, expected: int) -> bool:
+    def _is_genuine(self, row: tuple[int, bytes, bytes], expected: int) -> bool:
         """Whether a row is record number ``expected`` as it was when this process first read it."""
+        number, record, link = row
         genuine = number == expected and link == self._link(expected)
         return genuine and next_link(self._link(expected - 1), record) == link
 

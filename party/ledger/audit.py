@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.errors import LedgerError, ParleyError
+from common.errors import LedgerError
 from common.privacy.account import Cost, Price
 from common.service.chain import attached, next_link
 from common.wire.receipts import Head, Receipt, verify_receipt
 from party.ledger.books import NOTHING, Books, RunKey
-from party.ledger.ledger import Ledger
+from party.ledger.ledger import Ledger, read_price
 from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
 
 FORMAT = "parley-audit-1"
@@ -56,9 +56,11 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
     found: dict[RunKey, RunSummary] = {}
     for entry in entries:
         record = entry.record
-        if isinstance(record, Approved | Answered | Ended | Refused):
-            run = found.setdefault((record.learner, record.run), RunSummary(record.learner, record.run, first=entry.at))
-            run.last = entry.at
+        if not isinstance(record, Approved | Answered | Ended | Refused):
+            continue
+        key = record.learner, record.run
+        run = found.setdefault(key, RunSummary(*key, first=entry.at))
+        run.last = entry.at
         match record:
             case Approved():
                 run.approved = record
@@ -134,14 +136,3 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
             book = books.runs.get((learner, run))
             if book is None or entry.record.cost != prices[learner, run].step(round, book.last):
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")
-
-
-def read_price(content: bytes) -> Price:
-    """A price list as it is attached to an approval; raises LedgerError."""
-    try:
-        columns = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(content).items()
-        }
-        return Price(**columns)
-    except (ValueError, TypeError, ParleyError):
-        raise LedgerError("a price list that cannot be read") from None

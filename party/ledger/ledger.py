@@ -26,6 +26,7 @@ import numpy.typing as npt
 from common.encoding.npy import pack_array
 from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError
 from common.privacy.account import Account, Cost, Price
+from common.privacy.guarantee import Adjacency
 from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
 from common.service.chain import Appending, Chain, chain_schema
@@ -268,7 +269,7 @@ class Ledger:
             ledger=self._origin,
             head=self.head,
             to=to,
-            shown=shown and shown.head,
+            shown=None if shown is None else shown.head,
             answer=bound,
             totals={
                 "spent": list(account.spent.units),
@@ -353,9 +354,8 @@ class Ledger:
 
     def _read_consent(self, number: int) -> Consent:
         """What an entry consents to."""
-        spec, totals = self._chain.attachment(number, "spec"), json.loads(self._chain.attachment(number, "price"))
-        columns = {name: tuple(value) if isinstance(value, list) else value for name, value in totals.items()}
-        return Consent(RunSpec.model_validate_json(spec), Price(**columns))
+        spec = self._chain.attachment(number, "spec")
+        return Consent(RunSpec.model_validate_json(spec), read_price(self._chain.attachment(number, "price")))
 
     def _look(self) -> None:
         """Take what other processes have appended."""
@@ -372,7 +372,7 @@ class Ledger:
 def create_ledger(
     directory: Path,
     identity: Identity,
-    adjacency: str,
+    adjacency: Adjacency,
     *,
     spent: Cost = NOTHING,
     recovered: Mapping[str, int] | None = None,
@@ -399,6 +399,17 @@ def check_exists(directory: Path) -> None:
         )
     if len(has) == 1:
         raise LedgerError(f"of the ledger in {directory} only ledger.{has[0]} is left: run parley-party recover")
+
+
+def read_price(content: bytes) -> Price:
+    """A price list as it is attached to an approval; raises LedgerError."""
+    try:
+        columns: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(content).items()
+        }
+        return Price(**columns)
+    except (ValueError, TypeError, AttributeError):
+        raise LedgerError("a price list that cannot be read") from None
 
 
 def _terms(account: Account) -> Limited:

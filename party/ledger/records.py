@@ -155,7 +155,7 @@ def from_json(number: int, values: Mapping[str, Any]) -> Entry:
     attached, at = given.pop("attached", {}), given.pop("at")
     kind = given.pop("kind")
     try:
-        spelt = {name: Cost(*value) if name in _COSTS else value for name, value in given.items()}
+        spelt: dict[str, Any] = {name: Cost(*value) if name in _COSTS else value for name, value in given.items()}
         return Entry(number, at, _KINDS[kind](**spelt), attached)
     except (TypeError, KeyError):
         raise VersionError(f"entry {number} was written by another version of Parley: use that one") from None

@@ -66,7 +66,7 @@ def plan(
     return Recovery(worst, hides, counts, missing)
 
 
-def recover(
+def recover(  # noqa: PLR0913 -- its evidence, by name
     directory: Path,
     identity: Identity,
     limit: Account,

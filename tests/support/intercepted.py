@@ -74,7 +74,12 @@ async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.R
         bound = bound_answer(url.path.split("/")[3], round, query.digest, body)
     ledger = shown.ledger if shown else head.link
     return write_receipt(
-        signer.signing_key, signer=signer.name, ledger=ledger, head=head, shown=shown and shown.head, answer=bound
+        signer.signing_key,
+        signer=signer.name,
+        ledger=ledger,
+        head=head,
+        shown=None if shown is None else shown.head,
+        answer=bound,
     )
 
 

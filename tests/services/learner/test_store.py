@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.ledgers import KEY
-from common.wire.receipts import Head, Receipt, read_receipt, write_receipt
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -14,9 +12,11 @@ import pytest
 
 from common.errors import ConflictError, NotFoundError
 from common.protocol.messages import Query, Reply
+from common.wire.receipts import Head, Receipt, read_receipt, write_receipt
 from learner.run import ENDS, TRANSITIONS, Notice, RunState
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster
+from tests.support.ledgers import KEY
 from tests.support.rounds import run_spec
 
 STATES: tuple[RunState, ...] = get_args(RunState)

@@ -19,10 +19,10 @@ from common.secure_sum import paillier
 from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import Contribution, SumQuery
+from common.service import chain
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from party.answering.release import NoiseFactory
 from party.api.app import create_party_app
-from common.service import chain
 from party.policy.approval import review, terms
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights

@@ -12,7 +12,6 @@ import pytest
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import OwnKeyError
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from learner.settings import LearnerSettings
 from tests.support.cluster import LEARNER, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, silent, unreachable
