@@ -26,7 +26,7 @@ from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.array_bodies import documented, is_json, wants_json
 from common.service.prometheus import Metrics
-from common.service.strict_json import strict_json
+from common.service.strict_json import large_json, strict_json
 from common.strict import Strict
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 from common.wire.roster_api import Signature
@@ -106,7 +106,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         tokens=settings.tokens,
         metrics=metrics,
         ready=ready,
-        body_bytes=settings.limits.body_bytes,
+        limits=settings.limits,
         lifespan=lifespan,
     )
     _add_facts(app, party)
@@ -134,6 +134,7 @@ def _add_runs(app: FastAPI, party: Party, sums: SecureSumParticipant) -> None:
     """The routes by which a run begins and ends."""
 
     @app.post("/v1/runs", summary="Propose a run", tags=["runs"])
+    @large_json
     async def propose(
         request: Request,
         background: BackgroundTasks,
