@@ -96,13 +96,11 @@ class Upkeep:
         """Read the settings file if it has changed; tell what expires, once a day."""
         if self._path and (stamp := self._read_stamp()) != self._stamp:
             self._stamp = stamp
-            await asyncio.to_thread(self._reload)
-            self._told = None
+            await asyncio.to_thread(self.reload)
         if self._told != self._tokens.today():
-            self._told = self._tokens.today()
-            await asyncio.to_thread(self._tell)
+            await asyncio.to_thread(self.tell_expiries)
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
         """Take the tokens of the settings file; a file that cannot be used changes nothing."""
         try:
             settings = self._kind.load(self._path)
@@ -112,11 +110,13 @@ class Upkeep:
         known = {token.name for token in self._first.tokens}  # a new caller is more than a token
         self._tokens.replace(token for token in settings.tokens if token.name in known)
         structlog.get_logger().info("settings", read=str(self._path))
+        self._told = None
         if changed := _other_changes(self._first, settings):
             structlog.get_logger().warning("settings", needs_restart=changed)
 
-    def _tell(self) -> None:
+    def tell_expiries(self) -> None:
         """Show how long the first token and the certificate will last, and warn when it is not long."""
+        self._told = self._tokens.today()
         token, tls = self._tokens.next_expiry(), self._first.tls
         if token and token.expires:
             self._tell_of("token", token.expires, of=token.name)

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MAX_DEPTH = 32
-_MAX_VALUES = 2**20
+_MAX_VALUES = 2**21
 _MAX_FAULTS = 1000  # to tell a million takes many seconds, in which Python does nothing else
 _QUICK_BYTES = 2**13  # are read in less time than it takes to hand them to a thread
 _LONG_BYTES = 2**18
@@ -37,7 +37,7 @@ _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
     """A JSON value without NaN, infinities, overflowing numbers or nesting beyond 32 levels.
 
-    Raises json.JSONDecodeError, which quotes nothing, and TooLargeError for more than 2^20 values.
+    Raises json.JSONDecodeError, which quotes nothing, and TooLargeError for more than 2^21 values.
     """
     if body.count(b",") >= _MAX_VALUES:  # which bounds what else is done here, far below what the bytes would
         raise TooLargeError(f"the body may have at most {_MAX_VALUES} values")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request, Response
+from markupsafe import Markup, escape
 from starlette.templating import Jinja2Templates
 
 _PAGES = Jinja2Templates(Path(__file__).parent)
+_CODE = re.compile("``?([^`]+)``?")
 
 
 async def reference_page(request: Request) -> Response:
@@ -31,6 +34,7 @@ async def reference_page(request: Request) -> Response:
         "tags": _by_tag(document),
         "schemas": document["components"].get("schemas", {}),
         "parts": parts_of,
+        "prose": _prose,
     }
     return _PAGES.TemplateResponse(request, "page.html", context, headers=headers)
 
@@ -73,6 +77,11 @@ _BOUNDS = {
 }
 
 
+def _prose(text: str) -> Markup:
+    """A docstring's words, its code set as such."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 -- escaped before it is marked up
+
+
 def _words_of(schema: Mapping[str, Any]) -> str:
     """A plain value's type and bounds."""
     if values := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
@@ -86,5 +95,5 @@ def _by_tag(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     tags: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            tags[operation["tags"][0]].append({"method": method.upper(), "path": path, **operation})
+            tags[operation.get("tags", ["other"])[0]].append({"method": method.upper(), "path": path, **operation})
     return tags
