@@ -18,7 +18,7 @@ from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_B
 from common.secure_sum.session import Identity
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
-from common.service.tokens import TokenHash
+from common.service.tokens import Caller
 from common.strict import Digest, Identifier, Strict
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
@@ -95,11 +95,10 @@ class Policy(Strict):
         return self
 
 
-class KnownLearner(Strict):
+class KnownLearner(Caller):
     """A learner that may ask."""
 
     name: Annotated[Identifier, Field(description="name under which the ledger charges it")]
-    token_hash: Annotated[TokenHash, Field(description="hash of its bearer token, as `parley-party token` prints it")]
     public_key: Annotated[
         PublicKey | None,
         Field(description="its Ed25519 key, as `parley-learner identity` prints it; without it no secure sum"),
@@ -160,13 +159,6 @@ class PartySettings(ServiceSettings):
     ] = None
 
     @model_validator(mode="after")
-    def _learners_distinct(self) -> Self:
-        for values in ([learner.name for learner in self.learners], [learner.token_hash for learner in self.learners]):
-            if len(set(values)) != len(values):
-                raise ValueError("learners: two share a name or a token")
-        return self
-
-    @model_validator(mode="after")
     def _peers_distinct(self) -> Self:
         """One owner must not count as two, nor this one as another."""
         names = [self.name, *(peer.name for peer in self.peers)]
@@ -185,8 +177,3 @@ class PartySettings(ServiceSettings):
     def identity(self) -> Identity:
         """Who the party is to others; raises OwnKeyError, see `signing_key`."""
         return Identity(self.name, self.signing_key())
-
-    @property
-    def tokens(self) -> dict[str, str]:
-        """The learners' names by the hashes of their tokens."""
-        return {learner.token_hash: learner.name for learner in self.learners}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -26,6 +27,7 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
+from common.service.tls import FreshContext
 from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
@@ -171,17 +173,40 @@ async def _persist(peer: P, request: Callable[[P], Awaitable[_T]], seconds: floa
 def open_client_of(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
     """A client that keeps its connection, takes no proxy or password from the environment, no redirect and no cookie.
 
+    A token file is read again when the peer does not know the token; certificates are those that the files hold when a
+    connection begins.
+
     ``transport`` stands in for the network. Raises InvalidInputError when the token, the peer's authority or the
     certificate for it cannot be read.
     """
     return _Client(
         base_url=str(entry.url),
-        headers={"Authorization": f"Bearer {entry.token_text()}", "Accept-Encoding": "identity"},
+        auth=_TokenAuth(entry),
+        headers={"Accept-Encoding": "identity"},
         transport=transport or Transport(_tls_context(entry.ca, entry.certificate, entry.key)),
         trust_env=False,
         follow_redirects=False,
         timeout=None,  # `ask_all` bounds all attempts together
     )
+
+
+class _TokenAuth(httpx.Auth):
+    """The token that an entry names, read anew where the peer refuses it."""
+
+    def __init__(self, entry: PeerEntry) -> None:
+        self._entry = entry
+        self._token = entry.token_text()
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Send the request with the token, and once more if that has changed since it was read."""
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        response = yield request
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            with suppress(InvalidInputError):  # a file that is gone holds no other token
+                refused, self._token = self._token, self._entry.token_text()
+                if self._token != refused:
+                    request.headers["Authorization"] = f"Bearer {self._token}"
+                    yield request
 
 
 class _NoCookies(httpx.Cookies):
@@ -199,7 +224,12 @@ class _Client(httpx.AsyncClient):
 
 @cache
 def _tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 with the system's authorities or one's own, and a certificate to show; kept, for it is slow to make."""
+    """The context of a peer's connections; kept, for it is slow to make."""
+    return FreshContext.of(lambda: _make_context(ca, certificate, key), ca, certificate, key)
+
+
+def _make_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """TLS 1.3 with the system's authorities or one's own, and a certificate to show, by the files as they are now."""
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):

@@ -6,7 +6,7 @@ import hashlib
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, JsonValue, model_validator
+from pydantic import FailFast, Field, JsonValue, model_validator
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
@@ -84,7 +84,7 @@ class RunSpec(Strict):
     study: Study
     algorithm: Name
     parameters: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
-    parties: Annotated[tuple[Member, ...], Field(min_length=1, max_length=100_000)]
+    parties: Annotated[tuple[Member, ...], FailFast(), Field(min_length=1, max_length=100_000)]
     minimum_contributors: Annotated[int, Field(ge=1)]
     colluders: Annotated[int, Field(ge=0)] = 0
     secure_sum: SecureSumKind = "none"

@@ -27,6 +27,7 @@ from common.runs.specification import PublicRows
 from common.service import problems
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.prometheus import Metrics
+from common.service.strict_json import large_json
 from common.wire.party_api import PartyFacts
 from learner.api.page import show_page
 from learner.api.schemas import (
@@ -113,10 +114,10 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = open_client
     app = service(
         "Parley learner",
         _DESCRIPTION,
-        tokens={user.token_hash: user.name for user in settings.users},
+        tokens=settings.tokens,
         metrics=metrics,
         ready=learner.ready,
-        body_bytes=settings.limits.body_bytes,
+        limits=settings.limits,
         lifespan=learner.lifespan,
         public_paths=PUBLIC_PATHS | {"/"},
     )
@@ -183,6 +184,7 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
     """Look ahead."""
 
     @app.post("/v1/forecasts", summary="What a run would achieve, before it is run", tags=["forecasts"])
+    @large_json
     async def foresee(order: ForecastRequest) -> ForecastView:
         """The excess fitness to expect, the best coalition, each owner's worth, what is left to it, and the run's time.
 
@@ -200,6 +202,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
     """Queue, look at and cancel runs."""
 
     @app.post("/v1/runs", status_code=202, summary="Train a model", tags=["runs"])
+    @large_json
     async def submit(
         order: RunRequest,
         request: Request,
@@ -267,6 +270,7 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
         return learner.store.model(run)
 
     @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
+    @large_json
     async def predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]

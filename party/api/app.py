@@ -27,7 +27,7 @@ from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.array_bodies import documented, is_json, wants_json
 from common.service.prometheus import Metrics
-from common.service.strict_json import strict_json
+from common.service.strict_json import large_json, strict_json
 from common.service.worker import Worker
 from common.strict import Strict
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
@@ -109,7 +109,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         tokens=settings.tokens,
         metrics=metrics,
         ready=ready,
-        body_bytes=settings.limits.body_bytes,
+        limits=settings.limits,
         lifespan=lifespan,
     )
     desk = Desk(party, sums, worker)
@@ -161,6 +161,7 @@ def _add_runs(app: FastAPI, desk: Desk) -> None:
     party, sums = desk.party, desk.sums
 
     @app.post("/v1/runs", summary="Propose a run", tags=["runs"])
+    @large_json
     async def propose_run(
         request: Request, response: Response, background: BackgroundTasks, proposal: RunProposal
     ) -> Approval:

@@ -77,7 +77,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         tokens=settings.tokens,
         metrics=Metrics(),
         ready=ready,
-        body_bytes=settings.limits.body_bytes,
+        limits=settings.limits,
         lifespan=lifespan,
     )
     _add_facts(
