@@ -29,7 +29,6 @@ from common.privacy.calibration import sigma_star
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.objective import EXACT_MINIMISER
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Program
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -81,7 +80,7 @@ class Psgd(Algorithm):
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Theorem 4.2: the final model alone."""
         assumptions = (
-            EXACT_MINIMISER,
+            "the model is the exact minimiser",
             "nobody, not even the learner, sees the rounds",
             "the run does not stop early",
             "every party contributes to every round",
