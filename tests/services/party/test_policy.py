@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,9 @@ OWNERS: dict[str, Any] = {
 
 
 def price(cluster: Cluster, spec: RunSpec, **policy: object) -> Price:
-    """The first party's price of a run."""
-    return review(spec, Policy.model_validate(OWNERS | policy), "party-1", cluster.study, cluster.n_examples)
+    """The first party's price of a run, whose owner pins all other parties."""
+    owner = Policy.model_validate(OWNERS | policy)
+    return review(spec, owner, "party-1", cluster.study, cluster.n_examples, spec.names)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,28 @@ def test_a_rule_kept_to_the_letter_is_kept(cluster: Cluster) -> None:
     assert price(cluster, run_spec(cluster), **exact).whole.epsilon <= 10**6
     shared = run_spec(cluster, secure_sum="paillier", colluders=1)
     assert price(cluster, shared, colluders=1, require_secure_sum=True)
+
+
+def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Path) -> None:
+    cluster, policy = Cluster(tmp_path, n_parties=5), Policy.model_validate(OWNERS)
+    for known, least in ((5, 0), (4, 1), (3, 2), (2, 3)):
+        for colluders in range(5):
+            spec = run_spec(cluster, secure_sum="paillier", colluders=colluders, minimum_contributors=5)
+            terms = spec, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:known]
+            if colluders >= least:
+                assert review(*terms)
+                continue
+            with pytest.raises(ForbiddenError, match=f"{5 - known} of its parties are not pinned") as refused:
+                review(*terms)
+            assert refused.value.facts == {"rule": "colluders"}
+    for known, fewest in ((5, 2), (4, 3), (2, 5), (1, 6)):
+        spec = run_spec(cluster, secure_sum="paillier", colluders=3, minimum_contributors=5)
+        fewer = spec.model_copy(update={"minimum_contributors": min(fewest, 6) - 1, "colluders": 0})
+        with pytest.raises(ForbiddenError, match=f"at least {fewest} contributors") as refused:
+            review(fewer, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:known])
+        assert refused.value.facts == {"rule": "minimum_contributors"}
+    plain = run_spec(cluster, minimum_contributors=2)
+    assert review(plain, policy, "party-1", cluster.study, cluster.n_examples, ()), "each answer bears its whole noise"
 
 
 def test_a_run_without_noise_is_borne_by_no_budget(cluster: Cluster) -> None:
