@@ -15,6 +15,8 @@ transcript's, which composes the rho of T rounds.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from common.algorithms._gradients import ask_gradients, mean_gradient
@@ -41,6 +43,7 @@ class Psgd(Algorithm):
 
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
+    whole_noise: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T sums of gradients; the proof is for a loss of one score."""
