@@ -128,7 +128,7 @@ class SecureSum(Strict):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        pinned = (*self.key_holders, *self.parties)
+        pinned: tuple[PinnedKeyHolder | PinnedParty, ...] = (*self.key_holders, *self.parties)
         for values in ([each.name for each in pinned], [each.public_key for each in pinned]):
             if len(set(values)) != len(values):
                 raise ValueError("key_holders, parties: two share a name or a key")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from common.arrays import BoolArray, FloatArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
+
+_A = TypeVar("_A", FloatArray, BoolArray)
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
@@ -80,9 +83,9 @@ class Risk:
         """The sum over the axes of the weights, (...)."""
         return np.asarray(terms.sum(axis=-1) if self.loss.outputs == 1 else terms.sum(axis=(-2, -1)))
 
-    def spread(self, values: FloatArray) -> FloatArray:
+    def spread(self, values: _A) -> _A:
         """Values (...) with an axis of length 1 for each axis of the weights."""
-        return values[..., None] if self.loss.outputs == 1 else values[..., None, None]
+        return cast("_A", values[..., None] if self.loss.outputs == 1 else values[..., None, None])
 
     def _scores(self, weights: FloatArray) -> FloatArray:
         if self.loss.outputs == 1:

@@ -2,7 +2,7 @@
 
 *What is played.* Two owners hold the worst neighbouring files: one record, and its opposite. The learner asks where
 both slopes are as steep as can be: at w = 0, where Huber's slope is 1, or for softmax where all other classes are ruled
-out. What the two answer without noise lies Delta apart. The answers with noise come through `Party`: approved, prepared,
+out. What the two answer without noise lies Delta apart. Answers with noise come through `Party`: approved, prepared,
 charged, written down, put on the wire. Under a secure sum those of m_min - t parties are added up, which is all that
 bears noise when t collude; of noise that each adds whole, one party's.
 
@@ -141,7 +141,7 @@ class Owners:
 
     def spec(self) -> RunSpec:
         """The run."""
-        terms = {"minimum_contributors": PARTIES, "colluders": COLLUDERS, "secure_sum": "paillier"}
+        terms: dict[str, Any] = {"minimum_contributors": PARTIES, "colluders": COLLUDERS, "secure_sum": "paillier"}
         spec = run_spec(
             self.cluster, algorithm=self.audit.name, parameters=self.audit.parameters,
             **(terms if self.audit.summed else {}),

@@ -20,7 +20,7 @@ from common.privacy.noise import NoNoise, SeededNoise
 from common.protocol.facts import FederationFacts
 
 N, D, SHARDS = 20, 4, 2000
-LOSSES: list[Loss] = [Logistic(), *(Huber(h) for h in (0.5, 0.05, 1e-3, 1e-5, 1e-8))]
+LOSSES: list[Huber | Logistic] = [Logistic(), *(Huber(h) for h in (0.5, 0.05, 1e-3, 1e-5, 1e-8))]
 STRENGTHS = [1e-6, 1e-4, 1e-2, 1.0, 1e3, 1e5]
 
 
@@ -52,7 +52,7 @@ def gradients(loss: Huber | Logistic, shard: Shard, strength: float, weights: Fl
     else:
         slope = -y / (1 + np.exp(y * score))
     gradient = (slope[..., None] * X).sum(axis=1) + np.longdouble(strength) * w
-    return np.sqrt((gradient**2).sum(axis=-1)).astype(np.float64)
+    return np.asarray(np.sqrt((gradient**2).sum(axis=-1)), dtype=np.float64)
 
 
 def promised(loss: Loss, strength: float, n: int = N) -> float | None:
@@ -70,7 +70,6 @@ def test_no_shard_leaves_more_than_the_bound_says() -> None:
             refused += 1
             continue
         found = minimise(loss, stack, N * strength, tolerance=TOLERANCE, most_steps=MOST_STEPS)
-        assert isinstance(loss, Huber | Logistic)
         worst = max(worst, float(gradients(loss, stack, N * strength, found).max()) / left)
         allowed += 1
     print(
@@ -110,7 +109,8 @@ def test_gradient_steps_alone_get_there(monkeypatch: pytest.MonkeyPatch) -> None
     """Where Newton's method fails altogether, the steps that the proof counts do it."""
     monkeypatch.setattr(erm, "_MAX_NEWTON", 0)
     stack, tried = shards(4, k=50), 0
-    for loss, strength in itertools.product((Logistic(), Huber(0.5), Huber(0.05), Huber(1e-3)), (1e-2, 1.0, 1e3)):
+    losses: list[Huber | Logistic] = [Logistic(), Huber(0.5), Huber(0.05), Huber(1e-3)]
+    for loss, strength in itertools.product(losses, (1e-2, 1.0, 1e3)):
         if (left := promised(loss, N * strength)) is None:
             continue
         kappa = 1 + loss.smoothness / strength
@@ -135,10 +135,10 @@ def test_the_bound_costs_next_to_no_noise_at_the_default(n: int) -> None:
 def test_losses_that_have_no_bound_are_refused_before_any_data() -> None:
     with pytest.raises(InvalidInputError, match="bounded slope"):
         gradient_left(Squared(), np.array(N), D, np.array(1.0))
-    for name, parameters in (("local_average", {}), ("gop", {})):
+    for name in ("local_average", "gop"):
         facts = FederationFacts.uniform(np.array([N]), epsilon=1.0, delta=1e-5, n_features=D, loss=Hinge())
         with pytest.raises(InvalidInputError, match="'hinge'"):
-            build_algorithm(name, parameters).questions(facts)
+            build_algorithm(name).questions(facts)
 
 
 def test_objective_perturbation_answers_every_shard_or_is_refused_by_public_numbers() -> None:

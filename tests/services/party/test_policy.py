@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from common.privacy.account import Price
 from common.privacy.guarantee import View
 from common.protocol.messages import Query
 from common.runs.specification import RunSpec
+from common.wire.party_api import RunProposal
+from party.answering.party import Party
 from party.api.app import create_party_app
 from party.policy.approval import review, terms
 from party.settings import Policy
@@ -135,6 +138,39 @@ def test_a_party_knows_what_each_algorithm_asks(cluster: Cluster, name: str) -> 
     ):
         with pytest.raises(InvalidInputError):
             agreed.check(query)
+
+
+BAD = (np.nan, np.inf, -np.inf, 1e308, 65_537.0)
+
+
+@pytest.mark.parametrize("name", [name for name, algorithm in REGISTRY.items() if not algorithm.curator])
+def test_weights_that_are_not_numbers_are_refused_by_the_terms_themselves(cluster: Cluster, name: str) -> None:
+    """Wherever they stand, and before the algorithm's own check, which would notice them too."""
+    agreed = terms(completed(run_spec(cluster, algorithm=name, parameters={})), "party-1")
+    tried = 0
+    for round, question in enumerate(agreed.questions[:2], start=1):
+        for bad, place in product(BAD, range(int(np.prod(question.message)))):
+            message = np.zeros(question.message)
+            message.flat[place] = bad
+            with pytest.raises(InvalidInputError, match="must be finite and of norm at most"):
+                agreed.check(Query(round, question.step, message, question.reveal))
+            tried += 1
+    print(f"{name}: {tried} queries refused")
+
+
+def test_weights_that_are_not_numbers_touch_no_data(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[str] = []
+    with Party(cluster.party_settings("party-1")) as owner:
+        owner.approve("learner", RunProposal(run="run", spec=run_spec(cluster)))
+        prepare = owner.preparation
+        monkeypatch.setattr(owner, "preparation", lambda *run: touched.append("data") or prepare(*run))
+        d = cluster.study.n_features
+        for bad in BAD:
+            with pytest.raises(InvalidInputError, match="must be finite"):
+                owner.answer("learner", "run", Query(1, "gradient", np.full(d, bad)))
+        assert (touched, owner.budget().epsilon_spent) == ([], 0.0)
+        owner.answer("learner", "run", Query(1, "gradient", np.zeros(d)))
+        assert touched == ["data"]
 
 
 def test_a_refusal_says_over_http_which_rule(cluster: Cluster) -> None:
