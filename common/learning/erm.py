@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class Risk:
 
     def spread(self, values: _A) -> _A:
         """Values (...) with an axis of length 1 for each axis of the weights."""
-        return cast("_A", values[..., None] if self.loss.outputs == 1 else values[..., None, None])
+        return values[..., None] if self.loss.outputs == 1 else values[..., None, None]
 
     def _scores(self, weights: FloatArray) -> FloatArray:
         if self.loss.outputs == 1:

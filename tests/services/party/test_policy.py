@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,12 @@ def test_weights_that_are_not_numbers_touch_no_data(cluster: Cluster, monkeypatc
     with Party(cluster.party_settings("party-1")) as owner:
         owner.approve("learner", RunProposal(run="run", spec=run_spec(cluster)))
         prepare = owner.preparation
-        monkeypatch.setattr(owner, "preparation", lambda *run: touched.append("data") or prepare(*run))
+
+        def noted(learner: str, run: str) -> Callable[[], Any]:
+            touched.append("data")
+            return prepare(learner, run)
+
+        monkeypatch.setattr(owner, "preparation", noted)
         d = cluster.study.n_features
         for bad in BAD:
             with pytest.raises(InvalidInputError, match="must be finite"):
