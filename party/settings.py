@@ -114,31 +114,48 @@ class PinnedKeyHolder(Strict):
     ]
 
 
+class PinnedParty(Strict):
+    """Another owner's party, which the owner knows to be none of the learner's making."""
+
+    name: Annotated[Identifier, Field(description="the party's own name")]
+    public_key: Annotated[PublicKey, Field(description="its Ed25519 key, as `parley-party identity` prints it")]
+
+
 class SecureSum(Strict):
-    """Whom the owner trusts with opening sums."""
+    """Whom the owner trusts with opening sums, and whose answers it trusts to be in them."""
 
     key_holders: Annotated[
         tuple[PinnedKeyHolder, ...],
         Field(min_length=1, max_length=MAX_KEY_HOLDERS, description="who open every sum, all of them each; no others"),
     ]
+    parties: Annotated[
+        tuple[PinnedParty, ...],
+        Field(
+            description="the other owners' parties whose keys the owner has from themselves; any other party of a run "
+            "counts as one of the learner's: as one more colluder, and as none of minimum_contributors"
+        ),
+    ] = ()
     minimum_key_bits: Annotated[
         int, Field(ge=MIN_KEY_BITS, le=MAX_KEY_BITS, description="least size of their Paillier keys")
     ] = DEFAULT_KEY_BITS
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        for values in (
-            [holder.name for holder in self.key_holders],
-            [holder.public_key for holder in self.key_holders],
-        ):
+        pinned: tuple[PinnedKeyHolder | PinnedParty, ...] = (*self.key_holders, *self.parties)
+        for values in ([each.name for each in pinned], [each.public_key for each in pinned]):
             if len(set(values)) != len(values):
-                raise ValueError("key_holders: two share a name or a key")
+                raise ValueError("key_holders, parties: two share a name or a key")
         return self
 
     @property
     def pins(self) -> dict[str, str]:
         """The key holders' public keys by their names."""
         return {holder.name: holder.public_key for holder in self.key_holders}
+
+    @property
+    def party_pins(self) -> dict[str, str]:
+        """The other parties' public keys by their names."""
+        return {party.name: party.public_key for party in self.parties}
 
 
 class PartySettings(ServiceSettings):
@@ -177,3 +194,8 @@ class PartySettings(ServiceSettings):
     def identity(self) -> Identity:
         """Who the party is to others; raises OwnKeyError, see `signing_key`."""
         return Identity(self.name, self.signing_key())
+
+    @property
+    def known_parties(self) -> frozenset[str] | None:
+        """The parties that a sum may hide this one among: those it has the keys of, and itself; None for no sums."""
+        return None if self.secure_sum is None else frozenset({self.name, *self.secure_sum.party_pins})

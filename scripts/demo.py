@@ -150,7 +150,8 @@ def over_http(stack: ExitStack, root: Path, deployment: Deployment, url: str, la
         opened = answer(client.get(f"/v1/runs/{run}/receipts"))
         what = f"{algorithm}, ε = {epsilon:g}"
         console.print(f"{what}: trained; {len(opened)} sums opened and signed for by the key holder")
-        promised = {kept["view"]: kept for kept in answer(client.get(f"/v1/runs/{run}/model"))["guarantees"]}
+        made = answer(client.get(f"/v1/runs/{run}/model"))["guarantees"]
+        promised = {kept["view"]: kept for kept in reversed(made)}
         claims = (figure(promised.get(view)) for view in ("model", "transcript"))
         rows.append(Row(what, f"{right:.3f}", laboratory.expected(algorithm, epsilon), *claims))
     return rows

@@ -214,8 +214,8 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
 
 
 def delta_units(delta: float) -> int:
-    """A delta that is to be charged in whole units, rounded up."""
-    return math.ceil(delta * DELTA_UNITS - 1e-6)
+    """A delta that is to be charged in whole units, rounded up: never nothing for something."""
+    return max(math.ceil(delta * DELTA_UNITS - 1e-6), int(delta > 0))
 
 
 def limit(

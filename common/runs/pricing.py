@@ -18,6 +18,7 @@ import numpy as np
 from common.errors import BudgetExhaustedError
 from common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price, delta_units
 from common.privacy.accountant import added_epsilon, epsilon_after, epsilons_after_each
+from common.privacy.co_owner import with_part
 from common.privacy.composition import releases
 from common.privacy.events import ApproximateEvent, Event, NoEvent
 from common.privacy.filter import cover
@@ -25,6 +26,11 @@ from common.privacy.guarantee import Guarantee, View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
+_SIZES = "the numbers of examples of all parties are public"
+_ONE_RECORD = (
+    "the promise is to each record: a person with several, in one shard or in two, is hidden at each, not at all at "
+    "once (group privacy)"
+)
 _ONE_PARTY = (
     "the promise is to each party: a person with records at several of them is hidden at each, not at all at once"
 )
@@ -37,7 +43,32 @@ def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
 
 def transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
     """The guarantee against whoever sees all that the learner sees, for the party whose facts these are."""
-    delta, costs = float(facts.own_delta), events(algorithm, facts)
+    costs = events(algorithm, facts)
+    return _promise(algorithm, facts, costs, needed_delta(costs, facts))
+
+
+def against_co_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:
+    """The guarantee where one of the others tells its share of the noise, and none was reckoned with.
+
+    None where there is no secure sum, or ``colluders`` are reckoned with: then `transcript` holds against them. A
+    ledger charges the transcript: an owner who fears co-owners says so by its policy's ``colluders``.
+    """
+    if not facts.secure_sum or facts.colluders or facts.minimum_contributors == 1:
+        return None
+    costs, part = events(algorithm, facts), 1 - 1 / facts.minimum_contributors
+    if not algorithm.whole_noise:
+        costs = [with_part(event, part, float(facts.own_delta)) for event in costs]
+    return _promise(algorithm, replace(facts, colluders=1), costs, needed_delta(costs, facts))
+
+
+def needed_delta(costs: list[Event], facts: OwnFacts) -> float:
+    """The delta that a run spends: none where pure epsilons add up to no more than was agreed on."""
+    pure = epsilon_after(costs, 0.0) <= facts.own_epsilon * (1 + 1e-9)
+    return 0.0 if pure else float(facts.own_delta)
+
+
+def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: float) -> Guarantee:
+    """The guarantee of a transcript of these costs, with all that it assumes."""
     assumed = dict.fromkeys(
         words
         for release in chain.from_iterable(map(releases, costs))
@@ -45,8 +76,7 @@ def transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
         for words in release.assumptions
     )
     assumed |= dict.fromkeys(algorithm.assumptions(facts))
-    if algorithm.adjacency == "whole_party":
-        assumed |= {_ONE_PARTY: None}
+    assumed |= dict.fromkeys((_SIZES, _ONE_PARTY if algorithm.adjacency == "whole_party" else _ONE_RECORD))
     guarantee = Guarantee(
         epsilon_after(costs, delta), delta, "transcript", "tight", algorithm.adjacency, assumptions=tuple(assumed)
     )
@@ -60,9 +90,15 @@ def transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
 
 
 def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
-    """What a run promises every party: the paper's claims, then the transcript's guarantee, for the worst-off."""
+    """What a run promises every party: the paper's claims, then the transcript's guarantee, for the worst-off.
+
+    Last comes the guarantee against one co-owner, where the transcript's does not hold against any.
+    """
     distinct = range(len(facts.parties)) if algorithm.roles else _distinct(facts)
-    each = [(*algorithm.claims(own), transcript(algorithm, own)) for own in map(facts.of, distinct)]
+    each = [
+        (*algorithm.claims(own), transcript(algorithm, own), *filter(None, [against_co_owner(algorithm, own)]))
+        for own in map(facts.of, distinct)
+    ]
     return tuple(max(column, key=lambda guarantee: guarantee.epsilon) for column in zip(*each, strict=True))
 
 
@@ -73,11 +109,13 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
     the adversary is taken to see. Where that is only the final model, a party pays the paper's claim with the first
     round in which it has a part. Raises BudgetExhaustedError for a run without noise: no budget bears it.
     """
-    costs, delta = events(algorithm, facts), float(facts.own_delta)
+    costs = events(algorithm, facts)
+    delta = needed_delta(costs, facts)
     has_part = [not isinstance(event, NoEvent) for event in costs]
     claimed = _claimed(algorithm, facts, view)
     gdp, slack = _filtered(costs if claimed is None else _paid_at_first(claimed, has_part))
     if claimed is not None:
+        delta = claimed.delta
         total = math.ceil(claimed.epsilon * MICRO - 1e-6)
         totals = [max(1, total - sum(has_part)) + parts for parts in accumulate(map(int, has_part))]
     else:
@@ -101,7 +139,8 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
     At once, unless the rounds' epsilons add up to more than the budget agreed on, and no closed form is known: then
     composing them takes up to seconds. Where they do not, the price, which composes them too, may be less.
     """
-    costs, delta = events(algorithm, facts), float(facts.own_delta)
+    costs = events(algorithm, facts)
+    delta = needed_delta(costs, facts)
     if _claimed(algorithm, facts, view) is not None:
         return price(algorithm, facts, view).whole
     gdp, slack = _filtered(costs)

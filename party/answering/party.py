@@ -216,7 +216,9 @@ class Party:
         policy, name = self.settings.policy, self.settings.name
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused
-                return review(spec, policy, name, self.holding.study, self.holding.n_examples)
+                return review(
+                    spec, policy, name, self.holding.study, self.holding.n_examples, self.settings.known_parties
+                )
         except (ArithmeticError, ValueError):
             raise InvalidInputError("the run's parameters and budgets cannot be computed with") from None
 

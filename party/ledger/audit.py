@@ -87,7 +87,7 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
 
 
 def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
-    """The entries of a file, and the receipt of its head, if the holder of the public ``key`` wrote it and nobody since.
+    """The entries of a file, and the receipt of its head, if the holder of the public ``key`` wrote it, and no other.
 
     Raises LedgerError that says what is wrong.
     """

@@ -91,7 +91,11 @@ class SecureCluster(Cluster):
         secure: dict[str, object] = {
             "identity_key": _pem(name),
             "learners": [learner | {"token_hash": hash_token(LEARNER)}],
-            "secure_sum": {"key_holders": self.pins(self.key_holders), "minimum_key_bits": KEY_BITS},
+            "secure_sum": {
+                "key_holders": self.pins(self.key_holders),
+                "parties": self.pins(tuple(other for other in self.names if other != name)),
+                "minimum_key_bits": KEY_BITS,
+            },
         }
         return super().party_settings(name, **(secure | changes))
 
