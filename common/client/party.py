@@ -13,6 +13,7 @@ from common.encoding.canonical_json import JSON
 from common.encoding.fixed_point import checked_integers
 from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError, PartyRefusedError, RefusedError
+from common.protocol.messages import Query
 from common.secure_sum.envelope import Signed
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 
@@ -48,9 +49,10 @@ class PartyClient(Peer):
         body = proposal.model_dump_json().encode()
         return self._parse(Approval, await self._send("POST", "/v1/runs", body, JSON, headers))
 
-    async def answer(self, path: str, body: bytes) -> IntArray:
-        """The party's answer (m,) to a round's query, a packed array; ``path`` names run, round, step and reveal."""
-        content = await self._send("PUT", path, body, NPY)
+    async def answer(self, run: str, query: Query) -> IntArray:
+        """The party's answer (m,) to a round's query."""
+        path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
+        content = await self._send("PUT", path, query.body, NPY)
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
         except InvalidInputError as error:

@@ -63,7 +63,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
     opener = Opener()
 
     async def ready() -> None:
-        await run_in_threadpool(sessions.journal.active)
+        await run_in_threadpool(sessions.journal.probe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
