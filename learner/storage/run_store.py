@@ -42,7 +42,7 @@ class RunStore:
         self._lock = _lock(path.with_suffix(".lock"))
         self._announce = announce
         try:
-            self._database = Database(path, sql.SCHEMA)
+            self._database = Database(path, sql.STORE_SCHEMA)
         except ParleyError:
             self._lock.close()
             raise

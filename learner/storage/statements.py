@@ -87,7 +87,7 @@ _TABLES = (
     _CONTRIBUTIONS_TABLE,
     _OPENINGS_TABLE,
 )
-SCHEMA = Schema("learner's store", application=0x50_4C_52_4E, version=1, tables=_TABLES)
+STORE_SCHEMA = Schema("learner's store", application=0x50_4C_52_4E, version=1, tables=_TABLES)
 """The tables, and their version; the number spells PLRN."""
 
 _RUN = """
