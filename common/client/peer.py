@@ -34,7 +34,7 @@ M = TypeVar("M", bound=BaseModel)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
 _LONGEST_REST = 60.0  # seconds for which a peer may ask to be left alone
-_STOPPED = 0.5  # seconds by which a deadline is noticed late where this process did not run meanwhile
+_STOPPED = 0.1  # seconds by which a deadline is noticed late where this process did not run meanwhile
 _NOT_NOW = frozenset({401, 408, 425, 429})
 """Statuses below 500 that time may mend: a token that is being changed, a request cut short, too early, too many."""
 _NEVER = frozenset({LedgerError.kind})
