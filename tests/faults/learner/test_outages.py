@@ -64,7 +64,8 @@ async def test_a_partition_longer_than_the_deadline_is_outlasted(tmp_path: Path,
         run = ""
         for number in range(times):
             if number % N_ROUNDS == 0:  # a new run, which may find its parties gone as it recruits
-                run and await scene.check(run, 3 * N_ROUNDS)
+                if run:
+                    await scene.check(run, 3 * N_ROUNDS)
                 run = await scene.submit(3 * N_ROUNDS)
             shut = rng.sample(sorted(scene.proxies), 1) if number % 2 else list(scene.proxies)
             for name in shut:
