@@ -67,6 +67,14 @@ class LearnerSettings(ServiceSettings):
     key_holder_seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long key holders may take to begin a session or to open a sum")
     ] = 60.0
+    patience_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=2_592_000,
+            description="how long a run that cannot go on pauses in all, and asks again, before it fails",
+        ),
+    ] = 86_400.0
     concurrent_runs: Annotated[int, Field(ge=1, description="runs carried at once; others wait in the queue")] = 10
 
     @model_validator(mode="after")

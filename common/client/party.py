@@ -11,7 +11,7 @@ from common.client.peer import Peer
 from common.client.receipts import ReceiptKeeper, bound_answer
 from common.encoding.canonical_json import JSON
 from common.encoding.fixed_point import checked_integers
-from common.encoding.npy import NPY, pack_array, unpack_array
+from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError, LedgerError, PartyRefusedError, RefusedError
 from common.protocol.messages import Query
 from common.secure_sum.envelope import Signed
@@ -60,7 +60,7 @@ class PartyClient(Peer):
         """The party's answer (m,) to a round's query, which its receipt binds to run, round and question."""
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
         asked = Bound(run, query.round, query.digest, "")
-        content = await self._ask("PUT", path, pack_array(query.message), NPY, asked)
+        content = await self._ask("PUT", path, query.body, NPY, asked)
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
         except InvalidInputError as error:

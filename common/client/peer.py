@@ -1,8 +1,8 @@
 """The services that the learner asks: a warm connection each, and errors that say who.
 
-Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or a 5xx: the peer
-may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that it did
-answer, and that asking again would not change a thing.
+Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or one that says not
+now: the peer may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that
+it did answer, and that asking again would not change a thing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from common.client.endpoints import PeerEntry
 from common.client.transport import Transport
 from common.encoding.canonical_json import JSON
-from common.errors import InvalidInputError, ParleyError, RefusedError, UnavailableError
+from common.errors import InvalidInputError, LedgerError, ParleyError, RefusedError, UnavailableError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
@@ -35,6 +35,12 @@ _T = TypeVar("_T")
 M = TypeVar("M", bound=BaseModel)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
+_LONGEST_REST = 60.0  # seconds for which a peer may ask to be left alone
+_STOPPED = 0.1  # seconds by which a deadline is noticed late where this process did not run meanwhile
+_NOT_NOW = frozenset({401, 408, 425, 429})
+"""Statuses below 500 that time may mend: a token that is being changed, a request cut short, too early, too many."""
+_NEVER = frozenset({LedgerError.kind})
+"""Kinds of problems that time does not mend, whatever their status says."""
 _LONGEST_ANSWER = 2**26  # bytes; a peer may not fill the learner's memory
 _LONGEST_REASON = 500  # characters of a peer's own words
 _LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does not suffice
@@ -52,6 +58,7 @@ class Peer:
     def __init__(self, name: str, client: httpx.AsyncClient) -> None:
         self.name = name
         self._client = client
+        self._rests_until = 0.0  # by the event loop's clock
 
     async def close(self) -> None:
         """Close the connection."""
@@ -68,7 +75,9 @@ class Peer:
     async def _request(
         self, method: str, path: str, body: bytes, media: str, headers: dict[str, str]
     ) -> tuple[bytes, httpx.Headers]:
-        """One request; body and headers of a response that says success."""
+        """One request, once the peer may be asked; body and headers of a response that says success."""
+        if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(rest)
         request = self._client.build_request(
             method, path, content=body, headers={"Content-Type": media, "Accept": media, **headers}
         )
@@ -83,7 +92,7 @@ class Peer:
         if content is None:
             raise self.refuse("malformed-answer", f"its response has more than {_LONGEST_ANSWER} bytes")
         if not response.is_success:
-            raise self._failure(response.status_code, content)
+            raise self._failure(response, content)
         return content, response.headers
 
     async def _ask(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
@@ -107,15 +116,17 @@ class Peer:
             raise self.refuse("bad_signature", "its signature of the roster is not by the pinned key") from None
         return signature
 
-    def _failure(self, status: int, content: bytes) -> UnavailableError | RefusedError:
-        """The error that a response without success stands for."""
-        problem = _problem(content)
+    def _failure(self, response: httpx.Response, content: bytes) -> UnavailableError | RefusedError:
+        """The error that a response without success stands for; takes note of how long the peer is to be left alone."""
+        problem, status = _problem(content), response.status_code
         detail = str(problem.get("detail", f"HTTP status {status}"))[:_LONGEST_REASON]
-        if status >= httpx.codes.INTERNAL_SERVER_ERROR:
-            return UnavailableError(f"{self.name} cannot answer: {detail}")
+        kind = str(problem.get("type", "")).rpartition(":")[2] or "http"
+        if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
+            rest = min(_seconds(response.headers.get("Retry-After", "")), _LONGEST_REST)
+            self._rests_until = asyncio.get_running_loop().time() + rest
+            return UnavailableError(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
         if httpx.codes.is_redirect(status):
             detail = f"it redirects (HTTP status {status}), and redirects are not followed"
-        kind = str(problem.get("type", "")).rpartition(":")[2] or "http"
         left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
         return self.refuse(str(problem.get("reason", kind))[:_LONGEST_REASON], detail, **left)
 
@@ -145,29 +156,56 @@ async def ask_all(
 
 
 def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
-    """The answers of `ask_all`, if all answered; else the first error is raised."""
+    """The answers of `ask_all`, if all answered; else the first refusal is raised, or UnavailableError for the silent.
+
+    It names one silent peer by its role, several as ``silent``.
+    """
     answers: list[_T] = []
+    silent: list[UnavailableError] = []
     for outcome in outcomes:
-        if isinstance(outcome, ParleyError):
-            raise outcome
-        answers.append(outcome)
+        match outcome:
+            case UnavailableError():
+                silent.append(outcome)
+            case ParleyError():
+                raise outcome
+            case _:
+                answers.append(outcome)
+    if len(silent) == 1:
+        raise silent[0]
+    if silent:
+        raise UnavailableError(
+            "; ".join(error.detail for error in silent), silent=[name for error in silent for name in names_in(error)]
+        )
     return answers
 
 
+def names_in(error: ParleyError) -> tuple[str, ...]:
+    """The peers that an error names."""
+    one = [error.facts[role] for role in ("party", "key_holder") if role in error.facts]
+    several = [names for fact in ("silent", "unprepared") if isinstance(names := error.facts.get(fact), list)]
+    return tuple(str(name) for names in (one, *several) for name in names)
+
+
 async def _persist(peer: P, request: Callable[[P], Awaitable[_T]], seconds: float) -> _T:
-    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable."""
-    reason, pause = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                try:
-                    return await request(peer)
-                except UnavailableError as error:
-                    reason = error.detail
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-    except TimeoutError:
-        raise UnavailableError(reason, **{peer.role: peer.name}) from None
+    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable.
+
+    Where this process was stopped past the deadline, the peer has had no say, and is asked anew.
+    """
+    clock = asyncio.get_running_loop().time
+    while True:
+        reason, pause, deadline = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE, clock() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        return await request(peer)
+                    except UnavailableError as error:
+                        reason = error.detail
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        except TimeoutError:
+            if clock() - deadline < _STOPPED:
+                raise UnavailableError(reason, **{peer.role: peer.name}) from None
 
 
 def open_client_of(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
@@ -251,6 +289,15 @@ async def _read(response: httpx.Response) -> bytes | None:
         if len(content) > _LONGEST_ANSWER:
             return None
     return bytes(content)
+
+
+def _seconds(text: str) -> float:
+    """The seconds that a Retry-After header asks for; 0 for a date, which this machine's clock might not understand.
+
+    >>> _seconds("2"), _seconds("Sat, 21 Nov 2026 20:00:00 GMT")
+    (2.0, 0.0)
+    """
+    return float(text[:9]) if text.isdecimal() and text.isascii() else 0.0
 
 
 def _problem(content: bytes) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
         return {"status": "ready"}
 
     @app.get("/metrics", summary="Counters for Prometheus", tags=["operations"], response_class=Response)
-    async def show_metrics() -> Response:
+    def show_metrics() -> Response:
         """Counters and gauges in Prometheus' text format; no private value and no timing among them."""
         return Response(metrics.render(), media_type=METRICS_TYPE)
 

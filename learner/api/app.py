@@ -46,7 +46,7 @@ from learner.execution.event_stream import RunNotifier, watch
 from learner.execution.round_report import read_public_data
 from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
-from learner.run import TRANSITIONS
+from learner.run import ENDS, TRANSITIONS, Run
 from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.settings import LearnerSettings, load_studies
 from learner.storage.public_rows import PublicRowStore
@@ -93,7 +93,7 @@ class Learner:
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Take up unfinished runs at the start; at the stop, leave them for the next."""
-        self.engine.resume()
+        await self.engine.start()
         yield
         await self.engine.stop()
         for party in self.roster.values():
@@ -102,8 +102,12 @@ class Learner:
         self.store.close()
 
     async def ready(self) -> None:
-        """The learner can work if its store can."""
-        self.store.count()
+        """The learner can work if its store can be written."""
+        await asyncio.to_thread(self.store.probe)
+
+    def view(self, run: str) -> RunView:
+        """A run as users see it; raises NotFoundError."""
+        return RunView.of(self.store.run(run), self.engine.unwritten.get(run))
 
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = open_client_of) -> FastAPI:
@@ -172,10 +176,10 @@ def _add_public(app: FastAPI, learner: Learner) -> None:
         if study not in learner.studies:
             raise InvalidInputError(f"unknown study {study!r}")
         body, suffix = await request.body(), table_suffix(request)
-        return learner.rows.add(await asyncio.to_thread(read_rows, body, suffix, learner.studies[study]))
+        return await asyncio.to_thread(lambda: learner.rows.add(read_rows(body, suffix, learner.studies[study])))
 
     @app.get("/v1/public", summary="The public rows that are kept here", tags=["public rows"])
-    async def rows() -> list[PublicRows]:
+    def rows() -> list[PublicRows]:
         """Their digests and shapes."""
         return learner.rows.all()
 
@@ -192,8 +196,9 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
         Where no theory gives a forecast, ``no_forecast`` says so.
         """
         if order.owners is not None:
-            return await foresee_owners(order.draft(learner.studies, order.owners, learner.rows), order.owners)
-        draft = order.draft(learner.studies, learner.roster, learner.rows)
+            imagined = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
+            return await foresee_owners(imagined, order.owners)
+        draft = await asyncio.to_thread(order.draft, learner.studies, learner.roster, learner.rows)
         parties = [learner.roster[name] for name in draft.names]
         return await foresee_parties(draft, parties, learner.store, learner.settings.deadline_seconds)
 
@@ -210,25 +215,30 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     ) -> RunView:
         """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no second."""
-        draft = order.draft(learner.studies, learner.roster, learner.rows)
-        learner.sums.check(draft)
-        run = learner.store.add(draft, caller(request), idempotency_key)
-        learner.engine.carry(run.id)
+
+        def queue() -> Run:
+            draft = order.draft(learner.studies, learner.roster, learner.rows)
+            learner.sums.check(draft)
+            return learner.store.add(draft, caller(request), idempotency_key)
+
+        run = await asyncio.to_thread(queue)
+        if run.state not in ENDS:
+            learner.engine.carry(run.id)
         response.headers["Location"] = f"/v1/runs/{run.id}"
-        return RunView.of(run)
+        return await asyncio.to_thread(learner.view, run.id)
 
     @app.get("/v1/runs", summary="The newest runs", tags=["runs"])
-    async def runs(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> list[RunView]:
+    def runs(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> list[RunView]:
         """Runs of all users, newest first."""
-        return [RunView.of(run) for run in learner.store.newest(limit)]
+        return [RunView.of(run, learner.engine.unwritten.get(run.id)) for run in learner.store.newest(limit)]
 
     @app.get("/v1/runs/{run}", summary="One run", tags=["runs"])
-    async def show(run: str) -> RunView:
-        """State, rounds done, and the problem of a run that failed."""
-        return RunView.of(learner.store.run(run))
+    def show(run: str) -> RunView:
+        """State, rounds done, the problem of a run that failed, and why a run is paused."""
+        return learner.view(run)
 
     @app.get("/v1/runs/{run}/receipts", summary="The sums that were opened", tags=["runs"])
-    async def receipts(run: str) -> list[OpenedRound]:
+    def receipts(run: str) -> list[OpenedRound]:
         """Each round that key holders opened: who contributed, and what each key holder signed. Of a secure sum."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
         openings = learner.store.sessions.openings(run)
@@ -237,14 +247,23 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
     @app.post("/v1/runs/{run}/cancel", summary="Cancel a run", tags=["runs"])
     async def cancel(run: str) -> RunView:
         """End a run that has not ended; what its parties have been charged stays charged."""
-        learner.engine.cancel(run)
-        return RunView.of(learner.store.run(run))
+        await learner.engine.cancel(run)
+        return await asyncio.to_thread(learner.view, run)
+
+    @app.post("/v1/runs/{run}/resume", summary="Have a paused run go on", tags=["runs"])
+    async def resume(run: str) -> RunView:
+        """Ask again at once, and for as long as a new run would; a paused run goes on by itself, but later.
+
+        It is shown as paused until somebody has answered.
+        """
+        await learner.engine.resume(run)
+        return await asyncio.to_thread(learner.view, run)
 
 
 def _add_events(app: FastAPI, learner: Learner) -> None:
     """Watch a run."""
 
-    async def existing(run: str) -> None:
+    def existing(run: str) -> None:
         """Answer 404 before the stream begins, not in it."""
         learner.store.state(run)
 
@@ -265,13 +284,13 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
     """Use what was trained."""
 
     @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"])
-    async def model(run: str) -> dict[str, Any]:
+    def model(run: str) -> dict[str, Any]:
         """Weights, the study they belong to, and the run's guarantees."""
         return learner.store.model(run)
 
     @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
     @large_json
-    async def predictions(run: str, request: PredictionRequest) -> list[Prediction]:
+    def predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
 

@@ -17,7 +17,7 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
 from common.strict import Digest, Identifier, Name, Strict, faults
 from common.wire.party_api import PartyFacts
-from learner.run import Run, RunState
+from learner.run import Pause, Run, RunState
 from learner.storage.public_rows import PublicRowStore
 from learner.storage.session_store import Opening
 
@@ -128,8 +128,17 @@ class RoundsView(BaseModel):
     of: int
 
 
+class PauseView(BaseModel):
+    """Why a run is paused, who of the parties and key holders it waits for, since when, and whether that is written."""
+
+    reason: str
+    who: tuple[str, ...]
+    since: str
+    written: Annotated[bool, Field(description="false while the learner's own store cannot be written")]
+
+
 class RunView(BaseModel):
-    """A run as users see it; ``problem`` is the problem document of a failed run."""
+    """A run as users see it; ``problem`` is the problem document of a failed run, ``pause`` that of a paused one."""
 
     id: str
     user: str
@@ -149,16 +158,17 @@ class RunView(BaseModel):
     spec_digest: str
     rounds: RoundsView
     problem: dict[str, Any] | None
+    pause: PauseView | None
 
     @classmethod
-    def of(cls, run: Run) -> Self:
-        """The view of a run."""
-        spec = run.spec
+    def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
+        """The view of a run, which may be paused without the store's knowledge."""
+        spec, pause = run.spec, unwritten or run.pause
         return cls(
             id=run.id,
             user=run.user,
             created=run.created,
-            state=run.state,
+            state="paused" if unwritten else run.state,
             study=spec.study.name,
             algorithm=spec.algorithm,
             parameters=spec.parameters,
@@ -173,6 +183,7 @@ class RunView(BaseModel):
             spec_digest=spec.digest,
             rounds=RoundsView(done=run.rounds, of=len(spec.questions())),
             problem=None if run.problem is None else dict(run.problem),
+            pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
         )
 
 

@@ -124,7 +124,7 @@ def _owners(
 async def _run_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RunTime:
     """How long the run takes by the newest run like it, or at least, by a few bare round trips to its parties."""
     rounds = len(spec.questions())
-    if (earlier := _earlier(spec, store)) is not None:
+    if (earlier := await asyncio.to_thread(_earlier, spec, store)) is not None:
         run, ms = earlier
         return RunTime(seconds=rounds * ms / 1000, ms_per_round=ms, basis=f"the median round of run {run}")
     if spec.secure_sum != "none":

@@ -18,14 +18,14 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from common.encoding.npy import pack_array, unpack_array
-from common.errors import ConflictError, NotFoundError
+from common.errors import ConflictError, NotFoundError, ParleyError
 from common.protocol.messages import Query, Reply
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
-from common.service.sqlite import open_database, transaction
+from common.service.sqlite import Database
 from common.wire.receipts import Receipt, read_receipt
 from learner.plan import Plan
-from learner.run import Notice, Run, RunEvent, RunState, check_transition
+from learner.run import ENDS, Notice, Pause, Run, RunEvent, RunState, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
@@ -33,22 +33,28 @@ from learner.storage.session_store import SessionStore, close_round
 class RunStore:
     """The database at ``path``; ``announce`` is told a run's identifier after each commit that adds to its events.
 
-    For one thread. Raises ConflictError while another process has it open: two would carry the same runs.
+    For any thread; ``announce`` is called in the thread that commits. Every method raises UnavailableError while the
+    file cannot be used. Raises ConflictError while another process has it open: two would carry the same runs.
     """
 
     def __init__(self, path: Path, announce: Callable[[str], None] = lambda _run: None) -> None:
         self._lock = _lock(path.with_suffix(".lock"))
-        self._connection = open_database(path)
         self._announce = announce
-        with transaction(self._connection) as connection:
-            for statement in sql.TABLES:
-                connection.execute(statement)
-        self.sessions = SessionStore(self._connection)
+        try:
+            self._database = Database(path, sql.STORE_SCHEMA)
+        except ParleyError:
+            self._lock.close()
+            raise
+        self.sessions = SessionStore(self._database)
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close()
+        self._database.close()
         self._lock.close()
+
+    def probe(self) -> None:
+        """Raise UnavailableError unless the file can be written."""
+        self._database.probe()
 
     def add(self, draft: RunSpec, user: str, idempotency_key: str | None = None) -> Run:
         """Queue a run; the run queued before under the same user's same key, if it was the same.
@@ -65,7 +71,7 @@ class RunStore:
             "state": "queued",
             "spec": draft.model_dump_json(),
         }
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
             if earlier is None:
                 connection.execute(sql.ADD_RUN, row)
@@ -82,15 +88,19 @@ class RunStore:
 
     def newest(self, limit: int) -> list[Run]:
         """The newest runs, newest first."""
-        return [_run(row) for row in self._connection.execute(sql.NEWEST_RUNS, (limit,))]
+        with self._database.reading() as connection:
+            rows = connection.execute(sql.NEWEST_RUNS, (limit,)).fetchall()
+        return [_run(row) for row in rows]
 
     def unfinished(self) -> list[str]:
         """The identifiers of all runs that have not come to an end, oldest first."""
-        return [row[0] for row in self._connection.execute(sql.UNFINISHED_RUNS)]
+        with self._database.reading() as connection:
+            return [run for (run,) in connection.execute(sql.UNFINISHED_RUNS)]
 
     def count(self) -> dict[RunState, int]:
         """How many runs are in each state."""
-        return dict(self._connection.execute(sql.COUNT_RUNS).fetchall())
+        with self._database.reading() as connection:
+            return dict(connection.execute(sql.COUNT_RUNS).fetchall())
 
     def state(self, run: str) -> RunState:
         """The state a run is in; raises NotFoundError."""
@@ -112,15 +122,26 @@ class RunStore:
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
         ended = {"problem": problem and json.dumps(problem), "model": model and json.dumps(model)}
-        with transaction(self._connection) as connection:
+        self._move(run, state, sql.ENTER_STATE, {"state": state, **ended}, told)
+
+    def pause(self, run: str, pause: Pause) -> None:
+        """Move a run to ``paused``, which keeps its stage. Raises ConflictError for one that has ended."""
+        fields = pause.to_json()
+        self._move(run, "paused", sql.PAUSE_RUN, {"pause": json.dumps(fields)}, {"state": "paused", **fields})
+
+    def _move(
+        self, run: str, state: RunState, statement: str, values: Mapping[str, object], told: Mapping[str, object]
+    ) -> None:
+        """Change a run's state by a statement, if the table allows it, and tell."""
+        with self._database.transaction() as connection:
             check_transition(run, self.state(run), state)
-            connection.execute(sql.ENTER_STATE, {"run": run, "state": state, **ended})
+            connection.execute(statement, {"run": run, **values})
             _tell(connection, run, Notice("state", told))
         self._announce(run)
 
     def settle(self, run: str, spec: RunSpec, plan: Plan) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed."""
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             values = {"run": run, "spec": spec.model_dump_json(), "plan": plan.to_json()}
             connection.execute(sql.SETTLE_RUN, values)
 
@@ -140,7 +161,8 @@ class RunStore:
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
         """The logged digest of a round's query and its reply."""
-        row = self._connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
         if row is None:
             return None
         query, contributors, value = row
@@ -162,7 +184,10 @@ class RunStore:
         *,
         opened: Mapping[str, Signed] = MappingProxyType({}),
     ) -> None:
-        """Log a reply, with the news of its round and the receipts of parties and of who ``opened`` a secure sum."""
+        """Log a reply, with the news of its round and the receipts of parties and of who ``opened`` a secure sum.
+
+        A run that was paused is so no longer.
+        """
         row = {
             "run": run,
             "round": query.round,
@@ -170,8 +195,10 @@ class RunStore:
             "contributors": json.dumps(reply.contributors),
             "value": pack_array(reply.value),
         }
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.ADD_REPLY, row)
+            if connection.execute(sql.GO_ON, (run,)).rowcount:
+                _tell(connection, run, Notice("state", {"state": "running"}))
             _tell(connection, run, *notices)
             _keep(connection, receipts)
             if opened:
@@ -180,20 +207,28 @@ class RunStore:
 
     def keep(self, receipts: Sequence[Receipt]) -> None:
         """Keep each party's newest receipt, which its client has compared with the one before."""
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             _keep(connection, receipts)
 
     def receipts(self) -> dict[str, Receipt]:
         """The newest receipt of each party, by name."""
-        return {party: read_receipt(text) for party, text in self._connection.execute(sql.RECEIPTS)}
+        with self._database.reading() as connection:
+            return {party: read_receipt(text) for party, text in connection.execute(sql.RECEIPTS)}
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """What watchers of a run have been told since event number ``after``."""
-        return [RunEvent(*row) for row in self._connection.execute(sql.EVENTS, (run, after))]
+        with self._database.reading() as connection:
+            return [RunEvent(*row) for row in connection.execute(sql.EVENTS, (run, after))]
+
+    def news(self, run: str, after: int) -> tuple[list[RunEvent], bool]:
+        """What watchers have been told since event number ``after``, and whether that was all: the run has ended."""
+        has_ended = self.state(run) in ENDS
+        return self.events(run, after), has_ended
 
     def _found(self, run: str, statement: str) -> tuple[Any, ...]:
         """A run's row; raises NotFoundError."""
-        row: tuple[Any, ...] | None = self._connection.execute(statement, (run,)).fetchone()
+        with self._database.reading() as connection:
+            row: tuple[Any, ...] | None = connection.execute(statement, (run,)).fetchone()
         if row is None:
             raise NotFoundError(f"there is no run {run[:100]!r}")
         return row
@@ -212,15 +247,17 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    run, user, created, state, spec, problem, rounds, key_holders = row
+    run, user, created, state, stage, spec, problem, pause, rounds, key_holders = row
     return Run(
         run,
         user,
         created,
         state,
+        stage,
         RunSpec.model_validate_json(spec),
         rounds,
         json.loads(problem) if problem else None,
+        Pause.from_json(json.loads(pause)) if pause else None,
         tuple(json.loads(key_holders)),
     )
 

@@ -61,7 +61,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
     opener = Worker("open")  # sums are opened one after the other, each on all cores; a request sent twice waits
 
     async def ready() -> None:
-        await run_in_threadpool(sessions.journal.active)
+        await run_in_threadpool(sessions.journal.probe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -227,6 +228,15 @@ async def watch(client: httpx.AsyncClient, run: str, after: int = 0) -> list[tup
     """All of a run's events to its end, as (kind, data)."""
     response = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)}, timeout=60)
     return [(event.kind, json.loads(event.data)) for event in parse_events(response.text.splitlines())]
+
+
+async def until_paused(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+    """Why a run is paused, once it is."""
+    async with asyncio.timeout(60):
+        while (view := (await client.get(f"/v1/runs/{run}")).json())["state"] != "paused":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    pause: dict[str, Any] = view["pause"]
+    return pause
 
 
 async def train(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:

@@ -13,17 +13,19 @@ import pytest
 from common.errors import ConflictError, NotFoundError
 from common.protocol.messages import Query, Reply
 from common.wire.receipts import Head, Receipt, read_receipt, write_receipt
-from learner.run import ENDS, TRANSITIONS, Notice, RunState
+from learner.run import ENDS, TRANSITIONS, Notice, Pause, RunState
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster
 from tests.support.ledgers import KEY
 from tests.support.rounds import run_spec
 
+PAUSE = Pause("party-1 did not answer", ("party-1",), "2026-01-01T00:00:00.000+00:00")
 STATES: tuple[RunState, ...] = get_args(RunState)
 PATHS: dict[RunState, tuple[RunState, ...]] = {
     "queued": (),
     "recruiting": ("recruiting",),
     "running": ("recruiting", "running"),
+    "paused": ("recruiting", "paused"),
     "completed": ("recruiting", "running", "completed"),
     "failed": ("failed",),
     "cancelled": ("cancelled",),
@@ -49,16 +51,19 @@ def test_the_table_knows_every_state() -> None:
 
 @pytest.mark.parametrize(("state", "follower"), list(product(STATES, STATES)))
 def test_runs_change_state_by_the_table_alone(store: RunStore, run: str, state: RunState, follower: RunState) -> None:
+    def move(to: RunState) -> None:
+        store.pause(run, PAUSE) if to == "paused" else store.enter(run, to)
+
     for step in PATHS[state]:
-        store.enter(run, step)
+        move(step)
     told = len(store.events(run))
     if follower in TRANSITIONS[state]:
-        store.enter(run, follower)
+        move(follower)
         assert store.state(run) == follower
         assert len(store.events(run)) == told + 1
     else:
         with pytest.raises(ConflictError, match=f"is {state} and cannot become {follower}"):
-            store.enter(run, follower)
+            move(follower)
         assert store.state(run) == state
         assert len(store.events(run)) == told
     assert (run in store.unfinished()) == (store.state(run) not in ENDS)
