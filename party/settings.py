@@ -16,13 +16,13 @@ from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_B
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import TokenHash
-from common.strict import Digest, Identifier, Strict
+from common.strict import Digest, Identifier, Setting, Strict
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Data(Strict):
+class Data(Setting):
     """The owner's examples."""
 
     path: Annotated[Path, Field(description="CSV (.csv) or Parquet (.parquet) file with the study's columns")]
@@ -34,7 +34,7 @@ class Data(Strict):
     ] = "refuse"
 
 
-class Policy(Strict):
+class Policy(Setting):
     """What the owner allows. Everything is enforced here, whatever a learner says."""
 
     epsilon: Annotated[Epsilon, Field(description="epsilon that all runs of all learners together may cost")]
@@ -101,7 +101,7 @@ class PinnedKeyHolder(Strict):
     ]
 
 
-class SecureSum(Strict):
+class SecureSum(Setting):
     """Whom the owner trusts with opening sums."""
 
     key_holders: Annotated[

@@ -6,9 +6,12 @@ says where (``loc``) and which rule (``type``), never what was sent.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -18,17 +21,17 @@ from common.errors import ParleyError
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:parley:problem:"
 
-SCHEMA = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string", "description": "urn:parley:problem: and the kind of problem"},
-        "title": {"type": "string", "description": "the kind of problem in words"},
-        "status": {"type": "integer", "description": "the HTTP status"},
-        "detail": {"type": "string", "description": "what was wrong; never a private value"},
-    },
-}
-"""The JSON Schema of a problem document; further public facts may stand beside these."""
+
+class ProblemDocument(BaseModel):
+    """A problem document; further public facts may stand beside these."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Annotated[str, Field(description="urn:parley:problem: and the kind of problem")]
+    title: Annotated[str, Field(description="the kind of problem in words")]
+    status: Annotated[int, Field(description="the HTTP status")]
+    detail: Annotated[str, Field(description="what was wrong; never a private value")]
+
 
 _KINDS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 _SERVER_ERROR = 500

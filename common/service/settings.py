@@ -21,12 +21,12 @@ from pydantic_settings.exceptions import SettingsError
 
 from common.errors import InvalidInputError
 from common.service.keys import identity_key, read_key
-from common.strict import Identifier, Strict, faults
+from common.strict import Identifier, Setting, faults
 
 _FILE = "_file"
 
 
-class Tls(Strict):
+class Tls(Setting):
     """TLS 1.3 for incoming connections."""
 
     certificate: Annotated[Path, Field(description="PEM file with the service's certificate chain")]
@@ -37,7 +37,7 @@ class Tls(Strict):
     ] = None
 
 
-class Limits(Strict):
+class Limits(Setting):
     """What one request may ask for."""
 
     body_bytes: Annotated[int, Field(ge=1024, description="largest request body in bytes")] = 2**24
