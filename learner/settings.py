@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -16,7 +16,7 @@ from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import TokenHash
-from common.strict import Identifier, Name, Strict
+from common.strict import Identifier, Name, Setting
 
 _MOST_PARTIES = 1000
 """The exact sum of so many answers below 2^53 fits 64 bits."""
@@ -30,11 +30,23 @@ class KeyHolderEntry(PeerEntry):
     ]
 
 
-class UserEntry(Strict):
+Role = Literal["viewer", "submitter", "operator"]
+"""What a user may do, each all that the one before may: look, forecast and predict; submit, end and resume its own
+runs, and upload public rows; the same with everybody's runs."""
+
+
+class UserEntry(Setting):
     """Somebody who may use this learner."""
 
     name: Annotated[Identifier, Field(description="the user's name, noted with each run")]
     token_hash: Annotated[TokenHash, Field(description="sha256: and the hash of the user's bearer token")]
+    role: Annotated[
+        Role,
+        Field(
+            description="what the user may do: look, forecast and predict (viewer); also submit runs, end and resume "
+            "its own, and upload public rows (submitter); also end and resume those of others (operator)"
+        ),
+    ] = "submitter"
 
 
 class LearnerSettings(ServiceSettings):

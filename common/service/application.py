@@ -68,6 +68,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         redirect_slashes=False,
         responses=REFUSED,
         generate_unique_id_function=operation_id,
+        separate_input_output_schemas=False,  # what a service shows, such as a study, may be sent to it
     )
     app.router.route_class = StrictRoute
     problems.install(app)

@@ -1,4 +1,4 @@
-"""A service's OpenAPI document: names that stay, who may ask, and nothing that a reader of OpenAPI 3.1 does not know."""
+"""A service's OpenAPI document: names that stay, who may ask, and nothing that OpenAPI 3.1 does not know."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ from learner.run import Notice, Run, RunEvent, RunState, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
+_BEYOND_ALL = 2**63 - 1  # no row's number is larger
+
 
 class RunStore:
     """The database at ``path``; ``announce`` is told a run's identifier after each commit that adds to its events.
@@ -81,9 +83,10 @@ class RunStore:
         """A run; raises NotFoundError."""
         return _run(self._found(run, sql.FIND_RUN))
 
-    def newest(self, limit: int) -> list[Run]:
-        """The newest runs, newest first."""
-        return [_run(row) for row in self._connection.execute(sql.NEWEST_RUNS, (limit,))]
+    def newest(self, limit: int, after: str | None = None) -> list[Run]:
+        """The newest runs, newest first, of those older than the run ``after``; raises NotFoundError for that."""
+        place = _BEYOND_ALL if after is None else self._found(after, sql.FIND_PLACE)[0]
+        return [_run(row) for row in self._connection.execute(sql.NEWEST_RUNS, (place, limit))]
 
     def unfinished(self) -> list[str]:
         """The identifiers of all runs that have not come to an end, oldest first."""

@@ -85,7 +85,7 @@ TABLES = (
 )
 
 _RUN = """
-    SELECT id, user, created, state, spec, problem, (SELECT count(*) FROM replies WHERE run = id),
+    SELECT id, user, created, state, spec, problem, (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
         coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]')
     FROM runs"""
 ADD_RUN = """
@@ -93,7 +93,8 @@ ADD_RUN = """
     VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :spec)"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
-NEWEST_RUNS = f"{_RUN} ORDER BY created DESC LIMIT ?"
+FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"
+NEWEST_RUNS = f"{_RUN} WHERE rowid < ? ORDER BY rowid DESC LIMIT ?"
 UNFINISHED_RUNS = """
     SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY created"""
 COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"

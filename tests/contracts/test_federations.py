@@ -153,7 +153,7 @@ class WrittenLog:
 async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case) -> None:
     async with asgi_cluster(case.cluster, case.noises()) as client:
         model = await case.train(client)
-        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()]
+        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
     assert model["spec_digest"] == case.spec.digest
     assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
 
