@@ -32,8 +32,8 @@ class RunRequest(Strict):
         int | None,
         Field(
             ge=0,
-            description="parties that may collude, whose noise may then be subtracted. If not given, 1 for a secure sum, "
-            "as two models in a row give a sum away, from which a party can subtract its own noise; else 0",
+            description="parties whose noise may be subtracted. If not given, 1 for secure sums: two models "
+            "in a row give a sum away, from which a party can subtract its own noise; else 0",
         ),
     ] = None
     secure_sum: Annotated[

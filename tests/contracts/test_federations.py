@@ -84,6 +84,7 @@ class Case:
             for index, (name, budget) in enumerate(self.budgets.items())
         )
         terms = {"algorithm": self.request["algorithm"], "parameters": self.parameters, "parties": members}
+        terms["colluders"] = int("secure_sum" in self.terms)
         public = None if self.rows is None else PublicRows.of(self.rows)
         return run_spec(self.cluster, **(terms | self.terms), public=public)
 
