@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 
 from common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 
-_EVENTS = {"type": "string", "description": "server-sent events: id, event and data, whose value is JSON"}
+_EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}
 
 REFUSED: dict[int | str, dict[str, Any]] = {
     "default": {
@@ -27,7 +27,8 @@ def operation_id(route: APIRoute) -> str:
 def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[str, Any]:
     """A document as FastAPI draws it, completed: all but the public paths need a bearer token.
 
-    A stream of events is text: what FastAPI says of its items is of OpenAPI 3.2.
+    A stream of events has no type: what FastAPI says of its items is of OpenAPI 3.2, and before that some readers take
+    the type for that of an event, and some for that of the stream.
     """
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["bearer"] = {"type": "http", "scheme": "bearer"}

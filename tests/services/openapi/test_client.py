@@ -10,7 +10,6 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -82,8 +81,10 @@ def generated(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ge
             )
             for each in operations
         }
-        client = import_module(PACKAGE).AuthenticatedClient(base_url=url, token=USER, httpx_args={"trust_env": False})
-        yield Generated(import_module(f"{PACKAGE}.models"), import_module(f"{PACKAGE}.types"), client, functions)
+        with import_module(PACKAGE).AuthenticatedClient(
+            base_url=url, token=USER, httpx_args={"trust_env": False}
+        ) as client:
+            yield Generated(import_module(f"{PACKAGE}.models"), import_module(f"{PACKAGE}.types"), client, functions)
 
 
 def test_trains_a_model_and_predicts(generated: Generated) -> None:

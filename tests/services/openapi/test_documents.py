@@ -11,13 +11,12 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from common.service.problems import PROBLEM_MEDIA_TYPE
-from tests.support.documents import SERVICES, application
+from tests.support.documents import SERVICES, document_of
 
 
 @pytest.fixture(params=SERVICES)
 def document(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    drawn: dict[str, Any] = application(request.param, tmp_path).openapi()
-    return drawn
+    return document_of(request.param, tmp_path)
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -51,7 +50,7 @@ def test_every_operation_has_a_name_of_its_own_and_every_refusal_is_a_problem(do
 
 def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
     """Functions of generated clients are called so: a name changes here with a reason, or not at all."""
-    document = application("learner", tmp_path).openapi()
+    document = document_of("learner", tmp_path)
     assert sorted(operation["operationId"] for _, _, operation in operations(document)) == [
         "cancel_run",
         "check_health",
@@ -76,7 +75,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
 
 def test_the_learner_types_all_that_it_answers(tmp_path: Path) -> None:
     """No answer is an object of which nothing is said, but where the keys are names or JSON Schemas."""
-    document = application("learner", tmp_path).openapi()
+    document = document_of("learner", tmp_path)
     model = document["paths"]["/v1/runs/{run}/model"]["get"]["responses"]["200"]["content"]["application/json"][
         "schema"
     ]
