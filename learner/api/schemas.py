@@ -53,27 +53,15 @@ class RunView(BaseModel):
     @classmethod
     def of(cls, run: Run) -> Self:
         """The view of a run."""
-        spec = run.spec
         return cls(
             id=run.id,
             user=run.user,
             created=run.created,
             state=run.state,
-            study=spec.study.name,
-            algorithm=spec.algorithm,
-            parameters=spec.parameters,
-            parties=spec.names,
-            epsilon={member.name: member.budget.epsilon for member in spec.parties},
-            minimum_contributors=spec.minimum_contributors,
-            colluders=spec.colluders,
-            answer_every=spec.answer_every,
-            secure_sum=spec.secure_sum,
             key_holders=run.key_holders,
-            adjacency=spec.build().adjacency,
-            public=spec.public,
-            spec_digest=spec.digest,
-            rounds=RoundsView(done=run.rounds, of=len(spec.questions())),
+            rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
             problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
+            **{name: term for name, term in run.terms if name != "n_rounds"},
         )
 
 

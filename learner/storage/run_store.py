@@ -26,7 +26,7 @@ from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.service.sqlite import open_database, transaction
 from learner.plan import Plan
-from learner.run import Notice, Run, RunEvent, RunState, check_transition
+from learner.run import Notice, Run, RunEvent, RunState, RunTerms, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
@@ -67,6 +67,7 @@ class RunStore:
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "state": "queued",
             "spec": draft.model_dump_json(),
+            "terms": RunTerms.of(draft).model_dump_json(),
         }
         with transaction(self._connection) as connection:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
@@ -125,8 +126,8 @@ class RunStore:
     def settle(self, run: str, spec: RunSpec, plan: Plan) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed."""
         with transaction(self._connection) as connection:
-            values = {"run": run, "spec": spec.model_dump_json(), "plan": plan.to_json()}
-            connection.execute(sql.SETTLE_RUN, values)
+            values = {"run": run, "spec": spec.model_dump_json(), "terms": RunTerms.of(spec).model_dump_json()}
+            connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
 
     def plan(self, run: str) -> Plan | None:
         """A settled run's plan; raises NotFoundError."""
@@ -216,13 +217,14 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    run, user, created, state, spec, problem, rounds, key_holders = row
+    run, user, created, state, spec, terms, problem, rounds, key_holders = row
     return Run(
         run,
         user,
         created,
         state,
-        RunSpec.model_validate_json(spec),
+        spec,
+        RunTerms.model_validate_json(terms),
         rounds,
         json.loads(problem) if problem else None,
         tuple(json.loads(key_holders)),

@@ -11,6 +11,7 @@ _RUNS_TABLE = """
         created TEXT NOT NULL,                        -- ISO 8601, UTC
         state TEXT NOT NULL,
         spec TEXT NOT NULL,                           -- JSON; a draft until there is a plan
+        terms TEXT NOT NULL,                          -- JSON: the same in short
         plan TEXT,                                    -- JSON
         problem TEXT,                                 -- JSON: why the run failed
         model TEXT,                                   -- JSON
@@ -85,12 +86,12 @@ TABLES = (
 )
 
 _RUN = """
-    SELECT id, user, created, state, spec, problem, (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
+    SELECT id, user, created, state, spec, terms, problem, (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
         coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]')
     FROM runs"""
 ADD_RUN = """
-    INSERT INTO runs (id, user, idempotency_key, draft, created, state, spec)
-    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :spec)"""
+    INSERT INTO runs (id, user, idempotency_key, draft, created, state, spec, terms)
+    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :spec, :terms)"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
 FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"
@@ -100,7 +101,7 @@ UNFINISHED_RUNS = """
 COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = "UPDATE runs SET state = :state, problem = :problem, model = :model WHERE id = :run"
-SETTLE_RUN = "UPDATE runs SET spec = :spec, plan = :plan WHERE id = :run"
+SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
 FIND_MODEL = "SELECT model FROM runs WHERE id = ?"
 ADD_REPLY = """
