@@ -1,11 +1,11 @@
-"""What is read from outside: one strict base for its models, names for things, and one way to tell its faults."""
+"""What is read from outside: strict bases for its models, names for things, and one way to tell its faults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, ValidationError
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """What a study calls a column, a label or itself."""
@@ -14,9 +14,27 @@ Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
 
+_NUMBERS = frozenset({"int", "float", "bool"})
 
-class Strict(BaseModel):
-    """A frozen model that takes no field it does not know and never repeats its input in an error."""
+
+def _make_numbers_strict(schema: object) -> None:
+    """Make every number in a core schema strict, in place."""
+    if isinstance(schema, dict):
+        if schema.get("type") in _NUMBERS:
+            schema["strict"] = True
+        for key, part in schema.items():
+            if key not in {"metadata", "default"}:
+                _make_numbers_strict(part)
+    elif isinstance(schema, list | tuple):
+        for part in schema:
+            _make_numbers_strict(part)
+
+
+class Setting(BaseModel):
+    """A frozen model that takes no field it does not know and never repeats its input in an error.
+
+    Its numbers may be text, as those of environment variables are.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -28,6 +46,28 @@ class Strict(BaseModel):
         return copied
 
 
+class Strict(Setting):
+    """A model of JSON, whose numbers are numbers: neither text nor true is one, and 1.0 is no integer; 1 is real.
+
+    >>> class Price(Strict):
+    ...     epsilon: float
+    >>> Price.model_validate({"epsilon": 1})
+    Price(epsilon=1.0)
+    >>> try:
+    ...     Price.model_validate({"epsilon": "1"})
+    ... except ValidationError as error:
+    ...     print(faults(error))
+    epsilon: Input should be a valid number
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> Any:  # noqa: ANN401
+        """Pydantic's schema with its numbers strict; all of it strict would take no list for a tuple."""
+        schema = handler(source)
+        _make_numbers_strict(schema)
+        return schema
+
+
 def faults(error: ValidationError) -> str:
     """What is wrong with an input, each fault with its place: never the input itself.
 
@@ -37,7 +77,7 @@ def faults(error: ValidationError) -> str:
     ...     Point.model_validate({"x": "secret", "y": 1})
     ... except ValidationError as error:
     ...     print(faults(error))
-    x: Input should be a valid integer, unable to parse string as an integer; y: Extra inputs are not permitted
+    x: Input should be a valid integer; y: Extra inputs are not permitted
     """
     found = []
     for fault in error.errors(include_input=False, include_url=False, include_context=False):

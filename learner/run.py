@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, JsonValue
 
 from common.errors import ConflictError
-from common.runs.specification import RunSpec
+from common.privacy.guarantee import Adjacency
+from common.runs.specification import PublicRows, RunSpec, SecureSumKind
+from common.strict import Setting
 
 RunState = Literal["queued", "recruiting", "running", "paused", "completed", "failed", "cancelled"]
 
@@ -33,6 +38,49 @@ def check_transition(run: str, state: RunState, follower: RunState) -> None:
     """Raise ConflictError unless a run may go from ``state`` to ``follower``."""
     if follower not in TRANSITIONS[state]:
         raise ConflictError(f"run {run} is {state} and cannot become {follower}", state=state)
+
+
+class RunTerms(Setting):
+    """A run's specification in short: what there is to say of it in a list, worked out once."""
+
+    study: str
+    algorithm: str
+    parameters: dict[str, JsonValue]
+    parties: tuple[str, ...]
+    epsilon: Annotated[dict[str, float], Field(description="by party: what the run may cost it")]
+    minimum_contributors: int
+    colluders: int
+    answer_every: int
+    secure_sum: SecureSumKind
+    adjacency: Adjacency
+    public: PublicRows | None
+    spec_digest: str
+    n_rounds: int
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Self:
+        """The terms of a specification; raises InvalidInputError where they contradict each other."""
+        return cls(
+            study=spec.study.name,
+            algorithm=spec.algorithm,
+            parameters=spec.parameters,
+            parties=spec.names,
+            epsilon={member.name: member.budget.epsilon for member in spec.parties},
+            minimum_contributors=spec.minimum_contributors,
+            colluders=spec.colluders,
+            answer_every=spec.answer_every,
+            secure_sum=spec.secure_sum,
+            adjacency=spec.build().adjacency,
+            public=spec.public,
+            spec_digest=spec.digest,
+            n_rounds=len(spec.questions()),
+        )
+
+
+@lru_cache(maxsize=16)
+def _read_spec(text: str) -> RunSpec:
+    """A stored specification; of a study of many columns it takes milliseconds to read."""
+    return RunSpec.model_validate_json(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +115,17 @@ class Run:
     created: str
     state: RunState
     stage: RunState
-    spec: RunSpec
+    spec_text: str
+    terms: RunTerms
     rounds: int
     problem: Mapping[str, Any] | None
     pause: Pause | None = None
     key_holders: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification, read when it is asked for: a list of runs does not."""
+        return _read_spec(self.spec_text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -30,10 +30,22 @@ class KeyHolderEntry(PeerEntry):
     ]
 
 
+Role = Literal["viewer", "submitter", "operator"]
+"""What a user may do, each all that the one before may: look, forecast and predict; submit, end and resume its own
+runs, and upload public rows; the same with everybody's runs."""
+
+
 class UserEntry(Caller):
     """Somebody who may use this learner."""
 
     name: Annotated[Identifier, Field(description="the user's name, noted with each run")]
+    role: Annotated[
+        Role,
+        Field(
+            description="what the user may do: look, forecast and predict (viewer); also submit runs, end and resume "
+            "its own, and upload public rows (submitter); also end and resume those of others (operator)"
+        ),
+    ] = "submitter"
 
 
 class LearnerSettings(ServiceSettings):

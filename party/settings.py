@@ -19,13 +19,13 @@ from common.secure_sum.session import Identity
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller
-from common.strict import Digest, Identifier, Strict
+from common.strict import Digest, Identifier, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Data(Strict):
+class Data(Setting):
     """The owner's examples."""
 
     path: Annotated[Path, Field(description="CSV (.csv) or Parquet (.parquet) file with the study's columns")]
@@ -37,7 +37,7 @@ class Data(Strict):
     ] = "refuse"
 
 
-class Policy(Strict):
+class Policy(Setting):
     """What the owner allows. Everything is enforced here, whatever a learner says."""
 
     epsilon: Annotated[Epsilon, Field(description="epsilon that all runs of all learners together may cost")]
@@ -105,7 +105,7 @@ class KnownLearner(Caller):
     ] = None
 
 
-class PinnedKeyHolder(Strict):
+class PinnedKeyHolder(Setting):
     """A key holder that the owner trusts not to collude with the learner."""
 
     name: Annotated[Identifier, Field(description="the key holder's own name")]
@@ -114,14 +114,14 @@ class PinnedKeyHolder(Strict):
     ]
 
 
-class PinnedParty(Strict):
+class PinnedParty(Setting):
     """Another owner's party, which the owner knows to be none of the learner's making."""
 
     name: Annotated[Identifier, Field(description="the party's own name")]
     public_key: Annotated[PublicKey, Field(description="its Ed25519 key, as `parley-party identity` prints it")]
 
 
-class SecureSum(Strict):
+class SecureSum(Setting):
     """Whom the owner trusts with opening sums, and whose answers it trusts to be in them."""
 
     key_holders: Annotated[

@@ -6,6 +6,7 @@ load none.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -65,7 +66,7 @@ def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> A
     if name not in REGISTRY:
         raise InvalidInputError(f"unknown algorithm {name!r}; there are {', '.join(sorted(REGISTRY))}")
     try:
-        return _adapter(name).validate_python(dict(parameters or {}))
+        return _adapter(name).validate_json(json.dumps(dict(parameters or {})), strict=True)
     except ValidationError as error:
         raise InvalidInputError(f"parameters of {name}: {faults(error)}") from None
 

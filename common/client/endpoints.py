@@ -9,10 +9,10 @@ from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
 from common.service.keys import PublicKey
-from common.strict import Identifier, Strict
+from common.strict import Identifier, Setting
 
 
-class PeerEntry(Strict):
+class PeerEntry(Setting):
     """A service that the learner asks: where it is and the token that it knows this learner by."""
 
     name: Annotated[Identifier, Field(description="the service's own name")]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from scipy.special import expit, softmax
 
 from common.arrays import FloatArray
@@ -16,19 +16,82 @@ from common.data.study import Study
 from common.errors import InvalidInputError
 from common.learning.losses import build_loss
 from common.learning.model import KINDS, Model
-from common.runs.specification import RunSpec
-from common.strict import faults
+from common.privacy.calibration import Calibration
+from common.privacy.guarantee import Adjacency, View
+from common.runs.specification import PublicRows, RunSpec
+from common.strict import Digest, Name, Strict, faults
 
 FORMAT = "parley-model-2"
+
+_Row = tuple[float, ...]
+
+
+class Promise(Strict):
+    """A guarantee of a run, as `common.privacy.guarantee.Guarantee` explains it."""
+
+    epsilon: Annotated[float | None, Field(description="null where nothing is promised")]
+    delta: float
+    view: Annotated[View, Field(description="what the adversary sees: the final model, or all that the learner sees")]
+    calibration: Annotated[Calibration, Field(description="whose noise: the paper's, or the least that a proof allows")]
+    adjacency: Annotated[Adjacency, Field(description="what is hidden: one record, or all the data of a party")]
+    trust: Annotated[int, Field(description="how many parties may collude with the adversary")]
+    assumptions: tuple[str, ...]
+
+
+class ModelTerms(Strict):
+    """What a model's document says whatever its kind; whoever made the model may say more."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    format: Annotated[Literal["parley-model-2"], Field(description="the version of this form")]
+    column_names: Annotated[tuple[str, ...], Field(description="of the study's design, one for each weight of a row")]
+    classes: Annotated[tuple[str, ...] | None, Field(description="the label's values; null where it is a number")]
+    study: Study
+    study_digest: Digest
+    spec_digest: Annotated[Digest, Field(description="of the specification that the parties approved")]
+    algorithm: Name
+    parameters: dict[str, JsonValue]
+    rounds: int
+    public: Annotated[PublicRows | None, Field(description="the public rows that the run asked about")]
+    contributors: Annotated[tuple[str, ...], Field(description="the parties in the last round")]
+    adjacency: Adjacency
+    guarantees: tuple[Promise, ...]
+
+
+class LinearModel(ModelTerms):
+    """A model of one score a row: of two classes, or of a real label."""
+
+    kind: Literal["linear"]
+    weights: Annotated[_Row, Field(description="one for each column")]
+
+
+class SoftmaxModel(ModelTerms):
+    """A model of a score for each class."""
+
+    kind: Literal["softmax"]
+    weights: Annotated[tuple[_Row, ...], Field(description="a row for each class")]
+
+
+class MembersModel(ModelTerms):
+    """Several models, one a party, of which none predicts for all."""
+
+    kind: Literal["members"]
+    weights: Annotated[
+        tuple[_Row, ...] | tuple[tuple[_Row, ...], ...],
+        Field(description="for each party the weights of a linear model, or those of a softmax model"),
+    ]
+
+
+ModelDocument = Annotated[LinearModel | SoftmaxModel | MembersModel, Field(discriminator="kind")]
+_DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
 
 
 def model_document(
     spec: RunSpec, guarantees: Sequence[Mapping[str, Any]], model: Model, contributors: Sequence[str]
 ) -> dict[str, Any]:
-    """A run's model: weights and their kind, how to make a row of a record, what was run, and what it promised.
+    """A run's model as a `ModelDocument` in JSON: weights, how to make a row of a record, what was run and promised.
 
-    ``contributors`` are the names of the parties in the last round. ``weights`` are one number for each of
-    ``column_names``, or a row of them for each of ``classes``; they belong to rows in the study's design.
+    ``contributors`` are the names of the parties in the last round.
     """
     study = spec.study
     return {
@@ -50,25 +113,35 @@ def model_document(
     }
 
 
-def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
-    """The study and the model of a document; raises InvalidInputError for one of an unknown format or kind.
-
-    Also for a study that is none, or weights that do not fit it.
-    """
+def read_document(document: Mapping[str, Any]) -> ModelDocument:
+    """A model's document, checked; raises InvalidInputError for one of an unknown format or kind, or that is none."""
     if (found := document.get("format")) != FORMAT:
-        raise InvalidInputError(f"the model's format must be {FORMAT!r}, not {found!r}")
+        raise InvalidInputError(
+            f"the model's format must be {FORMAT!r}, not {found!r}: read it with the version of Parley that wrote it, "
+            "or train the model again"
+        )
     if not isinstance(kind := document.get("kind"), str) or kind not in KINDS:
         raise InvalidInputError(f"unknown kind of model {kind!r}; there are {', '.join(KINDS)}")
     try:
-        study = Study.model_validate(document.get("study"))
-        model = Model(np.array(document.get("weights"), dtype=np.float64), kind)
+        return _DOCUMENT.validate_python(dict(document))
     except ValidationError as error:
-        raise InvalidInputError(f"the model's study: {faults(error)}") from None
-    except (TypeError, ValueError):
-        raise InvalidInputError("the model's weights are not an array of numbers") from None
+        raise InvalidInputError(f"the model's document: {faults(error)}") from None
+
+
+def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
+    """The study and the model of a document; raises InvalidInputError as `read_document` does.
+
+    Also for weights that do not fit the study.
+    """
+    read = read_document(document)
+    study, wrong = read.study, "the model's weights are not of the shape that its study has"
+    try:
+        model = Model(np.array(read.weights, dtype=np.float64), read.kind)
+    except ValueError:  # rows of unequal length
+        raise InvalidInputError(wrong) from None
     outputs = () if build_loss(study).outputs == 1 else (study.n_classes,)
     if any(member.weights.shape != (*outputs, study.n_features) for member in model.members):
-        raise InvalidInputError("the model's weights are not of the shape that its study has")
+        raise InvalidInputError(wrong)
     return study, model
 
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
 
 import structlog
 from fastapi import FastAPI
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from common.errors import ParleyError, TooLargeError, UnavailableError, UnsupportedMediaError
 from common.service import problems
 from common.service.logs import place_of
+from common.service.openapi import REFUSED, completed, operation_id
 from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
 from common.service.reference.page import reference_page
@@ -68,9 +68,9 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         docs_url=None,  # FastAPI's own load scripts from elsewhere; `reference_page` is served instead
         redoc_url=None,
         redirect_slashes=False,
-        responses={
-            "default": {"description": "Refused", "content": {problems.PROBLEM_MEDIA_TYPE: {"schema": problems.SCHEMA}}}
-        },
+        responses=REFUSED,
+        generate_unique_id_function=operation_id,
+        separate_input_output_schemas=False,  # what a service shows, such as a study, may be sent to it
     )
     app.state.tokens, app.state.metrics, app.state.json_bytes = Tokens(tokens), metrics, limits.json_bytes
     app.router.route_class = StrictRoute
@@ -84,7 +84,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     )
     app.add_api_route("/docs", reference_page, include_in_schema=False)
     _add_operations(app, metrics, ready)
-    _document_security(app, public_paths)
+    _complete_document(app, public_paths)
     return app
 
 
@@ -170,12 +170,12 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
     """The routes for those who run the service."""
 
     @app.get("/healthz", summary="Whether the process answers", tags=["operations"])
-    async def healthz() -> dict[str, str]:
+    async def check_health() -> dict[str, str]:
         """Always ``{"status": "ok"}``: that an answer came is the news."""
         return {"status": "ok"}
 
     @app.get("/readyz", summary="Whether the service can do its work", tags=["operations"])
-    async def readyz() -> dict[str, str]:
+    async def check_readiness() -> dict[str, str]:
         """``{"status": "ready"}``, or 503 and the reason."""
         await ready()
         return {"status": "ready"}
@@ -186,17 +186,7 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
         return Response(metrics.render(), media_type=METRICS_TYPE)
 
 
-def _document_security(app: FastAPI, public_paths: frozenset[str]) -> None:
-    """Say in the OpenAPI document that all but the public paths need a bearer token."""
+def _complete_document(app: FastAPI, public_paths: frozenset[str]) -> None:
+    """Have the application hand out its OpenAPI document completed."""
     plain = app.openapi
-
-    def documented() -> dict[str, Any]:
-        document = plain()
-        schemes = document.setdefault("components", {}).setdefault("securitySchemes", {})
-        schemes["bearer"] = {"type": "http", "scheme": "bearer"}
-        for path, operations in document["paths"].items():
-            for operation in operations.values():
-                operation["security"] = [] if path in public_paths else [{"bearer": []}]
-        return document
-
-    app.openapi = documented  # type: ignore[method-assign]
+    app.openapi = lambda: completed(plain(), public_paths)  # type: ignore[method-assign]

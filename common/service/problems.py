@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -22,17 +23,17 @@ from common.errors import ParleyError
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:parley:problem:"
 
-SCHEMA = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string", "description": "urn:parley:problem: and the kind of problem"},
-        "title": {"type": "string", "description": "the kind of problem in words"},
-        "status": {"type": "integer", "description": "the HTTP status"},
-        "detail": {"type": "string", "description": "what was wrong; never a private value"},
-    },
-}
-"""The JSON Schema of a problem document; further public facts may stand beside these."""
+
+class ProblemDocument(BaseModel):
+    """A problem document; further public facts may stand beside these."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Annotated[str, Field(description="urn:parley:problem: and the kind of problem")]
+    title: Annotated[str, Field(description="the kind of problem in words")]
+    status: Annotated[int, Field(description="the HTTP status")]
+    detail: Annotated[str, Field(description="what was wrong; never a private value")]
+
 
 _REASONS = {
     "bool": "must be true or false",

@@ -22,13 +22,13 @@ from pydantic_settings.exceptions import SettingsError
 from common.errors import InvalidInputError
 from common.service.keys import identity_key, read_key
 from common.service.tokens import Caller, KnownToken
-from common.strict import Identifier, Strict, faults
+from common.strict import Identifier, Setting, faults
 
 _FILE = "_file"
 _VERSION = 1
 
 
-class Tls(Strict):
+class Tls(Setting):
     """TLS 1.3 for incoming connections."""
 
     certificate: Annotated[Path, Field(description="PEM file with the service's certificate chain")]
@@ -39,7 +39,7 @@ class Tls(Strict):
     ] = None
 
 
-class Limits(Strict):
+class Limits(Setting):
     """What one request, and one connection, may ask for."""
 
     body_bytes: Annotated[

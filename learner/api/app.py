@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpx
-from fastapi import Depends, FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from common.algorithms import REGISTRY, parameter_schema
-from common.client.endpoints import PartyEntry, PeerEntry
+from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
-from common.client.peer import ask_all, open_client_of
+from common.client.peer import open_client_of
 from common.data.study import Study
-from common.errors import InvalidInputError, ParleyError
-from common.runs.model_document import predict
-from common.runs.specification import PublicRows
-from common.service import problems
+from common.runs.model_document import ModelDocument, predict, read_document
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.prometheus import Metrics
 from common.service.strict_json import large_json
-from common.wire.party_api import PartyFacts
+from learner.api.catalogue import add_catalogue, add_public
 from learner.api.page import show_page
-from learner.api.schemas import (
-    AlgorithmView,
-    ForecastRequest,
-    OpenedRound,
-    PartyView,
-    Prediction,
-    PredictionRequest,
-    RunRequest,
-    RunView,
-)
-from learner.api.tables import TABLE_BODY, read_rows, table_suffix
+from learner.api.requests import ForecastRequest, PredictionRequest, RunRequest
+from learner.api.roles import Roles, check_every_route
+from learner.api.schemas import OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
 from learner.execution.engine import Engine
 from learner.execution.event_stream import RunNotifier, watch
 from learner.execution.round_report import read_public_data
@@ -125,63 +112,12 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = open_client
         lifespan=learner.lifespan,
         public_paths=PUBLIC_PATHS | {"/"},
     )
-    for add in (_add_page, _add_catalogue, _add_public, _add_forecasts, _add_runs, _add_events, _add_models):
-        add(app, learner)
-    return app
-
-
-def _add_page(app: FastAPI, _: Learner) -> None:
     app.add_api_route("/", show_page, include_in_schema=False)
-
-
-def _add_catalogue(app: FastAPI, learner: Learner) -> None:
-    """What there is to run, and on whom."""
-
-    @app.get("/v1/parties", summary="The parties of the roster and what they say of themselves", tags=["catalogue"])
-    async def parties() -> list[PartyView]:
-        """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
-        answers = await ask_all(list(learner.roster.values()), PartyClient.facts, learner.settings.deadline_seconds)
-        return [_party_view(entry, answer) for entry, answer in zip(learner.settings.parties, answers, strict=True)]
-
-    @app.get("/v1/algorithms", summary="The algorithms and their parameters", tags=["catalogue"])
-    async def algorithms() -> dict[str, AlgorithmView]:
-        """Each algorithm by name, with the JSON Schema of its parameters."""
-        return {
-            name: AlgorithmView(
-                summary=(inspect.getdoc(inspect.getmodule(kind)) or "").split("\n")[0],
-                curator=kind.curator,
-                parameters=parameter_schema(name),
-            )
-            for name, kind in REGISTRY.items()
-        }
-
-
-def _add_public(app: FastAPI, learner: Learner) -> None:
-    """Rows that are no secret, for runs to ask about."""
-
-    @app.put(
-        "/v1/public",
-        status_code=201,
-        summary="Upload public rows",
-        tags=["public rows"],
-        openapi_extra={"requestBody": {"required": True, "content": TABLE_BODY}},
-    )
-    async def upload(
-        request: Request, study: Annotated[str, Query(description="whose columns they have")]
-    ) -> PublicRows:
-        """Keep the rows of a CSV or Parquet file with a study's features, and name them by their digest.
-
-        The label's column is not needed. Every party of a run that names them sees them, and approves them by digest.
-        """
-        if study not in learner.studies:
-            raise InvalidInputError(f"unknown study {study!r}")
-        body, suffix = await request.body(), table_suffix(request)
-        return await asyncio.to_thread(lambda: learner.rows.add(read_rows(body, suffix, learner.studies[study])))
-
-    @app.get("/v1/public", summary="The public rows that are kept here", tags=["public rows"])
-    def rows() -> list[PublicRows]:
-        """Their digests and shapes."""
-        return learner.rows.all()
+    app.router.dependencies.append(Depends(Roles.of(settings.users, learner.store).check))  # of all routes from here on
+    for add in (add_catalogue, add_public, _add_forecasts, _add_runs, _add_events, _add_models):
+        add(app, learner)
+    check_every_route(app)
+    return app
 
 
 def _add_forecasts(app: FastAPI, learner: Learner) -> None:
@@ -189,7 +125,7 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
 
     @app.post("/v1/forecasts", summary="What a run would achieve, before it is run", tags=["forecasts"])
     @large_json
-    async def foresee(order: ForecastRequest) -> ForecastView:
+    async def forecast_run(order: ForecastRequest) -> ForecastView:
         """The excess fitness to expect, the best coalition, each owner's worth, what is left to it, and the run's time.
 
         From public facts alone: sizes and budgets, given in the request or asked of the parties. It costs no privacy.
@@ -208,7 +144,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
 
     @app.post("/v1/runs", status_code=202, summary="Train a model", tags=["runs"])
     @large_json
-    async def submit(
+    async def submit_run(
         order: RunRequest,
         request: Request,
         response: Response,
@@ -227,31 +163,33 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         response.headers["Location"] = f"/v1/runs/{run.id}"
         return await asyncio.to_thread(learner.view, run.id)
 
-    @app.get("/v1/runs", summary="The newest runs", tags=["runs"])
-    def runs(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> list[RunView]:
-        """Runs of all users, newest first."""
-        return [RunView.of(run, learner.engine.unwritten.get(run.id)) for run in learner.store.newest(limit)]
+    @app.get("/v1/runs", summary="A page of the runs, newest first", tags=["runs"])
+    def list_runs(limit: PageLimit = 100, after: PageStart = None) -> RunPage:
+        """Runs of all users. Runs that are queued meanwhile move none to another page."""
+        found, unwritten = learner.store.newest(limit + 1, after), learner.engine.unwritten
+        shown = [RunView.of(run, unwritten.get(run.id)) for run in found[:limit]]
+        return RunPage.of(shown, is_last=len(found) <= limit)
 
     @app.get("/v1/runs/{run}", summary="One run", tags=["runs"])
-    def show(run: str) -> RunView:
+    def show_run(run: str) -> RunView:
         """State, rounds done, the problem of a run that failed, and why a run is paused."""
         return learner.view(run)
 
     @app.get("/v1/runs/{run}/receipts", summary="The sums that were opened", tags=["runs"])
-    def receipts(run: str) -> list[OpenedRound]:
+    def list_receipts(run: str) -> list[OpenedRound]:
         """Each round that key holders opened: who contributed, and what each key holder signed. Of a secure sum."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
         openings = learner.store.sessions.openings(run)
         return [OpenedRound.of(opening, names, session.roster) for opening in openings if session]
 
     @app.post("/v1/runs/{run}/cancel", summary="Cancel a run", tags=["runs"])
-    async def cancel(run: str) -> RunView:
+    async def cancel_run(run: str) -> RunView:
         """End a run that has not ended; what its parties have been charged stays charged."""
         await learner.engine.cancel(run)
         return await asyncio.to_thread(learner.view, run)
 
     @app.post("/v1/runs/{run}/resume", summary="Have a paused run go on", tags=["runs"])
-    async def resume(run: str) -> RunView:
+    async def resume_run(run: str) -> RunView:
         """Ask again at once, and for as long as a new run would; a paused run goes on by itself, but later.
 
         It is shown as paused until somebody has answered.
@@ -274,7 +212,7 @@ def _add_events(app: FastAPI, learner: Learner) -> None:
         response_class=EventSourceResponse,
         dependencies=[Depends(existing)],
     )
-    async def events(run: str, last_event_id: Annotated[int, Header(ge=0)] = 0) -> AsyncIterator[ServerSentEvent]:
+    async def watch_run(run: str, last_event_id: Annotated[int, Header(ge=0)] = 0) -> AsyncIterator[ServerSentEvent]:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``."""
         async for event in watch(learner.store, learner.notifier, run, last_event_id):
             yield ServerSentEvent(raw_data=event.data, event=event.kind, id=str(event.number))
@@ -284,21 +222,15 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
     """Use what was trained."""
 
     @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"])
-    def model(run: str) -> dict[str, Any]:
+    def show_model(run: str) -> ModelDocument:
         """Weights, the study they belong to, and the run's guarantees."""
-        return learner.store.model(run)
+        return read_document(learner.store.model(run))
 
     @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
     @large_json
-    def predictions(run: str, request: PredictionRequest) -> list[Prediction]:
+    def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
-
-
-def _party_view(entry: PartyEntry, answer: PartyFacts | ParleyError) -> PartyView:
-    if isinstance(answer, ParleyError):
-        return PartyView(name=entry.name, url=str(entry.url), facts=None, problem=problems.document_of(answer))
-    return PartyView(name=entry.name, url=str(entry.url), facts=answer, problem=None)
 
 
 class _RunGauge(Collector):

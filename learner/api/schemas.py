@@ -1,124 +1,23 @@
-"""What users and the learner say to each other."""
+"""What the learner answers its users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Annotated, Self
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from fastapi import Query
+from pydantic import BaseModel, Field, JsonValue
 
-from common.data.study import Study
-from common.encoding.fixed_point import MAX_EXAMPLES
-from common.errors import InvalidInputError
-from common.privacy.calibration import check_budget
+from common.data.study import Study, StudyKind
 from common.privacy.guarantee import Adjacency
-from common.runs.specification import Budget, Member, PublicRows, RunSpec, SecureSumKind
+from common.runs.specification import PublicRows, SecureSumKind
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
-from common.strict import Digest, Identifier, Name, Strict, faults
+from common.service.problems import ProblemDocument
+from common.strict import Identifier
 from common.wire.party_api import PartyFacts
 from learner.run import Pause, Run, RunState
-from learner.storage.public_rows import PublicRowStore
 from learner.storage.session_store import Opening
-
-
-class RunRequest(Strict):
-    """What to train. Unless said otherwise: on all parties of the roster, all of which must contribute to every sum."""
-
-    study: Annotated[Name | Study, Field(description="the name of a study the learner knows, or a study")]
-    algorithm: Annotated[Name, Field(description="see GET /v1/algorithms")] = "dp_gd"
-    parameters: Annotated[dict[str, JsonValue], Field(default_factory=dict, description="of the algorithm")]
-    epsilon: Annotated[float, Field(description="what the run may cost each party")]
-    delta: Annotated[float, Field(description="what the run may cost each party")]
-    budgets: Annotated[dict[str, Budget], Field(default_factory=dict, description="by party: other than the above")]
-    parties: Annotated[tuple[str, ...] | None, Field(description="names from GET /v1/parties")] = None
-    minimum_contributors: Annotated[int | None, Field(ge=1, description="least number of parties in a sum")] = None
-    colluders: Annotated[int, Field(ge=0, description="parties whose noise may be subtracted")] = 0
-    secure_sum: Annotated[
-        SecureSumKind, Field(description="paillier: the learner sees the sum of the answers alone")
-    ] = "none"
-    adjacency: Annotated[
-        Adjacency,
-        Field(description="what the run must hide: one record (replace_one), or all data of a party (whole_party)"),
-    ] = "replace_one"
-    public: Annotated[
-        Digest | None, Field(description="digest of the public rows to ask about; see PUT /v1/public")
-    ] = None
-    answer_every: Annotated[
-        int,
-        Field(
-            ge=1,
-            description="asynchronous rounds, above 1: a round goes on without the silent parties, which are asked "
-            "again, and dropped when they miss so many rounds in a row; their ledgers charge the rounds that they "
-            "missed with the next one that they answer. Needs minimum_contributors below the number of parties",
-        ),
-    ] = 1
-
-    imagines_curator: ClassVar[bool] = False
-    """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
-
-    def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object], rows: PublicRowStore) -> RunSpec:
-        """The run's specification but for the sizes of the shards, which stand as 1.
-
-        Raises InvalidInputError that names whatever is unknown or contradicts itself, and the values out of range.
-        """
-        check_budget(self.epsilon, self.delta)
-        names = self._members(roster)
-        common = Budget(epsilon=self.epsilon, delta=self.delta)
-        try:
-            draft = RunSpec(
-                study=self._study(studies),
-                algorithm=self.algorithm,
-                parameters=self.parameters,
-                parties=tuple(Member(name=name, n_examples=1, budget=self.budgets.get(name, common)) for name in names),
-                minimum_contributors=self.minimum_contributors or len(names),
-                colluders=self.colluders,
-                secure_sum=self.secure_sum,
-                answer_every=self.answer_every,
-                adjacency=self.adjacency,
-                public=None if self.public is None else rows.find(self.public),
-            )
-        except ValidationError as error:
-            raise InvalidInputError(faults(error)) from None
-        self._check_program(draft)
-        return draft
-
-    def _check_program(self, draft: RunSpec) -> None:
-        """Raise InvalidInputError where the algorithm cannot be run among these parties as they are asked to answer."""
-        questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
-        if draft.answer_every > 1 and draft.minimum_contributors == len(draft.parties):
-            raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
-        if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:
-            raise InvalidInputError(f"{self.algorithm} needs a trusted curator who holds all data: name one party")
-        if facts.secure_sum and any(question.reveal != "sum" for question in questions):
-            raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
-
-    def _study(self, studies: Mapping[str, Study]) -> Study:
-        if isinstance(self.study, Study):
-            return self.study
-        if self.study not in studies:
-            raise InvalidInputError(f"unknown study {self.study!r}; there are {', '.join(sorted(studies)) or 'none'}")
-        return studies[self.study]
-
-    def _members(self, roster: Mapping[str, object]) -> tuple[str, ...]:
-        names = tuple(roster) if self.parties is None else self.parties
-        if not names or len(set(names)) != len(names):
-            raise InvalidInputError("parties must name at least one party, and none twice")
-        for field, given, known in (("parties", names, roster), ("budgets", self.budgets, names)):
-            if unknown := sorted(set(given) - set(known)):
-                raise InvalidInputError(f"{field} names unknown parties: {', '.join(unknown[:5])}")
-        return names
-
-
-class ForecastRequest(RunRequest):
-    """A run that may be asked for, and who would take part: by default the parties of the roster, who are asked."""
-
-    imagines_curator: ClassVar[bool] = True
-
-    owners: Annotated[
-        dict[Identifier, Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]] | None,
-        Field(min_length=1, description="by name: how many examples each owner holds; then no party is asked"),
-    ] = None
 
 
 class RoundsView(BaseModel):
@@ -150,6 +49,7 @@ class RunView(BaseModel):
     parties: tuple[str, ...]
     epsilon: dict[str, float]
     minimum_contributors: int
+    colluders: int
     answer_every: int
     secure_sum: SecureSumKind
     key_holders: tuple[str, ...]
@@ -157,33 +57,78 @@ class RunView(BaseModel):
     public: PublicRows | None
     spec_digest: str
     rounds: RoundsView
-    problem: dict[str, Any] | None
+    problem: ProblemDocument | None
     pause: PauseView | None
 
     @classmethod
     def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
         """The view of a run, which may be paused without the store's knowledge."""
-        spec, pause = run.spec, unwritten or run.pause
+        pause = unwritten or run.pause
         return cls(
             id=run.id,
             user=run.user,
             created=run.created,
             state="paused" if unwritten else run.state,
-            study=spec.study.name,
-            algorithm=spec.algorithm,
-            parameters=spec.parameters,
-            parties=spec.names,
-            epsilon={member.name: member.budget.epsilon for member in spec.parties},
-            minimum_contributors=spec.minimum_contributors,
-            answer_every=spec.answer_every,
-            secure_sum=spec.secure_sum,
             key_holders=run.key_holders,
-            adjacency=spec.build().adjacency,
-            public=spec.public,
-            spec_digest=spec.digest,
-            rounds=RoundsView(done=run.rounds, of=len(spec.questions())),
-            problem=None if run.problem is None else dict(run.problem),
             pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
+            rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
+            problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
+            **{name: term for name, term in run.terms if name != "n_rounds"},
+        )
+
+
+PageLimit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
+PageStart = Annotated[str | None, Query(description="the page after that whose ``next`` this is; else the first")]
+
+
+class RunPage(BaseModel):
+    """Runs, newest first; ``next`` is null on the last page."""
+
+    runs: tuple[RunView, ...]
+    next: Annotated[str | None, Field(description="give it as ``after`` to get the next page")]
+
+    @classmethod
+    def of(cls, runs: Sequence[RunView], *, is_last: bool) -> Self:
+        """A page."""
+        return cls(runs=tuple(runs), next=None if is_last else runs[-1].id)
+
+
+class PublicRowsPage(BaseModel):
+    """Public rows by their digests; ``next`` is null on the last page."""
+
+    rows: tuple[PublicRows, ...]
+    next: Annotated[str | None, Field(description="give it as ``after`` to get the next page")]
+
+    @classmethod
+    def of(cls, rows: Sequence[PublicRows], *, is_last: bool) -> Self:
+        """A page."""
+        return cls(rows=tuple(rows), next=None if is_last else rows[-1].digest)
+
+
+class StudySummary(BaseModel):
+    """A study in short."""
+
+    name: str
+    digest: Annotated[str, Field(description="SHA-256 of the study's canonical JSON, as parties name it")]
+    kind: StudyKind
+    label: Annotated[str, Field(description="the column to predict")]
+    n_classes: Annotated[int, Field(description="how many values the label has; 0 where it is a number")]
+    loss: Annotated[str, Field(description="the kind of its loss")]
+    features: Annotated[int, Field(description="columns of a table to predict from")]
+    n_features: Annotated[int, Field(description="columns of the design, with one for each value of a category")]
+
+    @classmethod
+    def of(cls, study: Study) -> Self:
+        """The summary of a study."""
+        return cls(
+            name=study.name,
+            digest=study.digest,
+            kind=study.kind,
+            label=study.label.name,
+            n_classes=study.n_classes,
+            loss=study.loss.kind,
+            features=len(study.features),
+            n_features=study.n_features,
         )
 
 
@@ -231,7 +176,7 @@ class PartyView(BaseModel):
     name: Identifier
     url: str
     facts: PartyFacts | None
-    problem: dict[str, Any] | None
+    problem: ProblemDocument | None
 
 
 class AlgorithmView(BaseModel):
@@ -239,13 +184,7 @@ class AlgorithmView(BaseModel):
 
     summary: str
     curator: bool
-    parameters: dict[str, Any]
-
-
-class PredictionRequest(Strict):
-    """Records {feature: value} to predict for; a category's value is text, and null is missing."""
-
-    records: Annotated[tuple[dict[str, float | str | None], ...], Field(min_length=1, max_length=100_000)]
+    parameters: dict[str, JsonValue]
 
 
 class Prediction(BaseModel):

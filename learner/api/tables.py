@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,23 +13,30 @@ from common.data.study import Study
 from common.errors import InvalidInputError, UnsupportedMediaError
 from common.files.tables import read_columns
 
-_SUFFIXES: Mapping[str, str] = {"text/csv": ".csv", "application/vnd.apache.parquet": ".parquet"}
-TABLE_BODY = {media: {"schema": {"type": "string", "format": "binary"}} for media in _SUFFIXES}
+TABLE_MEDIA_TYPE = "application/octet-stream"
+TABLE_BODY = {
+    TABLE_MEDIA_TYPE: {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": "a CSV or Parquet file, told by its first bytes",
+        }
+    }
+}
 """The OpenAPI content of a body that is a table."""
+_PARQUET = b"PAR1"
 
 
-def table_suffix(request: Request) -> str:
-    """How a file of the body's media type ends; raises UnsupportedMediaError for any other."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in _SUFFIXES:
-        raise UnsupportedMediaError(f"the body must be {' or '.join(_SUFFIXES)}")
-    return _SUFFIXES[media_type]
+def check_table(request: Request) -> None:
+    """Raise UnsupportedMediaError unless a body says that it is a file."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != TABLE_MEDIA_TYPE:
+        raise UnsupportedMediaError(f"the body must be {TABLE_MEDIA_TYPE}")
 
 
-def read_rows(body: bytes, suffix: str, study: Study) -> FloatArray:
+def read_rows(body: bytes, study: Study) -> FloatArray:
     """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"rows{suffix}"
+        path = Path(folder) / f"rows{'.parquet' if body.startswith(_PARQUET) else '.csv'}"
         path.write_bytes(body)
         columns = read_columns(path)
     if missing := [name for name in study.feature_names if name not in columns]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import httpx
 
@@ -15,6 +16,7 @@ from learner.run import RunEvent
 
 _PATIENCE = 30.0  # seconds without the learner before a watcher gives up
 _PAUSE = 0.5
+_PAGE = 1000
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 
 
@@ -49,13 +51,25 @@ class LearnerClient:
             raise self._unreachable(error) from None
         return _checked(response).json()
 
+    def pages(self, path: str, items: str, limit: int | None = None) -> Iterator[Any]:
+        """The ``items`` of a list's pages, in order: so many at most, or all."""
+        after: dict[str, str] = {}
+        while limit is None or limit > 0:
+            size = _PAGE if limit is None else min(limit, _PAGE)
+            page = self.ask("GET", f"{path}?{urlencode({'limit': size} | after)}")
+            yield from page[items]
+            if page["next"] is None:
+                return
+            after, limit = {"after": page["next"]}, limit and limit - size
+
     def upload(self, path: str, table: Path) -> Any:  # noqa: ANN401 -- any JSON value
         """The JSON value that an upload of a CSV or Parquet file returns; raises InvalidInputError for another file."""
-        media = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet"}.get(table.suffix.lower())
-        if media is None or not table.is_file():
+        if table.suffix.lower() not in {".csv", ".parquet"} or not table.is_file():
             raise InvalidInputError(f"{table} is no CSV (.csv) or Parquet (.parquet) file that can be read")
         try:
-            response = self._http.put(path, content=table.read_bytes(), headers={"Content-Type": media})
+            response = self._http.put(
+                path, content=table.read_bytes(), headers={"Content-Type": "application/octet-stream"}
+            )
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
         return _checked(response).json()

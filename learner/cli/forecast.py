@@ -70,7 +70,7 @@ def forecast_command(
     budget: BudgetOption = None,
     minimum_contributors: MinimumOption = None,
     answer_every: AnswerEveryOption = 1,
-    colluders: ColludersOption = 0,
+    colluders: ColludersOption = None,
     secure_sum: SecureSumOption = "none",
     adjacency: AdjacencyOption = "replace_one",
     public: PublicOption = None,

@@ -119,7 +119,7 @@ def submit(
     budget: BudgetOption = None,
     minimum_contributors: MinimumOption = None,
     answer_every: AnswerEveryOption = 1,
-    colluders: ColludersOption = 0,
+    colluders: ColludersOption = None,
     secure_sum: SecureSumOption = "none",
     adjacency: AdjacencyOption = "replace_one",
     public: PublicOption = None,
@@ -178,17 +178,18 @@ def watch_command(
 
 @learner_app.command("list", epilog="Example: parley-learner list --limit 10")
 def list_runs(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="how many")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="how many")] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="all runs, however many")] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = "text",
 ) -> None:
-    """List the newest runs."""
+    """List the newest runs, the newest first."""
     from learner.cli.display import show_runs
 
     with open_client(url, token, token_file) as client:
-        runs = client.ask("GET", f"/v1/runs?limit={limit}")
+        runs = list(client.pages("/v1/runs", "runs", None if everything else limit))
     if output == "json":
         print_json_line(runs)
     else:

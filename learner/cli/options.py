@@ -60,7 +60,15 @@ AdjacencyOption = Annotated[
 PublicOption = Annotated[
     str | None, typer.Option("--public", metavar="DIGEST", help="the public rows to ask about, as `public` names them")
 ]
-ColludersOption = Annotated[int, typer.Option("--colluders", min=0, help="parties whose noise may be known to others")]
+ColludersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--colluders",
+        min=0,
+        help="parties that may collude, whose noise is then known; if not given, 1 in a secure sum, for a party can "
+        "subtract its own noise from the sums that the models give away",
+    ),
+]
 SecureSumOption = Annotated[
     Literal["paillier", "none"],
     typer.Option("--secure-sum", help="paillier: the learner sees sums alone, and noise comes in shares"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, JsonValue
 
 from common.forecast.excess_risk import Interval
 
@@ -139,7 +139,7 @@ class ForecastView(BaseModel):
     """A forecast. ``outcome`` is null where no theory gives one, and ``no_forecast`` says so."""
 
     algorithm: str
-    parameters: dict[str, Any]
+    parameters: dict[str, JsonValue]
     rounds: int
     outcome: OutcomeView | None
     no_forecast: Annotated[str | None, Field(description="why there is no outcome")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +48,10 @@ class PublicRowStore:
             raise NotFoundError(f"the public rows {name.digest[:12]} are not of the shape that the run names")
         return rows
 
-    def all(self) -> list[PublicRows]:
-        """All that are kept, by digest."""
-        return [self.find(path.stem) for path in sorted(self._directory.glob("*.npy"))]
+    def page(self, limit: int, after: str = "") -> list[PublicRows]:
+        """Names in the order of their digests, of the rows whose digests come after this one."""
+        digests = sorted(path.stem for path in self._directory.glob("*.npy"))
+        return [self.find(digest) for digest in islice((digest for digest in digests if digest > after), limit)]
 
     def _read(self, digest: str) -> FloatArray:
         try:

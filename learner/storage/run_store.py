@@ -25,9 +25,11 @@ from common.secure_sum.envelope import Signed
 from common.service.sqlite import Database
 from common.wire.receipts import Receipt, read_receipt
 from learner.plan import Plan
-from learner.run import ENDS, Notice, Pause, Run, RunEvent, RunState, check_transition
+from learner.run import ENDS, Notice, Pause, Run, RunEvent, RunState, RunTerms, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
+
+_BEYOND_ALL = 2**63 - 1  # no row's number is larger
 
 
 class RunStore:
@@ -70,6 +72,7 @@ class RunStore:
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "state": "queued",
             "spec": draft.model_dump_json(),
+            "terms": RunTerms.of(draft).model_dump_json(),
         }
         with self._database.transaction() as connection:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
@@ -86,10 +89,11 @@ class RunStore:
         """A run; raises NotFoundError."""
         return _run(self._found(run, sql.FIND_RUN))
 
-    def newest(self, limit: int) -> list[Run]:
-        """The newest runs, newest first."""
+    def newest(self, limit: int, after: str | None = None) -> list[Run]:
+        """The newest runs, newest first, of those older than the run ``after``; raises NotFoundError for that."""
+        place = _BEYOND_ALL if after is None else self._found(after, sql.FIND_PLACE)[0]
         with self._database.reading() as connection:
-            rows = connection.execute(sql.NEWEST_RUNS, (limit,)).fetchall()
+            rows = connection.execute(sql.NEWEST_RUNS, (place, limit)).fetchall()
         return [_run(row) for row in rows]
 
     def unfinished(self) -> list[str]:
@@ -142,8 +146,8 @@ class RunStore:
     def settle(self, run: str, spec: RunSpec, plan: Plan) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed."""
         with self._database.transaction() as connection:
-            values = {"run": run, "spec": spec.model_dump_json(), "plan": plan.to_json()}
-            connection.execute(sql.SETTLE_RUN, values)
+            values = {"run": run, "spec": spec.model_dump_json(), "terms": RunTerms.of(spec).model_dump_json()}
+            connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
 
     def plan(self, run: str) -> Plan | None:
         """A settled run's plan; raises NotFoundError."""
@@ -247,14 +251,15 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    run, user, created, state, stage, spec, problem, pause, rounds, key_holders = row
+    run, user, created, state, stage, spec, terms, problem, pause, rounds, key_holders = row
     return Run(
         run,
         user,
         created,
         state,
         stage,
-        RunSpec.model_validate_json(spec),
+        spec,
+        RunTerms.model_validate_json(terms),
         rounds,
         json.loads(problem) if problem else None,
         Pause.from_json(json.loads(pause)) if pause else None,

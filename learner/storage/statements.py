@@ -14,6 +14,7 @@ _RUNS_TABLE = """
         state TEXT NOT NULL,
         stage TEXT NOT NULL,                          -- the last state but for pauses
         spec TEXT NOT NULL,                           -- JSON; a draft until there is a plan
+        terms TEXT NOT NULL,                          -- JSON: the same in short
         plan TEXT,                                    -- JSON
         problem TEXT,                                 -- JSON: why the run failed
         pause TEXT,                                   -- JSON: why the run is paused
@@ -90,15 +91,17 @@ STORE_SCHEMA = Schema("learner's store", application=0x50_4C_52_4E, version=1, t
 """The tables, and their version; the number spells PLRN."""
 
 _RUN = """
-    SELECT id, user, created, state, stage, spec, problem, pause, (SELECT count(*) FROM replies WHERE run = id),
+    SELECT id, user, created, state, stage, spec, terms, problem, pause,
+        (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
         coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]')
     FROM runs"""
 ADD_RUN = """
-    INSERT INTO runs (id, user, idempotency_key, draft, created, state, stage, spec)
-    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :state, :spec)"""
+    INSERT INTO runs (id, user, idempotency_key, draft, created, state, stage, spec, terms)
+    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :state, :spec, :terms)"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
-NEWEST_RUNS = f"{_RUN} ORDER BY created DESC LIMIT ?"
+FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"
+NEWEST_RUNS = f"{_RUN} WHERE rowid < ? ORDER BY rowid DESC LIMIT ?"
 UNFINISHED_RUNS = """
     SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY created"""
 COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
@@ -107,7 +110,7 @@ ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model WHERE id = :run"""
 PAUSE_RUN = "UPDATE runs SET state = 'paused', pause = :pause WHERE id = :run"
 GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'paused'"
-SETTLE_RUN = "UPDATE runs SET spec = :spec, plan = :plan WHERE id = :run"
+SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
 FIND_MODEL = "SELECT model FROM runs WHERE id = ?"
 ADD_REPLY = """

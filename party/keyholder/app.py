@@ -101,7 +101,7 @@ async def _sweep(sessions: Sessions) -> None:
 
 def _add_facts(app: FastAPI, facts: KeyHolderFacts) -> None:
     @app.get("/v1/keyholder", summary="Who this key holder is", tags=["key holder"])
-    async def keyholder() -> KeyHolderFacts:
+    async def show_key_holder() -> KeyHolderFacts:
         """Its name, its public key, the size of its Paillier keys."""
         return facts
 
@@ -110,13 +110,13 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     """The routes by which a session begins and ends."""
 
     @app.post("/v1/sessions", summary="Begin a session", tags=["sessions"], status_code=201)
-    async def begin(request: Request, asked: NewSession) -> SessionKey:
+    async def begin_session(request: Request, asked: NewSession) -> SessionKey:
         """Make a Paillier key for this session alone. Asked again, the answer is the same."""
         found = await run_in_threadpool(sessions.begin, caller(request), asked.session, asked.key_bits)
         return SessionKey(session=found.id, modulus=f"{found.n:x}")
 
     @app.get("/v1/sessions/{session}", summary="Where a session stands", tags=["sessions"])
-    async def status(request: Request, session: SessionId) -> SessionStatus:
+    async def show_session(request: Request, session: SessionId) -> SessionStatus:
         """Its state, its roster, and how many rounds were opened."""
 
         def find() -> tuple[Session, int]:
@@ -134,14 +134,14 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         tags=["sessions"],
         openapi_extra={"requestBody": {"required": True, **signed.body("the roster, signed by the learner")}},
     )
-    async def sign(request: Request, session: SessionId) -> Signature:
+    async def sign_roster(request: Request, session: SessionId) -> Signature:
         """Sign who takes part and under what terms: once, for one roster. Parties join only what this has signed."""
         proposal = await signed.read_signed(request)
         signature = await run_in_threadpool(sessions.sign, caller(request), session, proposal)
         return Signature(signature=signature.hex())
 
     @app.delete("/v1/sessions/{session}", summary="End a session", tags=["sessions"], status_code=204)
-    async def end(request: Request, session: SessionId) -> None:
+    async def end_session(request: Request, session: SessionId) -> None:
         """Destroy the session's Paillier key: nothing can be opened any more. What was opened stays noted."""
         await run_in_threadpool(sessions.end, caller(request), session)
 

@@ -84,6 +84,7 @@ class Case:
             for index, (name, budget) in enumerate(self.budgets.items())
         )
         terms = {"algorithm": self.request["algorithm"], "parameters": self.parameters, "parties": members}
+        terms["colluders"] = int("secure_sum" in self.terms)
         public = None if self.rows is None else PublicRows.of(self.rows)
         return run_spec(self.cluster, **(terms | self.terms), public=public)
 
@@ -153,7 +154,7 @@ class WrittenLog:
 async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case) -> None:
     async with asgi_cluster(case.cluster, case.noises()) as client:
         model = await case.train(client)
-        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()]
+        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
     assert model["spec_digest"] == case.spec.digest
     assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
 

@@ -102,7 +102,7 @@ class Cluster:
 
     def public_rows(self) -> FloatArray:
         """The same in the study's design."""
-        return read_rows(self.public_table(), ".csv", self.study)
+        return read_rows(self.public_table(), self.study)
 
     def shard(self, index: int) -> Shard:
         """The shard of one party, as it loads it."""
@@ -209,7 +209,8 @@ async def asgi_cluster(
 
 async def upload(client: httpx.AsyncClient, table: bytes) -> dict[str, Any]:
     """The name of public rows, uploaded as CSV."""
-    response = await client.put("/v1/public?study=made-up", content=table, headers={"Content-Type": "text/csv"})
+    headers = {"Content-Type": "application/octet-stream"}
+    response = await client.put("/v1/public?study=made-up", content=table, headers=headers)
     assert response.status_code == 201, response.text
     name: dict[str, Any] = response.json()
     return name

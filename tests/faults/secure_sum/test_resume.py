@@ -57,7 +57,7 @@ class Scene:
         return start_keyholder(self.cluster.keyholder_settings("key-holder-1", port=url.port))
 
     def spec(self, n_rounds: int) -> RunSpec:
-        return run_spec(self.cluster, n_rounds, secure_sum="paillier")
+        return run_spec(self.cluster, n_rounds, secure_sum="paillier", colluders=1)
 
     def journal(self) -> list[tuple[str, int]]:
         """All rounds that the key holder opened, as (session, number of rounds)."""

@@ -94,7 +94,7 @@ async def test_an_idempotency_key_queues_one_run(client: httpx.AsyncClient) -> N
     other = await client.post("/v1/runs", json=request | {"epsilon": 2}, headers={"Idempotency-Key": "k"})
     assert other.status_code == 409
     assert other.json()["type"] == "urn:parley:problem:conflict"
-    assert len((await client.get("/v1/runs")).json()) == 1
+    assert len((await client.get("/v1/runs")).json()["runs"]) == 1
     await watch(client, first.json()["id"])
 
 
@@ -145,8 +145,8 @@ async def test_runs_beyond_the_limit_wait_in_the_queue(cluster: Cluster, parties
         assert (await view(client, second))["state"] == "queued"
         gate.opened.set()
         assert (await watch(client, second))[-1][1]["state"] == "completed"
-        assert [found["id"] for found in (await client.get("/v1/runs")).json()] == [second, first]
-        assert len((await client.get("/v1/runs?limit=1")).json()) == 1
+        assert [found["id"] for found in (await client.get("/v1/runs")).json()["runs"]] == [second, first]
+        assert len((await client.get("/v1/runs?limit=1")).json()["runs"]) == 1
 
 
 async def test_a_stopped_learner_takes_up_its_runs(cluster: Cluster, parties: Parties) -> None:
@@ -164,7 +164,7 @@ async def test_a_stopped_learner_takes_up_its_runs(cluster: Cluster, parties: Pa
 
 async def test_predicts_with_the_model(client: httpx.AsyncClient, cluster: Cluster) -> None:
     model = await train(client, epsilon=50.0)
-    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()]
+    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()["runs"]]
     records = [{"x0": 0.9, "x1": 0.8, "x2": 0.7}, {"x0": -0.9, "x1": -0.8, "x2": -0.7, "ignored": 1.0}]
     response = await client.post(f"/v1/runs/{run}/predictions", json={"records": records})
     predictions = response.raise_for_status().json()
@@ -180,7 +180,7 @@ async def test_predicts_with_the_model(client: httpx.AsyncClient, cluster: Clust
 )
 async def test_refuses_records_it_cannot_predict_for(client: httpx.AsyncClient, records: list[object]) -> None:
     await train(client)
-    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()]
+    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()["runs"]]
     response = await client.post(f"/v1/runs/{run}/predictions", json={"records": records})
     assert response.status_code == 422
     assert response.json()["type"] == "urn:parley:problem:invalid-input"

@@ -38,7 +38,7 @@ def streams(cluster: SecureCluster) -> dict[str, Stream]:
 
 
 def specification(cluster: SecureCluster) -> RunSpec:
-    return run_spec(cluster, N_ROUNDS, minimum_contributors=2, secure_sum="paillier")
+    return run_spec(cluster, N_ROUNDS, minimum_contributors=2, secure_sum="paillier", colluders=1)
 
 
 async def rehearsed(cluster: SecureCluster, absent: dict[int, int]) -> bytes:

@@ -74,7 +74,7 @@ async def test_a_learner_stopped_in_mid_round_goes_on_with_the_same_set(
         assert events[-1][1]["state"] == "completed", events[-1]
         model = (await client.get(f"/v1/runs/{run}/model")).json()
     noises = [stream.noise for stream in streams(cluster).values()]
-    spec = run_spec(cluster, N_ROUNDS, minimum_contributors=2, secure_sum="paillier")
+    spec = run_spec(cluster, N_ROUNDS, minimum_contributors=2, secure_sum="paillier", colluders=1)
     assert np.array(model["weights"]).tobytes() == await Rehearsal(cluster, spec, noises).weights()
     assert charges(cluster, run) == due(spec)
 

@@ -1,0 +1,95 @@
+"""The routes that say what there is to run and on whom, and those that add public rows to it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import FastAPI, Query, Request
+
+from common.algorithms import REGISTRY, parameter_schema
+from common.client.endpoints import PartyEntry
+from common.client.party import PartyClient
+from common.client.peer import ask_all
+from common.data.study import Study
+from common.errors import InvalidInputError, NotFoundError, ParleyError
+from common.runs.specification import PublicRows
+from common.service import problems
+from common.service.problems import ProblemDocument
+from common.wire.party_api import PartyFacts
+from learner.api.schemas import AlgorithmView, PageLimit, PageStart, PartyView, PublicRowsPage, StudySummary
+from learner.api.tables import TABLE_BODY, check_table, read_rows
+
+if TYPE_CHECKING:
+    from learner.api.app import Learner
+
+
+def add_catalogue(app: FastAPI, learner: Learner) -> None:
+    """What there is to run, and on whom."""
+
+    @app.get("/v1/parties", summary="The parties of the roster and what they say of themselves", tags=["catalogue"])
+    async def list_parties() -> list[PartyView]:
+        """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
+        answers = await ask_all(list(learner.roster.values()), PartyClient.facts, learner.settings.deadline_seconds)
+        return [_party_view(entry, answer) for entry, answer in zip(learner.settings.parties, answers, strict=True)]
+
+    @app.get("/v1/algorithms", summary="The algorithms and their parameters", tags=["catalogue"])
+    async def list_algorithms() -> dict[str, AlgorithmView]:
+        """Each algorithm by name, with the JSON Schema of its parameters."""
+        return {
+            name: AlgorithmView(
+                summary=(inspect.getdoc(inspect.getmodule(kind)) or "").split("\n")[0],
+                curator=kind.curator,
+                parameters=parameter_schema(name),
+            )
+            for name, kind in REGISTRY.items()
+        }
+
+    @app.get("/v1/studies", summary="The studies that runs may name", tags=["catalogue"])
+    async def list_studies() -> list[StudySummary]:
+        """In short, by name."""
+        return [StudySummary.of(study) for _, study in sorted(learner.studies.items())]
+
+    @app.get("/v1/studies/{study:path}", summary="One study", tags=["catalogue"])
+    async def show_study(study: str) -> Study:
+        """All of it: columns with their public bounds or values, label, loss."""
+        if study not in learner.studies:
+            raise NotFoundError(f"there is no study {study[:100]!r}")
+        return learner.studies[study]
+
+
+def add_public(app: FastAPI, learner: Learner) -> None:
+    """Rows that are no secret, for runs to ask about."""
+
+    @app.put(
+        "/v1/public",
+        status_code=201,
+        summary="Upload public rows",
+        tags=["public rows"],
+        openapi_extra={"requestBody": {"required": True, "content": TABLE_BODY}},
+    )
+    async def upload_public_rows(
+        request: Request, study: Annotated[str, Query(description="whose columns they have")]
+    ) -> PublicRows:
+        """Keep the rows of a CSV or Parquet file with a study's features, and name them by their digest.
+
+        The label's column is not needed. Every party of a run that names them sees them, and approves them by digest.
+        """
+        if study not in learner.studies:
+            raise InvalidInputError(f"unknown study {study!r}")
+        check_table(request)
+        return learner.rows.add(await asyncio.to_thread(read_rows, await request.body(), learner.studies[study]))
+
+    @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])
+    def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:
+        """Their digests and shapes, in the order of their digests."""
+        found = learner.rows.page(limit + 1, after or "")
+        return PublicRowsPage.of(found[:limit], is_last=len(found) <= limit)
+
+
+def _party_view(entry: PartyEntry, answer: PartyFacts | ParleyError) -> PartyView:
+    if isinstance(answer, ParleyError):
+        problem = ProblemDocument.model_validate(problems.document_of(answer))
+        return PartyView(name=entry.name, url=str(entry.url), facts=None, problem=problem)
+    return PartyView(name=entry.name, url=str(entry.url), facts=answer, problem=None)

@@ -1,0 +1,133 @@
+"""What users ask the learner for: a run, a forecast, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+from pydantic import Field, JsonValue, ValidationError
+
+from common.data.study import Study
+from common.encoding.fixed_point import MAX_EXAMPLES
+from common.errors import InvalidInputError
+from common.privacy.calibration import check_budget
+from common.privacy.guarantee import Adjacency
+from common.runs.specification import Budget, Member, RunSpec, SecureSumKind
+from common.strict import Digest, Identifier, Name, Strict, faults
+from learner.storage.public_rows import PublicRowStore
+
+
+class RunRequest(Strict):
+    """What to train. Unless said otherwise: on all parties of the roster, all of which must contribute to every sum."""
+
+    study: Annotated[Name | Study, Field(description="the name of a study the learner knows, or a study")]
+    algorithm: Annotated[Name, Field(description="see GET /v1/algorithms")] = "dp_gd"
+    parameters: Annotated[dict[str, JsonValue], Field(default_factory=dict, description="of the algorithm")]
+    epsilon: Annotated[float, Field(description="what the run may cost each party")]
+    delta: Annotated[float, Field(description="what the run may cost each party")]
+    budgets: Annotated[dict[str, Budget], Field(default_factory=dict, description="by party: other than the above")]
+    parties: Annotated[tuple[str, ...] | None, Field(description="names from GET /v1/parties")] = None
+    minimum_contributors: Annotated[int | None, Field(ge=1, description="least number of parties in a sum")] = None
+    colluders: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="parties whose noise may be subtracted. If not given, 1 for secure sums: two models "
+            "in a row give a sum away, from which a party can subtract its own noise; else 0",
+        ),
+    ] = None
+    secure_sum: Annotated[
+        SecureSumKind, Field(description="paillier: the learner sees the sum of the answers alone")
+    ] = "none"
+    adjacency: Annotated[
+        Adjacency,
+        Field(description="what the run must hide: one record (replace_one), or all data of a party (whole_party)"),
+    ] = "replace_one"
+    public: Annotated[
+        Digest | None, Field(description="digest of the public rows to ask about; see PUT /v1/public")
+    ] = None
+    answer_every: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="asynchronous rounds, above 1: a round goes on without the silent parties, which are asked "
+            "again, and dropped when they miss so many rounds in a row; their ledgers charge the rounds that they "
+            "missed with the next one that they answer. Needs minimum_contributors below the number of parties",
+        ),
+    ] = 1
+
+    imagines_curator: ClassVar[bool] = False
+    """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
+
+    def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object], rows: PublicRowStore) -> RunSpec:
+        """The run's specification but for the sizes of the shards, which stand as 1.
+
+        Raises InvalidInputError that names whatever is unknown or contradicts itself, and the values out of range.
+        """
+        check_budget(self.epsilon, self.delta)
+        names = self._members(roster)
+        common, minimum = Budget(epsilon=self.epsilon, delta=self.delta), self.minimum_contributors or len(names)
+        try:
+            draft = RunSpec(
+                study=self._study(studies),
+                algorithm=self.algorithm,
+                parameters=self.parameters,
+                parties=tuple(Member(name=name, n_examples=1, budget=self.budgets.get(name, common)) for name in names),
+                minimum_contributors=minimum,
+                colluders=self._default_colluders(minimum) if self.colluders is None else self.colluders,
+                secure_sum=self.secure_sum,
+                answer_every=self.answer_every,
+                adjacency=self.adjacency,
+                public=None if self.public is None else rows.find(self.public),
+            )
+        except ValidationError as error:
+            raise InvalidInputError(faults(error)) from None
+        self._check_program(draft)
+        return draft
+
+    def _check_program(self, draft: RunSpec) -> None:
+        """Raise InvalidInputError where the algorithm cannot be run among these parties as they are asked to answer."""
+        questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
+        if draft.answer_every > 1 and draft.minimum_contributors == len(draft.parties):
+            raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
+        if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:
+            raise InvalidInputError(f"{self.algorithm} needs a trusted curator who holds all data: name one party")
+        if facts.secure_sum and any(question.reveal != "sum" for question in questions):
+            raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
+
+    def _default_colluders(self, minimum: int) -> int:
+        """A secure sum is safe against each of its own parties, where it has more than one."""
+        return int(self.secure_sum != "none" and minimum > 1)
+
+    def _study(self, studies: Mapping[str, Study]) -> Study:
+        if isinstance(self.study, Study):
+            return self.study
+        if self.study not in studies:
+            raise InvalidInputError(f"unknown study {self.study!r}; there are {', '.join(sorted(studies)) or 'none'}")
+        return studies[self.study]
+
+    def _members(self, roster: Mapping[str, object]) -> tuple[str, ...]:
+        names = tuple(roster) if self.parties is None else self.parties
+        if not names or len(set(names)) != len(names):
+            raise InvalidInputError("parties must name at least one party, and none twice")
+        for field, given, known in (("parties", names, roster), ("budgets", self.budgets, names)):
+            if unknown := sorted(set(given) - set(known)):
+                raise InvalidInputError(f"{field} names unknown parties: {', '.join(unknown[:5])}")
+        return names
+
+
+class ForecastRequest(RunRequest):
+    """A run that may be asked for, and who would take part: by default the parties of the roster, who are asked."""
+
+    imagines_curator: ClassVar[bool] = True
+
+    owners: Annotated[
+        dict[Identifier, Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]] | None,
+        Field(min_length=1, description="by name: how many examples each owner holds; then no party is asked"),
+    ] = None
+
+
+class PredictionRequest(Strict):
+    """Records {feature: value} to predict for; a category's value is text, and null is missing."""
+
+    records: Annotated[tuple[dict[str, float | str | None], ...], Field(min_length=1, max_length=100_000)]

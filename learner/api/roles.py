@@ -1,0 +1,82 @@
+"""Who may do what: each route's least role, in one table, checked before any route does anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+
+from common.errors import ForbiddenError
+from common.service.application import caller
+from learner.settings import Role, UserEntry
+from learner.storage.run_store import RunStore
+
+_ROLES: tuple[Role, ...] = get_args(Role)
+
+LEAST_ROLES: Mapping[tuple[str, str], Role] = {
+    ("GET", "/v1/parties"): "viewer",
+    ("GET", "/v1/algorithms"): "viewer",
+    ("GET", "/v1/studies"): "viewer",
+    ("GET", "/v1/studies/{study}"): "viewer",
+    ("GET", "/v1/public"): "viewer",
+    ("PUT", "/v1/public"): "submitter",
+    ("POST", "/v1/forecasts"): "viewer",
+    ("POST", "/v1/runs"): "submitter",
+    ("GET", "/v1/runs"): "viewer",
+    ("GET", "/v1/runs/{run}"): "viewer",
+    ("GET", "/v1/runs/{run}/receipts"): "viewer",
+    ("GET", "/v1/runs/{run}/events"): "viewer",
+    ("GET", "/v1/runs/{run}/model"): "viewer",
+    ("POST", "/v1/runs/{run}/predictions"): "viewer",
+    ("POST", "/v1/runs/{run}/cancel"): "submitter",
+    ("POST", "/v1/runs/{run}/resume"): "submitter",
+}
+"""The least role that may use a route, by its method and path. Of a run that is another user's, see `CHANGES`."""
+
+CHANGES = frozenset({("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/resume")})
+"""The routes that change a run: a submitter may use them on its own runs, an operator on all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles of the users, by name, and the store that knows whose each run is."""
+
+    roles: Mapping[str, Role]
+    store: RunStore
+
+    @classmethod
+    def of(cls, users: Sequence[UserEntry], store: RunStore) -> Roles:
+        """The roles that the settings give."""
+        return cls({user.name: user.role for user in users}, store)
+
+    async def check(self, request: Request) -> None:
+        """Raise ForbiddenError where the user's role is too low for the route; NotFoundError for an unknown run."""
+        place = (request.method, request.scope["route"].path_format)
+        user, least = caller(request), LEAST_ROLES[place]
+        role = self.roles.get(user, "viewer")  # until a restart, of a user whose token was added while it runs
+        if not _reaches(role, least):
+            raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
+        if place not in CHANGES or role == "operator":
+            return
+        run = await asyncio.to_thread(self.store.run, request.path_params["run"])
+        if run.user != user:
+            raise ForbiddenError(f"{user} is a {role}; another user's run takes an operator", rule="role")
+
+
+def check_every_route(app: FastAPI) -> None:
+    """Raise LookupError that names the routes without a least role, before anybody asks for one."""
+    routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path.startswith("/v1/")]
+    if (
+        missing := {(method, route.path_format) for route in routes for method in route.methods or ()}
+        - LEAST_ROLES.keys()
+    ):
+        raise LookupError(f"no least role for {sorted(missing)}")
+
+
+def _reaches(role: Role, least: Role) -> bool:
+    """Whether a role may do all that the least one may."""
+    return _ROLES.index(role) >= _ROLES.index(least)

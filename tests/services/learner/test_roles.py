@@ -1,0 +1,95 @@
+"""Each user may do what its role allows, on every route, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import product
+from typing import Any, get_args
+
+import httpx
+import pytest
+
+from common.service.tokens import hash_token
+from learner.api.roles import CHANGES, LEAST_ROLES
+from learner.settings import Role
+from tests.support.cluster import Cluster, submit, watch
+from tests.support.intercepted import Intercepted, learner_of
+
+ROLES: tuple[Role, ...] = get_args(Role)
+USERS = {"viewer": "vera", "submitter": "sam", "operator": "olga"}
+ORDER: dict[str, Any] = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": 1}}
+BODIES: dict[tuple[str, str], Any] = {
+    ("POST", "/v1/runs"): ORDER,
+    ("POST", "/v1/forecasts"): ORDER,
+    ("POST", "/v1/runs/{run}/predictions"): {"records": [{"x0": 0.1, "x1": 0.2, "x2": 0.3}]},
+}
+
+
+@pytest.fixture
+async def client(cluster: Cluster, parties: dict[str, Intercepted]) -> AsyncIterator[httpx.AsyncClient]:
+    """A learner with a user of each role, and one more submitter, whose name is its token."""
+    users = [{"name": name, "token_hash": hash_token(name), "role": role} for role, name in USERS.items()]
+    users.append({"name": "ruth", "token_hash": hash_token("ruth")})
+    async with learner_of(cluster, parties, users=users) as client:
+        yield client
+
+
+def use(client: httpx.AsyncClient, user: str) -> None:
+    client.headers["Authorization"] = f"Bearer {user}"
+
+
+async def operations(client: httpx.AsyncClient) -> list[tuple[str, str]]:
+    """The method and the path of each operation that asks for a token."""
+    document = (await client.get("/openapi.json")).json()
+    return [
+        (method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if operation["security"]
+    ]
+
+
+async def test_every_operation_has_a_least_role(client: httpx.AsyncClient) -> None:
+    found = await operations(client)
+    print(f"{len(found)} operations, each with a least role: {sorted(set(LEAST_ROLES.values()))}")
+    assert set(found) <= set(LEAST_ROLES)
+    assert set(LEAST_ROLES) >= CHANGES
+    assert all(LEAST_ROLES[place] != "viewer" for place in found if place[0] != "GET" and place not in BODIES)
+
+
+async def test_each_role_may_do_its_own_and_no_more(client: httpx.AsyncClient) -> None:
+    use(client, "ruth")
+    run = await submit(client, parameters={"n_rounds": 1})
+    await watch(client, run)
+    asked = await operations(client)
+    refused = 0
+    for (method, path), role in product(asked, ROLES):
+        use(client, USERS[role])
+        url = path.replace("{run}", run).replace("{study}", "made-up")
+        response = await client.request(method, url, json=BODIES.get((method, path)))
+        another_users = (method, path) in CHANGES and role != "operator"
+        may = ROLES.index(role) >= ROLES.index(LEAST_ROLES[method, path]) and not another_users
+        assert (response.status_code != 403) == may, (method, path, role, response.text)
+        if not may:
+            refused += 1
+            assert (response.json()["type"], response.json()["rule"]) == ("urn:parley:problem:policy-refusal", "role")
+    print(f"{len(asked)} operations x {len(ROLES)} roles: {refused} refused, the others as their role may")
+
+
+async def test_a_submitter_ends_its_own_runs_and_an_operator_all(client: httpx.AsyncClient) -> None:
+    use(client, "sam")
+    first, second = [await submit(client, parameters={"n_rounds": 100}) for _ in range(2)]
+    use(client, "ruth")
+    refused = await client.post(f"/v1/runs/{first}/cancel")
+    assert (refused.status_code, refused.json()["rule"]) == (403, "role")
+    assert refused.json()["detail"] == "ruth is a submitter; another user's run takes an operator"
+    assert (await client.post("/v1/runs/nobody/cancel")).status_code == 404
+    for user, run in (("sam", first), ("olga", second)):
+        use(client, user)
+        assert (await client.post(f"/v1/runs/{run}/cancel")).json()["state"] == "cancelled"
+
+
+async def test_a_user_without_a_role_is_a_submitter(client: httpx.AsyncClient) -> None:
+    use(client, "ruth")
+    run = await submit(client, parameters={"n_rounds": 1})
+    assert (await watch(client, run))[-1][1]["state"] == "completed"

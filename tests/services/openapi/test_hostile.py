@@ -1,0 +1,159 @@
+"""Whatever is sent to a service, well formed or not, it never breaks and answers as its document says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import SearchStrategy
+from schemathesis import GenerationMode, checks
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.python.asgi import get_client, shutdown_lifespans
+
+from common.encoding.npy import NPY
+from common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from common.wire.party_api import RunProposal
+from common.wire.receipts import RECEIPT_HEADER
+from tests.support.cluster import LEARNER, USER, Cluster
+from tests.support.documents import SERVICES, application
+from tests.support.keyholder import KEY_BITS, TOKEN
+from tests.support.rounds import run_spec
+
+TOKENS = {"learner": USER, "party": LEARNER, "key holder": TOKEN}
+SESSION = "5e" * 16
+ORDER = {"study": "made-up", "algorithm": "dp_gd", "parameters": {"n_rounds": 2}}
+
+checks.load_all_checks()
+LEFT_OUT = [
+    checks.unsupported_method,  # 405 is answered after the token was asked for
+    checks.allow_header_conformance,
+    checks.positive_data_acceptance,  # no schema says that a study is known, or that a budget suffices
+]
+
+
+@schemathesis.serializer(NPY, SIGNED_MEDIA_TYPE, "application/octet-stream")
+def send_as_it_is(_: schemathesis.SerializationContext, value: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A body of bytes."""
+    return {"data": value if isinstance(value, bytes) else str(value).encode(errors="replace")}
+
+
+def has_wrong_body(case: schemathesis.Case) -> bool:
+    """Whether the body is what is malformed: a parameter that nobody knows is passed over, and so no fault."""
+    body = case.meta and case.meta.components.get(ParameterLocation.BODY)
+    return body is not None and body.mode is GenerationMode.NEGATIVE
+
+
+@dataclass
+class Asked:
+    """A service that is asked; ``known`` are parameters of paths that exist, ``terms`` go into well-formed bodies."""
+
+    app: FastAPI
+    token: str
+    known: dict[str, Any] = field(default_factory=dict)
+    terms: dict[str, Any] = field(default_factory=dict)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def ask(self, case: schemathesis.Case) -> None:
+        """Send a case, and check the answer."""
+        case.headers.pop(RECEIPT_HEADER, None)  # 503 to one that is not the ledger's: the ledger may be an old copy
+        answer = case.call(headers=self.headers)
+        self.statuses[answer.status_code] += 1
+        left_out = LEFT_OUT if has_wrong_body(case) else [*LEFT_OUT, checks.negative_data_rejection]
+        case.validate_response(answer, excluded_checks=left_out, headers=self.headers)
+
+    def ask_of_what_exists(self, case: schemathesis.Case) -> None:
+        """Send a case; every other one is of what exists."""
+        if sum(self.statuses.values()) % 2:
+            case.path_parameters.update({name: self.known[name] for name in case.path_parameters if name in self.known})
+            if isinstance(case.body, dict):
+                case.body.update({name: term for name, term in self.terms.items() if name in case.body})
+        self.ask(case)
+
+
+def prepare_learner(asked: Asked, client: requests.Session, _: Cluster) -> None:
+    """There is a run that has come to its end."""
+    order = ORDER | {"epsilon": 1, "delta": 1e-5}
+    run = client.post("http://testserver/v1/runs", json=order, headers=asked.headers).json()["id"]
+    assert b"completed" in client.get(f"http://testserver/v1/runs/{run}/events", headers=asked.headers).content
+    asked.known, asked.terms = {"run": run, "study": "made-up"}, ORDER
+
+
+def prepare_party(asked: Asked, client: requests.Session, cluster: Cluster) -> None:
+    """There is an approved run."""
+    proposal = RunProposal(run="approved", spec=run_spec(cluster)).model_dump(mode="json")
+    client.post("http://testserver/v1/runs", json=proposal, headers=asked.headers).raise_for_status()
+    asked.known, asked.terms = {"run": "approved", "round": 1}, {"step": "gradient", "spec": proposal["spec"]}
+
+
+def prepare_key_holder(asked: Asked, client: requests.Session, _: Cluster) -> None:
+    """There is a session."""
+    asked.known, asked.terms = {"session": SESSION}, {"session": SESSION, "key_bits": KEY_BITS}
+    client.post("http://testserver/v1/sessions", json=asked.terms, headers=asked.headers).raise_for_status()
+
+
+PREPARE: dict[str, Callable[[Asked, requests.Session, Cluster], None]] = {
+    "learner": prepare_learner,
+    "party": prepare_party,
+    "key holder": prepare_key_holder,
+}
+
+
+@contextmanager
+def serving(service: str, root: Path) -> Iterator[Asked]:
+    """A service in this process, with something in it to be asked for."""
+    cluster = Cluster(root / "cluster", n_parties=2)
+    with application(service, cluster) as app:
+        asked = Asked(app, TOKENS[service])
+        try:
+            with get_client(app) as client:
+                PREPARE[service](asked, client, cluster)
+            yield asked
+        finally:
+            shutdown_lifespans()
+
+
+def _try(cases: SearchStrategy[Any], ask: Callable[[Any], None], examples: int) -> None:
+    @given(cases)
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    def answers_as_documented(case: schemathesis.Case) -> None:
+        ask(case)
+
+    answers_as_documented()
+
+
+def try_all(asked: Asked, examples: int) -> None:
+    """Send so many well-formed and so many malformed requests to each operation."""
+    schema = schemathesis.openapi.from_asgi("/openapi.json", asked.app)
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        for mode, ask in ((GenerationMode.POSITIVE, asked.ask_of_what_exists), (GenerationMode.NEGATIVE, asked.ask)):
+            try:
+                _try(operation.as_strategy(generation_mode=mode), ask, examples)
+            except Unsatisfiable:
+                assert not operation.body  # nothing about such a request can be wrong
+
+
+@pytest.mark.parametrize("examples", [20, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_operation_answers_as_documented(tmp_path: Path, service: str, examples: int) -> None:
+    with serving(service, tmp_path) as asked:
+        try_all(asked, examples)
+    broken = sum(count for status, count in asked.statuses.items() if status >= 500)
+    total = sum(asked.statuses.values())
+    print(f"{service}: {total} requests, {broken} answered 5xx, 0 against the document; {dict(asked.statuses)}")
+    assert broken == 0
+    assert len(asked.statuses) > 3
