@@ -37,8 +37,9 @@ from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from learner.experiments.datasets import WDBC
+from scripts.deployment.sites import HOSPITALS, SERVICES, loopback_site
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
-from scripts.make_deployment import HOSPITALS, SERVICES, Deployment, loopback_site, make_deployment
+from scripts.make_deployment import Deployment, make_deployment
 
 RUN_SECONDS = 120.0
 DELTA = 1e-5

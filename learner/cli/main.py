@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from learner.cli.forecast import EXAMPLES, forecast_command
+from learner.cli.health import HEALTH_CHECKS, learner_health_command
 from learner.cli.options import (
     DEFAULT_URL,
     FAILED,
@@ -157,6 +158,7 @@ def submit(
 
 
 learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
+learner_app.command("health", epilog=HEALTH_CHECKS)(learner_health_command)
 learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 
 
