@@ -63,11 +63,16 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How a service is started, and where it is reached: its command takes ``--config`` and the settings file."""
+    """How a service is started, and where it is reached: its commands take ``--config`` and the settings file.
+
+    ``first`` is run once, before the first start, and never again by itself: a party whose ledger was lost must say so,
+    not begin at zero. None where a service needs no such thing.
+    """
 
     command: tuple[str, ...]
     config: Path
     url: str
+    first: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +100,30 @@ def make_deployment(root: Path, place: Callable[[str], Site], parties: Sequence[
     texts[KEY_HOLDER] = keyholder_toml(sites[KEY_HOLDER], hashes[KEY_HOLDER], keys)
     for name, text in texts.items():
         write_file(root / "config" / f"{name}.toml", text)
-    commands = {LEARNER: ("parley-learner", "serve"), KEY_HOLDER: ("parley-party", "keyholder", "serve")}
-    services = {
-        name: Service(commands.get(name, ("parley-party", "serve")), root / "config" / f"{name}.toml", site.url)
-        for name, site in sites.items()
-    }
+    services = {name: _service(root, site) for name, site in sites.items()}
     return Deployment(services, user_token)
 
 
-def first_steps(parties: Sequence[str]) -> list[list[str]]:
-    """What is asked of compose once, after the images are built: an empty ledger for each party.
+def compose_steps(deployment: Deployment) -> list[list[str]]:
+    """What compose is asked for, in order, from the images to services that run."""
+    started = deployment.services.items()
+    firsts = [
+        ["run", "--rm", "--no-deps", name, *service.first[1:], "--config", "/etc/parley/party.toml"]
+        for name, service in started
+        if service.first
+    ]
+    return [["build"], *firsts, ["up", "-d"]]
 
-    It is never asked again by itself: a party whose ledger was lost must say so, not begin at zero.
-    """
-    if "init" not in {command.name for command in party_app.registered_commands}:
-        return []
-    return [["run", "--rm", "--no-deps", name, "init", "--config", "/etc/parley/party.toml"] for name in parties]
+
+def _service(root: Path, site: Site) -> Service:
+    """How a service is started."""
+    config = root / "config" / f"{site.name}.toml"
+    if site.name == LEARNER:
+        return Service(("parley-learner", "serve"), config, site.url)
+    if site.name == KEY_HOLDER:
+        return Service(("parley-party", "keyholder", "serve"), config, site.url)
+    makes_ledgers = "init" in {command.name for command in party_app.registered_commands}
+    return Service(("parley-party", "serve"), config, site.url, ("parley-party", "init") if makes_ledgers else None)
 
 
 def _write_data(root: Path, parties: Sequence[str]) -> dict[str, int]:
@@ -198,7 +211,7 @@ def main() -> None:
     if given.tls:
         _say_expiry(root)
     print("to start them, in the folder of docker-compose.yml:")
-    for step in (["build"], *first_steps(parties), ["up", "-d"]):
+    for step in compose_steps(made):
         print(f"  docker compose {' '.join(step)}")
 
 

@@ -32,8 +32,8 @@ def ask_ready(settings: ServiceSettings) -> None:
     try:
         with closing(connection):
             connection.request("GET", "/readyz")
-            response = connection.getresponse()
-            reason = _reason(response)
+            with connection.getresponse() as response:
+                reason = _reason(response)
     except ssl.SSLCertVerificationError as error:
         why = f"its certificate is refused ({error.verify_message}); after a renewal, restart it"
         raise _not_ready(settings, why) from None
