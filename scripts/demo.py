@@ -99,7 +99,8 @@ def begin(deployment: Deployment, root: Path) -> None:
     """Run what is run once, for services that never ran here. Raises CalledProcessError."""
     for name, service in deployment.services.items():
         if service.first and not (root / "state" / name).exists():
-            command = [COMMANDS / service.first[0], *service.first[1:], "--config", service.config]
+            program, *words = service.first
+            command: list[str | Path] = [COMMANDS / program, *words, "--config", service.config]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 -- our own commands
 
 

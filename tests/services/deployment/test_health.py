@@ -47,7 +47,13 @@ def running(root: Path, *, tls: bool) -> Iterator[Deployment]:
 def health(made: Deployment, name: str) -> subprocess.CompletedProcess[str]:
     """What a service's health command says."""
     service = made.services[name]
-    command = [COMMANDS / service.command[0], *service.command[1:-1], "health", "--config", service.config]
+    command: list[str | Path] = [
+        COMMANDS / service.command[0],
+        *service.command[1:-1],
+        "health",
+        "--config",
+        service.config,
+    ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PARLEY_")}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
