@@ -45,7 +45,7 @@ from party.cli.main import party_app
 from scripts.deployment.authority import certify, expiry, renew
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.files import make_folder, write_file
-from scripts.deployment.settings import keyholder_toml, learner_toml, party_toml
+from scripts.deployment.settings import AUTHORITY_FILE, keyholder_toml, learner_toml, party_toml
 from scripts.deployment.sites import (
     HOSPITALS,
     KEY_HOLDER,
@@ -210,6 +210,7 @@ def main() -> None:
     print(f"made {root}: {len(made.services)} services; the user's token is in {root / 'secrets' / 'user.token'}")
     if given.tls:
         _say_expiry(root)
+        print(f"users reach the learner with SSL_CERT_FILE={root / 'authority' / AUTHORITY_FILE} and an https address")
     print("to start them, in the folder of docker-compose.yml:")
     for step in compose_steps(made):
         print(f"  docker compose {' '.join(step)}")

@@ -60,7 +60,8 @@ learner_app = typer.Typer(
     "**forecast** says what a run would achieve and who should take part; **simulate** tries an algorithm on public "
     "data in this process.",
     epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage. "
-    "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time.",
+    "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
+    "SSL_CERT_FILE names the authority of an https learner whose own this machine does not know.",
 )
 
 

@@ -20,6 +20,7 @@ from common.errors import InvalidInputError, UnavailableError
 from common.service.health import ask_ready
 from common.service.serve import tls_context
 from common.service.settings import ServiceSettings, Tls
+from learner.cli.client import LearnerClient
 from scripts.demo import begin, commands
 from scripts.deployment.authority import renew
 from scripts.deployment.sites import hospitals, loopback_site, services_of
@@ -164,3 +165,14 @@ def test_an_expired_certificate_is_noticed(tmp_path: Path) -> None:
                 continue
             with pytest.raises(UnavailableError, match=reason):
                 ask_ready(settings(tmp_path, port=port, tls=tls))
+
+
+def test_a_user_believes_the_authority_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = make_certificates(tmp_path)
+    with answering(200, b"{}", Tls(certificate=files.certificate, key=files.key)) as port:
+        url = f"https://127.0.0.1:{port}"
+        with LearnerClient(url, "token") as client, pytest.raises(UnavailableError, match="no learner answers"):
+            client.ask("GET", "/readyz")
+        monkeypatch.setenv("SSL_CERT_FILE", str(files.authority))
+        with LearnerClient(url, "token") as client:
+            assert client.ask("GET", "/readyz") == {}
