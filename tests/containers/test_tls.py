@@ -8,7 +8,7 @@ from learner.experiments.datasets import WDBC
 from scripts.deployment.authority import renew
 from scripts.deployment.settings import CERTIFICATE_FILE, KEY_FILE
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, hospitals
-from tests.support.containers import Project, docker, events, finish, submit
+from tests.support.containers import Project, docker, events, finish, submit, wait_for
 
 PARTIES = list(hospitals(3))
 STRANGER = """
@@ -69,6 +69,7 @@ def test_certificates_are_renewed_and_nothing_else_is_made_again(secured: Projec
     assert renew(secured.folder) == len(secured.services)
     secured.compose("restart")
     secured.start()
+    wait_for(lambda: healthy(secured) == len(secured.services))
     changed = {path.name for path, content in files.items() if path.read_bytes() != content}
     assert changed == {CERTIFICATE_FILE, KEY_FILE}
     assert {name: secured.owner(name, "log") for name in PARTIES} == logs

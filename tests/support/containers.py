@@ -51,10 +51,11 @@ class Project:
         variables = {"PARLEY_DEPLOY": str(self.folder), "PARLEY_PORT": "0", "PARLEY_TAG": _TAG}
         return _output([*command, *places, *arguments], seconds, variables)
 
-    def start(self, *services: str) -> None:
-        """Start these services, or all, where they do not run; wait until every one says that it is healthy."""
-        self.compose("up", "-d", *services)
-        wait_for(lambda: all(map(self.is_healthy, services or self.services)))
+    def start(self) -> None:
+        """Start the services that do not run; wait until the learner hears from every party."""
+        self.compose("up", "-d")
+        with self.learner() as learner:
+            wait_for(lambda: all(party["facts"] for party in learner.ask("GET", "/v1/parties")))
 
     def is_healthy(self, service: str) -> bool:
         """Whether the last check of a service's health said so."""
@@ -143,7 +144,7 @@ class Project:
         finally:
             self.compose("stop", party)
             docker("cp", "-a", f"{backup}/.", f"{self.container(party)}:{state}")
-            self.start(party)
+            self.start()
 
     def rebuild(self) -> None:
         """Build both images anew: with the same content, yet other images."""
@@ -163,7 +164,7 @@ def project(root: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False
     try:
         for step in compose_steps(deployment):
             made.compose(*step, seconds=600.0)
-        made.start()
+        wait_for(lambda: all(map(made.is_healthy, made.services)))
         yield made
     except (subprocess.CalledProcessError, TimeoutError) as error:
         error.add_note(made.compose("logs", "--tail=20"))
