@@ -41,7 +41,6 @@ from common.secure_sum.envelope import public_hex
 from common.service.keys import read_key, write_key
 from common.service.tokens import hash_token, new_token
 from learner.experiments.datasets import TEST_FRACTION, WDBC, shard_sizes, wdbc_columns
-from party.cli.main import party_app
 from scripts.deployment.authority import certify, expiry, renew
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.files import make_folder, write_file
@@ -122,8 +121,7 @@ def _service(root: Path, site: Site) -> Service:
         return Service(("parley-learner", "serve"), config, site.url)
     if site.name == KEY_HOLDER:
         return Service(("parley-party", "keyholder", "serve"), config, site.url)
-    makes_ledgers = "init" in {command.name for command in party_app.registered_commands}
-    return Service(("parley-party", "serve"), config, site.url, ("parley-party", "init") if makes_ledgers else None)
+    return Service(("parley-party", "serve"), config, site.url, first=("parley-party", "init"))
 
 
 def _write_data(root: Path, parties: Sequence[str]) -> dict[str, int]:

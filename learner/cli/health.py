@@ -16,7 +16,7 @@ def learner_health_command(config: ConfigOption = None) -> None:
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    from common.service.health import ask_ready
+    from common.client.health import ask_ready
     from learner.settings import LearnerSettings
 
     ask_ready(LearnerSettings.load(config))

@@ -29,7 +29,7 @@ def party_health_command(config: Config = DEFAULT_CONFIG) -> None:
 
 def end_by_readiness(kind: type[ServiceSettings], config: Path) -> None:
     """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
-    from common.service.health import ask_ready
+    from common.client.health import ask_ready
 
     try:
         ask_ready(kind.load(config))

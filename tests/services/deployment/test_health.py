@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pydantic_settings import SettingsConfigDict
 
+from common.client.health import ask_ready
 from common.errors import InvalidInputError, UnavailableError
-from common.service.health import ask_ready
 from common.service.serve import tls_context
 from common.service.settings import ServiceSettings, Tls
 from learner.cli.client import LearnerClient
