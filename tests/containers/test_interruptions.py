@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
+from datetime import datetime
 
 import pytest
 
@@ -24,7 +24,7 @@ from tests.support.containers import (
     wait_for_round,
 )
 
-N_ROUNDS = {"none": 200, "paillier": 30}
+N_ROUNDS = {"none": 200, "paillier": 60}
 """By kind of sum: rounds enough that something happens in their midst."""
 
 BEYOND_DEADLINE = 7.0
@@ -49,10 +49,11 @@ def states(learner: LearnerClient, run: str) -> list[str]:
 
 
 @runs_pause
-@each_kind
-@pytest.mark.parametrize("trouble", [Project.cut_off, Project.frozen], ids=["cut off", "frozen"])
+@pytest.mark.parametrize(
+    ("trouble", "kind"), [(Project.cut_off, "paillier"), (Project.frozen, "none")], ids=["cut off", "frozen"]
+)
 def test_a_run_waits_for_a_party_that_is_away_for_longer_than_the_deadline(
-    services: Project, kind: str, trouble: Callable[[Project, str], AbstractContextManager[None]]
+    services: Project, trouble: Callable[[Project, str], AbstractContextManager[None]], kind: str
 ) -> None:
     with services.learner() as learner:
         run = begin(learner, kind)
@@ -83,16 +84,14 @@ def test_a_learner_that_stands_still_goes_on_with_its_run(services: Project, kin
 
 
 @runs_pause
-@each_kind
-def test_a_run_outlives_every_container_and_image(services: Project, kind: str) -> None:
+def test_a_run_outlives_every_container_and_image(services: Project) -> None:
     services.rebuild()
+    before = {name: services.inspect(name) for name in services.services}
     with services.learner() as learner:
-        run = begin(learner, kind)
-        before = {name: services.inspect(name) for name in services.services}
+        run = begin(learner, "paillier")
         services.compose("up", "-d", "--force-recreate")
+    services.start()
     with services.learner() as learner:
-        done = rounds(learner, run)["done"]
-        assert done < N_ROUNDS[kind]
         finish(learner, run)
         for party in HOSPITALS:
             check_charges(services, learner, run, party)
@@ -100,16 +99,18 @@ def test_a_run_outlives_every_container_and_image(services: Project, kind: str) 
         new = services.inspect(name)
         assert new["Id"] != old["Id"]
         assert new["Image"] != old["Image"]
-    services.start()
-    print(f"{kind}: {len(before)} containers of new images after {done} of {N_ROUNDS[kind]} rounds, run completed")
+    began = datetime.fromisoformat(services.inspect(LEARNER)["State"]["StartedAt"][:19] + "Z").timestamp()
+    after = sum(entry["at"] > began for entry in services.ledger("hospital-a", run))
+    assert after > 0
+    print(f"{len(before)} containers of new images, {after} of {N_ROUNDS['paillier']} rounds after that, run completed")
 
 
-def test_a_party_that_lost_its_volume_says_so_and_costs_nobody_else(services: Project, tmp_path: Path) -> None:
+def test_a_party_that_lost_its_volume_says_so_and_costs_nobody_else(services: Project) -> None:
     lost, others = HOSPITALS[-1], HOSPITALS[:-1]
     with services.learner() as learner:
         finish(learner, submit(learner, n_rounds=3, epsilon=0.1))
         before = services.owner(lost, "log")
-        with services.volume_lost(lost, tmp_path / "backup"):
+        with services.volume_lost(lost):
             wait_for(lambda: "parley-party init" in services.logs(lost))
             assert not services.is_healthy(lost)
             run = submit(learner, n_rounds=3, epsilon=0.1, parties=list(others))

@@ -131,19 +131,22 @@ class Project:
             docker("unpause", self.container(service))
 
     @contextmanager
-    def volume_lost(self, party: str, backup: Path) -> Iterator[None]:
-        """A party's volume is deleted under it, for a while; at the end it is restored from a backup."""
-        state, volume = "/var/lib/parley", f"label=com.docker.compose.volume={party}"
+    def volume_lost(self, party: str) -> Iterator[None]:
+        """A party's volume is deleted under it, for a while; at the end it is restored from a copy."""
+        of_party = f"label=com.docker.compose.volume={party}"
+        volume = docker("volume", "ls", "-q", "--filter", self.label, "--filter", of_party).strip()
+        copy = f"{volume}-copy"
         self.compose("stop", party)
-        docker("cp", "-a", f"{self.container(party)}:{state}", str(backup))
+        _copy_volume(volume, copy)
         self.compose("rm", "-f", party)
-        docker("volume", "rm", docker("volume", "ls", "-q", "--filter", self.label, "--filter", volume).strip())
+        docker("volume", "rm", volume)
         self.compose("up", "-d", party)
         try:
             yield
         finally:
             self.compose("stop", party)
-            docker("cp", "-a", f"{backup}/.", f"{self.container(party)}:{state}")
+            _copy_volume(copy, volume)
+            docker("volume", "rm", copy)
             self.start()
 
     def rebuild(self) -> None:
@@ -178,6 +181,24 @@ def keep_images() -> None:
     for kind in _IMAGES:
         docker("tag", f"parley-{kind}:{_TAG}", f"parley-{kind}:tested")
         docker("rmi", f"parley-{kind}:{_TAG}")
+
+
+def _copy_volume(source: str, target: str) -> None:
+    """Add all that is in a volume to another, which is made where there is none."""
+    mounts = "-v", f"{source}:/source:ro", "-v", f"{target}:/target"
+    docker(
+        "run",
+        "--rm",
+        "--user",
+        "0",
+        *mounts,
+        "--entrypoint",
+        "cp",
+        f"parley-party:{_TAG}",
+        "-a",
+        "/source/.",
+        "/target",
+    )
 
 
 def docker(*arguments: str) -> str:
@@ -230,7 +251,7 @@ def rounds(learner: LearnerClient, run: str) -> dict[str, int]:
 
 def check_charges(services: Project, learner: LearnerClient, run: str, party: str) -> None:
     """Every round of a run that completed was charged once, and all together what the party was told."""
-    (approved,) = (told["epsilon"] for told in events(learner, run, "state") if told["state"] == "running")
+    approved = next(told["epsilon"] for told in events(learner, run, "state") if told["state"] == "running")
     charged = services.ledger(party, run)
     assert [entry["round"] for entry in charged] == list(range(1, rounds(learner, run)["of"] + 1))
     assert sum(entry["epsilon"] for entry in charged) == pytest.approx(approved[party], abs=1e-9)
