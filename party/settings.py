@@ -16,9 +16,9 @@ from common.privacy.guarantee import Adjacency, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.secure_sum.session import Identity
-from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller
+from common.storage.keys import PublicKey
 from common.strict import Digest, Identifier, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]

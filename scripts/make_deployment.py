@@ -38,8 +38,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.arrays import IntArray
 from common.data.columns import Columns
 from common.secure_sum.envelope import public_hex
-from common.service.keys import read_key, write_key
 from common.service.tokens import hash_token, new_token
+from common.storage.keys import read_key, write_key
 from learner.experiments.datasets import TEST_FRACTION, WDBC, shard_sizes, wdbc_columns
 from scripts.deployment.authority import certify, expiry, renew
 from scripts.deployment.compose import compose_yml

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
-from common.service.keys import PublicKey
+from common.storage.keys import PublicKey
 from common.strict import Identifier, Setting
 
 

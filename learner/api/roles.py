@@ -12,12 +12,12 @@ from fastapi.routing import APIRoute
 
 from common.errors import ForbiddenError
 from common.service.application import caller
-from learner.settings import Role, UserEntry
+from learner.settings import UserEntry, UserRole
 from learner.storage.run_store import RunStore
 
-_ROLES: tuple[Role, ...] = get_args(Role)
+_ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
-LEAST_ROLES: Mapping[tuple[str, str], Role] = {
+LEAST_ROLES: Mapping[tuple[str, str], UserRole] = {
     ("GET", "/v1/parties"): "viewer",
     ("GET", "/v1/algorithms"): "viewer",
     ("GET", "/v1/studies"): "viewer",
@@ -45,7 +45,7 @@ CHANGES = frozenset({("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}
 class Roles:
     """The roles of the users, by name, and the store that knows whose each run is."""
 
-    roles: Mapping[str, Role]
+    roles: Mapping[str, UserRole]
     store: RunStore
 
     @classmethod
@@ -77,6 +77,6 @@ def check_every_route(app: FastAPI) -> None:
         raise LookupError(f"no least role for {sorted(missing)}")
 
 
-def _reaches(role: Role, least: Role) -> bool:
+def _reaches(role: UserRole, least: UserRole) -> bool:
     """Whether a role may do all that the least one may."""
     return _ROLES.index(role) >= _ROLES.index(least)

@@ -10,7 +10,7 @@ import pytest
 from common.errors import ParleyError
 from common.secure_sum.envelope import Signed, public_hex
 from common.secure_sum.messages import Opened
-from common.service.keys import read_key
+from common.storage.keys import read_key
 from learner.cli.client import LearnerClient
 from learner.experiments.datasets import WDBC
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER
