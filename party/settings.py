@@ -158,3 +158,8 @@ class PartySettings(ServiceSettings):
         if self.policy.require_secure_sum and self.secure_sum is None:
             raise ValueError("policy.require_secure_sum needs the key holders of [secure_sum]")
         return self
+
+    @property
+    def certificates(self) -> tuple[Path, ...]:
+        """Its own, and those for other owners' parties."""
+        return (*super().certificates, *(peer.certificate for peer in self.peers if peer.certificate))

@@ -31,6 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bare_bytes = 0  # since the last piece of body, or the last end of a head or of a message
         self.waiting_since: float | None = None  # when the client began to be waited for; None while it is not
         self._full_since: float | None = None  # when it ceased to take what is written
+        self._overdue: float | None = None  # since when it was waited for, as it was last found to be overdue
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the client, and have another connection make room if there are too many."""
@@ -91,10 +92,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def expire(self) -> None:
-        """Close the connection if its client has been waited for too long, and not because we do not read."""
+        """Close the connection if its client has been waited for too long, and not because we do not read.
+
+        It must be so twice in a row: what it sent while the loop was held up may not have been read yet.
+        """
         since = self._full_since if self.flow.read_paused or self._full_since else self.waiting_since
-        if since is not None and self.loop.time() - since > self._limits.receive_seconds:
+        if since is None or self.loop.time() - since <= self._limits.receive_seconds:
+            return
+        if self._overdue == since:
             self.transport.abort()
+        self._overdue = since
 
 
 class BoundedServer(uvicorn.Server):

@@ -190,7 +190,7 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
     url = f"https://127.0.0.1:{settings.port}"
     with stopped_at_exit(start_party(settings)):
         until(lambda: status(url, trusting(first)) == 200)
-        entry = PeerEntry(name="party-1", url=url, token=LEARNER, ca=used.authority)  # type: ignore[arg-type]
+        entry = PeerEntry(name="party-1", url=url, token=LEARNER, ca=used.authority)
         with trusting(first) as kept:
             assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200
             async with open_client_of(entry) as peer:
@@ -201,11 +201,13 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
             assert status(url, trusting(second)) == 200
             assert status(url, trusting(first)) == 0
             assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"
+            assert 'parley_expiry_days{what="certificate"} 1.0' in kept.get(f"{url}/metrics").text
             used.key.write_text("no key")
             assert status(url, trusting(second)) == 200
     log = (tmp_path / "site" / "party-1.log").read_text()
     assert log.count('"kept": "those before"') == 1
     assert "cannot be used" in log
+    assert '"what": "certificate"' in log, "a certificate of a day will soon expire"
 
 
 def test_the_authority_of_clients_changes_without_a_stop(tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ async def test_a_changed_token_file_is_read_when_the_peer_refuses(tmp_path: Path
         seen.append(request.headers["Authorization"].removeprefix("Bearer "))
         return httpx.Response(200 if seen[-1] == good[0] else 401)
 
-    entry = PeerEntry(name="party", url="http://party", token_file=file)  # type: ignore[arg-type]
+    entry = PeerEntry(name="party", url="http://party", token_file=file)
     async with open_client_of(entry, httpx.MockTransport(answer)) as client:
         assert (await client.get("/")).status_code == 200
         good[0] = NEW
