@@ -77,6 +77,10 @@ tokens = [{", ".join(lines)}]
         """What the process has logged."""
         return (self.cluster.root / "party-1.log").read_text()
 
+    def times_read(self) -> int:
+        """How often the settings file was taken anew."""
+        return self.log().count('"read": ')
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
@@ -114,6 +118,9 @@ def test_tokens_change_without_a_stop(site: Site) -> None:
         os.kill(process.pid, signal.SIGHUP)
         until(lambda: "needs_restart" in site.log())
         expired = kept.get("/v1/party")
+        times = site.times_read()
+        os.kill(process.pid, signal.SIGHUP)
+        until(lambda: site.times_read() > times)
     words = expired.json()["detail"]
     print(f"a new token counts {waited:.1f} s after it was written, beside the old one; later {words!r}")
     assert expired.status_code == 401
