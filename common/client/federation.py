@@ -19,7 +19,6 @@ import numpy as np
 from common.arrays import IntArray
 from common.client.peer import ask_all
 from common.encoding.fixed_point import checked_answer, from_wire
-from common.encoding.npy import pack_array
 from common.errors import ParleyError, QuorumLostError, UnavailableError
 from common.protocol.messages import Query, Reply
 from common.secure_sum.envelope import Signed
@@ -138,9 +137,7 @@ class HttpFederation(PartyPool):
 
     async def answer(self, run: str, query: Query) -> Reply:
         """All active parties' answers, or their exact sum; raises what `PartyPool` raises."""
-        path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
-        body = pack_array(query.message)
-        answers = await self._ask(query.round, lambda party: party.answer(path, body))
+        answers = await self._ask(query.round, lambda party: party.answer(run, query))
         stack = self._stack(answers)
         value = checked_answer(stack.sum(axis=0)) if query.reveal == "sum" else stack
         return Reply(from_wire(value, self._shift), tuple(answers))

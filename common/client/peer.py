@@ -61,12 +61,16 @@ class Peer:
         """The error that says that this peer's answer cannot be used."""
         return self.refusal(f"{self.name} refused: {detail}", reason=reason, **{self.role: self.name}, **facts)
 
-    async def _send(
-        self, method: str, path: str, body: bytes = b"", media: str = JSON, headers: dict[str, str] | None = None
-    ) -> bytes:
+    async def _send(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
         """One request; the body of a response that says success."""
+        return (await self._request(method, path, body, media, {}))[0]
+
+    async def _request(
+        self, method: str, path: str, body: bytes, media: str, headers: dict[str, str]
+    ) -> tuple[bytes, httpx.Headers]:
+        """One request; body and headers of a response that says success."""
         request = self._client.build_request(
-            method, path, content=body, headers={"Content-Type": media, "Accept": media, **(headers or {})}
+            method, path, content=body, headers={"Content-Type": media, "Accept": media, **headers}
         )
         try:
             response = await self._client.send(request, stream=True)
@@ -80,28 +84,28 @@ class Peer:
             raise self.refuse("malformed-answer", f"its response has more than {_LONGEST_ANSWER} bytes")
         if not response.is_success:
             raise self._failure(response.status_code, content)
-        self._note(response.headers)
-        return content
+        return content, response.headers
+
+    async def _ask(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
+        """One request of the protocol: by default a bare one."""
+        return await self._send(method, path, body, media)
 
     async def _exchange(self, path: str, message: Signed) -> Signed:
         """What the peer answers to a signed message; its signature is not checked."""
         try:
-            return Signed.from_bytes(await self._send("PUT", path, message.to_bytes(), SIGNED))
+            return Signed.from_bytes(await self._ask("PUT", path, message.to_bytes(), SIGNED))
         except MessageError as error:
             raise self.refuse(error.reason, f"its answer cannot be used: {error.detail}") from None
 
     async def _sign(self, path: str, roster: Signed, key: str) -> bytes:
         """The peer's signature of a roster that it is sent, if the holder of ``key`` made it."""
-        answer = self._parse(Signature, await self._send("PUT", path, roster.to_bytes(), SIGNED))
+        answer = self._parse(Signature, await self._ask("PUT", path, roster.to_bytes(), SIGNED))
         try:
             signature = bytes.fromhex(answer.signature)
             Signed(roster.body, signature).verify(Roster.TAG, key)
         except (ValueError, SignatureError):
             raise self.refuse("bad_signature", "its signature of the roster is not by the pinned key") from None
         return signature
-
-    def _note(self, headers: httpx.Headers) -> None:
-        """Take what the headers of a successful response say."""
 
     def _failure(self, status: int, content: bytes) -> UnavailableError | RefusedError:
         """The error that a response without success stands for."""

@@ -15,7 +15,7 @@ from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.learning.losses import build_loss
-from common.privacy.calibration import check_epsilon_delta
+from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
@@ -38,7 +38,7 @@ class Budget(Strict):
     @model_validator(mode="after")
     def _in_range(self) -> Self:
         try:
-            check_epsilon_delta(self.epsilon, self.delta)
+            check_budget(self.epsilon, self.delta)
         except InvalidInputError as error:
             raise ValueError(error.detail) from None
         return self

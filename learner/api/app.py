@@ -80,7 +80,9 @@ class Learner:
             store = RunStore(settings.state / "learner.sqlite", notifier.notify)
             undo.callback(store.close)
             receipts = store.receipts()
-            roster = {e.name: PartyClient(e.name, connect(e), receipts.get(e.name)) for e in settings.parties}
+            roster = {
+                e.name: PartyClient(e.name, connect(e), receipts.get(e.name), e.public_key) for e in settings.parties
+            }
             sums = SecureSumCoordinator.build(settings, connect, store.sessions)
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from common.data.study import Study
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
-from common.privacy.calibration import check_epsilon_delta
+from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
 from common.runs.specification import Budget, Member, PublicRows, RunSpec, SecureSumKind
 from common.secure_sum.envelope import Signed
@@ -62,7 +62,7 @@ class RunRequest(Strict):
 
         Raises InvalidInputError that names whatever is unknown or contradicts itself, and the values out of range.
         """
-        check_epsilon_delta(self.epsilon, self.delta)
+        check_budget(self.epsilon, self.delta)
         names = self._members(roster)
         common = Budget(epsilon=self.epsilon, delta=self.delta)
         try:

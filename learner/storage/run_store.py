@@ -12,19 +12,18 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
-from common.client.receipts import Receipt
 from common.encoding.npy import pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError
 from common.protocol.messages import Query, Reply
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.service.sqlite import open_database, transaction
+from common.wire.receipts import Receipt, read_receipt
 from learner.plan import Plan
 from learner.run import Notice, Run, RunEvent, RunState, check_transition
 from learner.storage import statements as sql
@@ -180,13 +179,13 @@ class RunStore:
         self._announce(run)
 
     def keep(self, receipts: Sequence[Receipt]) -> None:
-        """Keep each party's receipt if it is newer than the one that is kept."""
+        """Keep each party's newest receipt, which its client has compared with the one before."""
         with transaction(self._connection) as connection:
             _keep(connection, receipts)
 
     def receipts(self) -> dict[str, Receipt]:
         """The newest receipt of each party, by name."""
-        return {row[0]: Receipt(*row) for row in self._connection.execute(sql.RECEIPTS)}
+        return {party: read_receipt(text) for party, text in self._connection.execute(sql.RECEIPTS)}
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """What watchers of a run have been told since event number ``after``."""
@@ -232,4 +231,4 @@ def _tell(connection: sqlite3.Connection, run: str, *notices: Notice) -> None:
 
 
 def _keep(connection: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
-    connection.executemany(sql.KEEP_RECEIPT, [astuple(receipt) for receipt in receipts])
+    connection.executemany(sql.KEEP_RECEIPT, [(receipt.signer, receipt.text) for receipt in receipts])

@@ -36,7 +36,6 @@ _EVENTS_INDEX = "CREATE INDEX IF NOT EXISTS events_of_run ON events (run, number
 _RECEIPTS_TABLE = """
     CREATE TABLE IF NOT EXISTS receipts (             -- the newest of each party
         party TEXT PRIMARY KEY,
-        count INTEGER NOT NULL,
         text TEXT NOT NULL
     ) STRICT"""
 
@@ -109,10 +108,8 @@ FIND_REPLY = "SELECT query, contributors, value FROM replies WHERE run = ? AND r
 ADD_EVENT = "INSERT INTO events (run, kind, data) VALUES (?, ?, ?)"
 EVENTS = "SELECT number, kind, data FROM events WHERE run = ? AND number > ? ORDER BY number"
 KEEP_RECEIPT = """
-    INSERT INTO receipts (party, count, text) VALUES (?, ?, ?)
-    ON CONFLICT (party) DO UPDATE SET count = excluded.count, text = excluded.text
-    WHERE excluded.count > receipts.count"""
-RECEIPTS = "SELECT party, count, text FROM receipts"
+    INSERT INTO receipts (party, text) VALUES (?, ?) ON CONFLICT (party) DO UPDATE SET text = excluded.text"""
+RECEIPTS = "SELECT party, text FROM receipts"
 
 BEGIN_SESSION = "INSERT INTO sessions (run, session) VALUES (?, ?) ON CONFLICT (run) DO NOTHING"
 DRAFT_ROSTER = "UPDATE sessions SET roster = ?, key_holders = ? WHERE run = ?"

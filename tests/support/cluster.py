@@ -35,6 +35,7 @@ from party.answering.release import KeepingNoise, NoiseFactory
 from party.api.app import create_party_app as create_party
 from party.ledger.ledger import Kept
 from party.settings import PartySettings
+from tests.support.ledgers import make_ledger
 
 USER, LEARNER = "a-users-token", "the-learners-token"
 AUTHORIZED = {"Authorization": f"Bearer {USER}"}
@@ -55,7 +56,7 @@ class Cluster:
     """K parties' data and the settings of all services, under ``root``.
 
     ``policy`` and ``learner`` change the parties' policies and the learner's settings. ``given`` is a study and each
-    party's columns of it, in place of the made-up ones.
+    party's columns of it, in place of the made-up ones. Ledgers are made at once, unless it says otherwise.
     """
 
     root: Path
@@ -67,6 +68,7 @@ class Cluster:
     policy: dict[str, Any] = field(default_factory=dict)
     learner: dict[str, Any] = field(default_factory=dict)
     given: tuple[Study, Sequence[Columns]] | None = None
+    makes_ledgers: bool = True
 
     def __post_init__(self) -> None:
         self.study, tables = self.given or (made_up(self.n_features), ())
@@ -80,6 +82,8 @@ class Cluster:
                 write_csv(pa.table(dict(tables[index])), self.root / f"{name}.csv")
             else:
                 self._make_data_up(index, self.root / f"{name}.csv")
+            if self.makes_ledgers:
+                make_ledger(self.party_settings(name))
 
     def _make_data_up(self, index: int, path: Path) -> None:
         """One party's examples: separable by the sum of the features, sizes that differ."""

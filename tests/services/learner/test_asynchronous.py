@@ -37,7 +37,7 @@ async def spent(party: Intercepted) -> float:
     """What a party's ledger has charged."""
     headers = AUTHORIZED | {"Authorization": "Bearer the-learners-token"}
     async with httpx.AsyncClient(transport=party.inner, base_url="http://party", headers=headers) as client:
-        return float((await client.get("/v1/budget")).json()["epsilon_spent"])
+        return float((await client.get("/v1/budget")).json()["units"]["spent"][0] / 1e6)
 
 
 async def test_a_round_goes_on_without_the_silent_who_are_asked_again(cluster: Cluster, parties: Parties) -> None:

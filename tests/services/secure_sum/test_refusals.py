@@ -12,7 +12,6 @@ import pytest
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import OwnKeyError
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from learner.settings import LearnerSettings
 from tests.support.cluster import LEARNER, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, silent, unreachable
@@ -105,7 +104,8 @@ async def test_a_party_refuses_a_roster_with_another_key_in_its_name(
     cluster.learner = {"parties": pinned(cluster, "parties", "party-2")}
     async with learner_of(cluster, services) as client:
         problem = await problem_of(client)
-    assert (problem["party"], problem["reason"]) == ("party-2", "not_on_roster")
+    assert (problem["party"], problem["reason"]) == ("party-2", "ledger-refused")
+    assert "not signed with the key of party-2" in problem["detail"], "its receipts tell, before any roster"
 
 
 @pytest.mark.parametrize("changed", ["party", "key holder"])
@@ -131,8 +131,8 @@ class WrongPins(SecureCluster):
     """A cluster in which the first party or the key holder pins somebody else."""
 
     def __init__(self, root: Path, n_parties: int, changed: str) -> None:
-        super().__init__(root, n_parties=n_parties)
         self.changed = changed
+        super().__init__(root, n_parties=n_parties)
 
     def party_settings(self, name: str, **changes: object) -> Any:  # noqa: ANN401
         settings = super().party_settings(name, **changes)
@@ -249,9 +249,8 @@ def tampering(party: Intercepted) -> Intercept:
         signed = Signed.from_bytes(await response.aread())
         seed, blob = signed.attachments
         changed = Signed(signed.body, signed.signature, (seed, blob[:-1] + bytes([blob[-1] ^ 1])))
-        return httpx.Response(
-            200, headers={"content-type": SIGNED_MEDIA_TYPE}, stream=httpx.ByteStream(changed.to_bytes())
-        )
+        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(changed.to_bytes()))
 
     return tamper
 
