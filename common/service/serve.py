@@ -20,10 +20,10 @@ from threadpoolctl import threadpool_limits
 
 from common.errors import InvalidInputError
 from common.service import logs
-from common.service.connections import BoundedServer
+from common.service.http.connections import BoundedServer
+from common.service.http.tls import FreshContext, certificate_expiry
 from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
-from common.service.tls import FreshContext, certificate_expiry
 from common.service.tokens import Tokens
 
 _WARNING_DAYS = 30

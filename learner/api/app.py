@@ -26,8 +26,8 @@ from common.runs.model_document import predict
 from common.runs.specification import PublicRows
 from common.service import problems
 from common.service.application import PUBLIC_PATHS, caller, service
+from common.service.http.strict_json import large_json
 from common.service.prometheus import Metrics
-from common.service.strict_json import large_json
 from common.wire.party_api import PartyFacts
 from learner.api.page import show_page
 from learner.api.schemas import (

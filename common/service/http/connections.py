@@ -2,7 +2,7 @@
 
 Three things are bounded by `Limits`: the bytes that come without a piece of body (a head, the trailers or the framing
 of a body), the time for which a client is waited for, and the number of connections. When there are too many, the one
-whose client has been waited for longest makes room; where all are busy, a request is told so by the `Boundary`.
+whose client has been waited for longest makes room; where all are busy, a request is told so by the boundary.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from common.service.application import CROWDED
 from common.service.settings import Limits
+
+CROWDED = "parley.crowded"
+"""The key of a request's ``state`` that says that too many connections are open."""
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TICKS = 10  # of uvicorn's, a second
