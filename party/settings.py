@@ -190,6 +190,11 @@ class PartySettings(ServiceSettings):
             raise ValueError("policy.require_secure_sum needs the key holders of [secure_sum]")
         return self
 
+    @property
+    def certificates(self) -> tuple[Path, ...]:
+        """Its own, and those for other owners' parties."""
+        return (*super().certificates, *(peer.certificate for peer in self.peers if peer.certificate))
+
     @cached_property
     def identity(self) -> Identity:
         """Who the party is to others; raises OwnKeyError, see `signing_key`."""

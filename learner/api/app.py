@@ -21,8 +21,8 @@ from common.client.peer import open_client_of
 from common.data.study import Study
 from common.runs.model_document import ModelDocument, predict, read_document
 from common.service.application import PUBLIC_PATHS, caller, service
+from common.service.http.strict_json import large_json
 from common.service.prometheus import Metrics
-from common.service.strict_json import large_json
 from learner.api.catalogue import add_catalogue, add_public
 from learner.api.page import show_page
 from learner.api.requests import ForecastRequest, PredictionRequest, RunRequest
