@@ -40,4 +40,5 @@ class Guarantee:
 
     def __str__(self) -> str:
         promise = f"({self.epsilon:.3g}, {self.delta:.1g})" if math.isfinite(self.epsilon) else "none"
-        return f"{promise} {self.view} {self.adjacency} [{self.calibration}]"
+        colluding = f", against {self.trust} colluding too" if self.trust else ""
+        return f"{promise} {self.view} {self.adjacency} [{self.calibration}]{colluding}"
