@@ -13,7 +13,7 @@ from tests.support.outage import DEADLINE, outage_scene
 
 KINDS = ("none", "paillier")
 N_ROUNDS = 6
-FEW = 2
+FEW, FAULTS = 2, 1500
 MANY = pytest.mark.slow
 STATUSES = (401, 408, 425, 429, 500, 503)
 
@@ -120,7 +120,7 @@ async def test_statuses_that_time_mends_are_outlasted(tmp_path: Path, kind: str)
 @pytest.mark.parametrize("name", ["learner", "party-1"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str, name: str, times: int) -> None:
-    size = 96 * 1024
+    size, unwritten = 96 * 1024, 0
     async with outage_scene(tmp_path, kind) as scene:
         for number in range(times):
             run = await scene.submit(40)
@@ -129,11 +129,10 @@ async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str,
                 view = await scene.until(run, "paused", "failed", "completed")
                 assert view["state"] == "paused", f"disk full for the {number}. time"
                 assert view["pause"]["who"] == ([] if name == "learner" else [name])
-                assert view["pause"]["written"] == (name != "learner")
-                ready = await scene.client.get("/readyz")
-                assert (ready.status_code == 503) == (name == "learner")
+                unwritten += not view["pause"]["written"]  # a pause may fit where a round did not
             await scene.check(run, 40)
-    print(f"disk full {times} times at {name} ({kind}): 0 runs lost, twin =, charges = price")
+    assert name == "learner" or unwritten == 0
+    print(f"disk full {times} times at {name} ({kind}), {unwritten} pauses unwritten: 0 lost, twin =, charges = price")
 
 
 @pytest.mark.parametrize("name", ["learner", "party-1"])
@@ -144,6 +143,8 @@ async def test_a_locked_database_pauses_runs_and_stops_nobody_else(tmp_path: Pat
         with scene.locked(name):
             view = await scene.until(run, "paused")
             healthy = [(await scene.client.get("/healthz")).elapsed.total_seconds() for _ in range(20)]
+            ready = await scene.client.get("/readyz")
+            assert (ready.status_code == 503) == (name == "learner")
         await scene.check(run, 200)
     assert view["pause"]["written"] == (name != "learner")
     print(
@@ -152,17 +153,16 @@ async def test_a_locked_database_pauses_runs_and_stops_nobody_else(tmp_path: Pat
 
 
 @MANY
-async def test_a_bad_network_loses_no_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_bad_network_loses_no_run(tmp_path: Path, kind: str) -> None:
     runs = faults = 0
-    for kind in KINDS:
-        async with outage_scene(tmp_path / kind, kind, n_parties=5) as scene:
-            for proxy in scene.proxies.values():
-                proxy.faulty = 0.5
-            done = 0
-            while done < 1500:
-                run = await scene.submit(30)
-                await scene.check(run, 30)
-                done = sum(proxy.done.total() - proxy.done["none"] for proxy in scene.proxies.values())
-                runs += 1
-            faults += done
-    print(f"{faults} faults of the network in {runs} runs, plain and secure: 0 runs lost, twin =, charges = price")
+    async with outage_scene(tmp_path, kind, n_parties=5, deadline_seconds=2.0) as scene:
+        for proxy in scene.proxies.values():
+            proxy.faulty = 0.5
+        while faults < FAULTS:
+            submitted = [await scene.submit(20) for _ in range(5)]
+            for run in submitted:
+                await scene.check(run, 20)
+            faults = sum(proxy.done.total() - proxy.done["none"] for proxy in scene.proxies.values())
+            runs += len(submitted)
+    print(f"{faults} faults of the network in {runs} runs ({kind}): 0 runs lost, twin =, charges = price")
