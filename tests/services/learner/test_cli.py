@@ -53,6 +53,12 @@ def command(url: str) -> Commands:
 SUBMIT = ("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=3")
 
 
+def test_resumes_only_what_has_not_ended(command: Commands) -> None:
+    run = command(*SUBMIT).stdout.strip()
+    command("watch", run)
+    assert f"run {run} is completed and cannot be resumed" in command("resume", run, status=1).output
+
+
 def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) -> None:
     run = command(*SUBMIT).stdout.strip()
     watched = command("watch", run).stdout
