@@ -14,17 +14,22 @@ from common.privacy.guarantee import Adjacency
 from common.runs.specification import PublicRows, RunSpec, SecureSumKind
 from common.strict import Setting
 
-RunState = Literal["queued", "recruiting", "running", "completed", "failed", "cancelled"]
+RunState = Literal["queued", "recruiting", "running", "paused", "completed", "failed", "cancelled"]
 
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
-    "queued": frozenset({"recruiting", "failed", "cancelled"}),
-    "recruiting": frozenset({"running", "failed", "cancelled"}),
-    "running": frozenset({"completed", "failed", "cancelled"}),
+    "queued": frozenset({"recruiting", "paused", "failed", "cancelled"}),
+    "recruiting": frozenset({"running", "paused", "failed", "cancelled"}),
+    "running": frozenset({"completed", "paused", "failed", "cancelled"}),
+    "paused": frozenset({"recruiting", "running", "completed", "paused", "failed", "cancelled"}),
     "completed": frozenset(),
     "failed": frozenset(),
     "cancelled": frozenset(),
 }
-"""Which states may follow each; a state that nothing follows is an end."""
+"""Which states may follow each; a state that nothing follows is an end.
+
+A paused run keeps the stage that it was in, and is paused anew where the reason changes; whatever it achieves when it
+is carried on ends the pause.
+"""
 
 ENDS: frozenset[RunState] = frozenset(state for state, followers in TRANSITIONS.items() if not followers)
 
@@ -79,22 +84,42 @@ def _read_spec(text: str) -> RunSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a run is paused: a ``reason`` in words, ``who`` of the parties and key holders, ``since`` when (ISO, UTC)."""
+
+    reason: str
+    who: tuple[str, ...]
+    since: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The pause as a JSON object."""
+        return {"reason": self.reason, "who": list(self.who), "since": self.since}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The pause that `to_json` gave."""
+        return cls(fields["reason"], tuple(fields["who"]), fields["since"])
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run as the store holds it.
 
     Until the run is settled (it has a plan), ``spec`` is a draft: the sizes of the shards are not known yet, and stand
-    as 1. ``rounds`` counts the rounds logged; ``problem`` says why a run failed; ``key_holders`` are the names of those
-    who have been asked to open its sums.
+    as 1. ``stage`` is the last state but for pauses; ``rounds`` counts the rounds logged; ``problem`` says why a run
+    failed, ``pause`` why it is paused; ``key_holders`` are the names of those who have been asked to open its sums.
     """
 
     id: str
     user: str
     created: str
     state: RunState
+    stage: RunState
     spec_text: str
     terms: RunTerms
     rounds: int
     problem: Mapping[str, Any] | None
+    pause: Pause | None = None
     key_holders: tuple[str, ...] = ()
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -15,8 +15,8 @@ from common.files.studies import read_study
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
-from common.service.tokens import TokenHash
-from common.strict import Identifier, Name, Setting
+from common.service.tokens import Caller
+from common.strict import Identifier, Name
 
 _MOST_PARTIES = 1000
 """The exact sum of so many answers below 2^53 fits 64 bits."""
@@ -35,11 +35,10 @@ Role = Literal["viewer", "submitter", "operator"]
 runs, and upload public rows; the same with everybody's runs."""
 
 
-class UserEntry(Setting):
+class UserEntry(Caller):
     """Somebody who may use this learner."""
 
     name: Annotated[Identifier, Field(description="the user's name, noted with each run")]
-    token_hash: Annotated[TokenHash, Field(description="sha256: and the hash of the user's bearer token")]
     role: Annotated[
         Role,
         Field(
@@ -53,6 +52,7 @@ class LearnerSettings(ServiceSettings):
     """Who takes part, who may ask, and how long parties are waited for."""
 
     model_config = SettingsConfigDict(env_prefix="PARLEY_LEARNER_")
+    callers_key: ClassVar[str] = "users"
 
     parties: Annotated[tuple[PartyEntry, ...], Field(min_length=1, max_length=_MOST_PARTIES, description="the roster")]
     key_holders: Annotated[
@@ -79,18 +79,24 @@ class LearnerSettings(ServiceSettings):
     key_holder_seconds: Annotated[
         float, Field(gt=0, le=3600, description="how long key holders may take to begin a session or to open a sum")
     ] = 60.0
+    patience_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=2_592_000,
+            description="how long a run that cannot go on pauses in all, and asks again, before it fails",
+        ),
+    ] = 86_400.0
     concurrent_runs: Annotated[int, Field(ge=1, description="runs carried at once; others wait in the queue")] = 10
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        """No party, URL, key or user twice: one owner must not count as two."""
+        """No party, URL or key twice: one owner must not count as two."""
         peers: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.parties, *self.key_holders)
         for kind, values in (
             ("name", [entry.name for entry in peers]),
             ("url", [str(entry.url).rstrip("/") for entry in peers]),
             ("public_key", [entry.public_key for entry in peers if entry.public_key]),
-            ("user name", [entry.name for entry in self.users]),
-            ("user token_hash", [entry.token_hash for entry in self.users]),
         ):
             if twice := sorted({value for value in values if values.count(value) > 1}):
                 raise ValueError(f"{kind} given twice: {', '.join(twice)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -10,12 +11,14 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import PeerEntry
+from common.privacy.account import Composition
 from common.privacy.guarantee import Adjacency, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
+from common.secure_sum.session import Identity
 from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
-from common.service.tokens import TokenHash
+from common.service.tokens import Caller
 from common.strict import Digest, Identifier, Setting, Strict
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
@@ -72,6 +75,17 @@ class Policy(Setting):
         tuple[Digest, ...] | None,
         Field(description="SHA-256 of the only public rows that runs may ask about; any if unset"),
     ] = None
+    composition: Annotated[
+        Composition,
+        Field(
+            description="how the costs of runs add up: by a filter of Gaussian differential privacy, by which a budget "
+            "bears many small runs (filter), or epsilons and deltas by themselves (basic)"
+        ),
+    ] = "filter"
+    reservation_days: Annotated[
+        float,
+        Field(gt=0, le=3650, description="days without a question after which a run ends and frees its budget"),
+    ] = 30.0
     max_rounds: Annotated[int, Field(ge=1, le=100_000, description="most rounds that a run may have")] = 10_000
 
     @model_validator(mode="after")
@@ -81,11 +95,10 @@ class Policy(Setting):
         return self
 
 
-class KnownLearner(Strict):
+class KnownLearner(Caller):
     """A learner that may ask."""
 
     name: Annotated[Identifier, Field(description="name under which the ledger charges it")]
-    token_hash: Annotated[TokenHash, Field(description="hash of its bearer token, as `parley-party token` prints it")]
     public_key: Annotated[
         PublicKey | None,
         Field(description="its Ed25519 key, as `parley-learner identity` prints it; without it no secure sum"),
@@ -101,31 +114,48 @@ class PinnedKeyHolder(Strict):
     ]
 
 
+class PinnedParty(Strict):
+    """Another owner's party, which the owner knows to be none of the learner's making."""
+
+    name: Annotated[Identifier, Field(description="the party's own name")]
+    public_key: Annotated[PublicKey, Field(description="its Ed25519 key, as `parley-party identity` prints it")]
+
+
 class SecureSum(Setting):
-    """Whom the owner trusts with opening sums."""
+    """Whom the owner trusts with opening sums, and whose answers it trusts to be in them."""
 
     key_holders: Annotated[
         tuple[PinnedKeyHolder, ...],
         Field(min_length=1, max_length=MAX_KEY_HOLDERS, description="who open every sum, all of them each; no others"),
     ]
+    parties: Annotated[
+        tuple[PinnedParty, ...],
+        Field(
+            description="the other owners' parties whose keys the owner has from themselves; any other party of a run "
+            "counts as one of the learner's: as one more colluder, and as none of minimum_contributors"
+        ),
+    ] = ()
     minimum_key_bits: Annotated[
         int, Field(ge=MIN_KEY_BITS, le=MAX_KEY_BITS, description="least size of their Paillier keys")
     ] = DEFAULT_KEY_BITS
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        for values in (
-            [holder.name for holder in self.key_holders],
-            [holder.public_key for holder in self.key_holders],
-        ):
+        pinned: tuple[PinnedKeyHolder | PinnedParty, ...] = (*self.key_holders, *self.parties)
+        for values in ([each.name for each in pinned], [each.public_key for each in pinned]):
             if len(set(values)) != len(values):
-                raise ValueError("key_holders: two share a name or a key")
+                raise ValueError("key_holders, parties: two share a name or a key")
         return self
 
     @property
     def pins(self) -> dict[str, str]:
         """The key holders' public keys by their names."""
         return {holder.name: holder.public_key for holder in self.key_holders}
+
+    @property
+    def party_pins(self) -> dict[str, str]:
+        """The other parties' public keys by their names."""
+        return {party.name: party.public_key for party in self.parties}
 
 
 class PartySettings(ServiceSettings):
@@ -146,13 +176,6 @@ class PartySettings(ServiceSettings):
     ] = None
 
     @model_validator(mode="after")
-    def _learners_distinct(self) -> Self:
-        for values in ([learner.name for learner in self.learners], [learner.token_hash for learner in self.learners]):
-            if len(set(values)) != len(values):
-                raise ValueError("learners: two share a name or a token")
-        return self
-
-    @model_validator(mode="after")
     def _peers_distinct(self) -> Self:
         """One owner must not count as two, nor this one as another."""
         names = [self.name, *(peer.name for peer in self.peers)]
@@ -167,7 +190,12 @@ class PartySettings(ServiceSettings):
             raise ValueError("policy.require_secure_sum needs the key holders of [secure_sum]")
         return self
 
+    @cached_property
+    def identity(self) -> Identity:
+        """Who the party is to others; raises OwnKeyError, see `signing_key`."""
+        return Identity(self.name, self.signing_key())
+
     @property
-    def tokens(self) -> dict[str, str]:
-        """The learners' names by the hashes of their tokens."""
-        return {learner.token_hash: learner.name for learner in self.learners}
+    def known_parties(self) -> frozenset[str] | None:
+        """The parties that a sum may hide this one among: those it has the keys of, and itself; None for no sums."""
+        return None if self.secure_sum is None else frozenset({self.name, *self.secure_sum.party_pins})

@@ -37,7 +37,7 @@ from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from learner.experiments.datasets import WDBC
-from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
+from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, wait_until_ready
 from scripts.make_deployment import HOSPITALS, SERVICES, Deployment, loopback_site, make_deployment
 
 RUN_SECONDS = 120.0
@@ -70,6 +70,7 @@ def main() -> int:
         root = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parley-demo-")))
         deployment = deploy(root)
         urls = {name: service.url for name, service in deployment.services.items()}
+        make_ledgers(*(deployment.services[name].config for name in HOSPITALS))
         stack.enter_context(processes(commands(deployment), root))
         wait_until_ready(urls)
         console.print(f"[bold]{len(urls)} services are up[/] on loopback after {time.monotonic() - started:.1f} s")
@@ -149,7 +150,8 @@ def over_http(stack: ExitStack, root: Path, deployment: Deployment, url: str, la
         opened = answer(client.get(f"/v1/runs/{run}/receipts"))
         what = f"{algorithm}, ε = {epsilon:g}"
         console.print(f"{what}: trained; {len(opened)} sums opened and signed for by the key holder")
-        promised = {kept["view"]: kept for kept in answer(client.get(f"/v1/runs/{run}/model"))["guarantees"]}
+        made = answer(client.get(f"/v1/runs/{run}/model"))["guarantees"]
+        promised = {kept["view"]: kept for kept in reversed(made)}
         claims = (figure(promised.get(view)) for view in ("model", "transcript"))
         rows.append(Row(what, f"{right:.3f}", laboratory.expected(algorithm, epsilon), *claims))
     return rows

@@ -25,6 +25,15 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def make_ledgers(*configs: Path) -> None:
+    """Have each party make its ledger, by its settings file, all at once."""
+    commands = [(COMMANDS / "parley-party", "init", "--config", config) for config in configs]
+    begun = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]  # noqa: S603 -- our own
+    for process in begun:
+        if process.wait():
+            raise RuntimeError("a party's ledger could not be made")
+
+
 @contextmanager
 def processes(commands: Mapping[str, Sequence[str | Path]], logs: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Run commands, each as a process by its name with a log in a folder; all are ended when the block ends."""

@@ -116,6 +116,15 @@ def make_deployment(root: Path, place: Callable[[str], Site]) -> Deployment:
 
 def party_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:
     """A hospital's settings file; ``keys`` are everybody's public keys."""
+    others = "".join(
+        f"""
+[[secure_sum.parties]]
+name = "{name}"
+public_key = "{keys[name]}"
+"""
+        for name in HOSPITALS
+        if name != site.name
+    )
     return f"""\
 # {site.name}: what it holds, whom it answers, whom it trusts with opening sums, and what its owner allows.
 {_service_toml(site)}
@@ -143,7 +152,7 @@ public_key = "{keys[LEARNER]}"
 [[secure_sum.key_holders]]
 name = "{KEY_HOLDER}"
 public_key = "{keys[KEY_HOLDER]}"
-"""
+{others}"""
 
 
 def keyholder_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:

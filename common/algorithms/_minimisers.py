@@ -8,7 +8,8 @@ import numpy as np
 
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
-from common.encoding.fixed_point import to_integers, weights_on_grid
+from common.encoding.fixed_point import MAX_NORM, to_integers, weights_on_grid
+from common.learning.convergence import MOST_STEPS, TOLERANCE
 from common.learning.erm import check_smooth, minimise
 from common.learning.losses import Loss
 from common.learning.model import Model
@@ -18,8 +19,8 @@ from common.protocol.algorithm import Algorithm, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reveal
 
-TOLERANCE = 1e-9
-"""The norm of the objective's gradient, on the sum scale, at which a minimiser counts as solved."""
+_LARGEST = MAX_NORM - 1.0
+"""Norm of weights that leaves room for their rounding."""
 
 
 def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Question, Query]:
@@ -32,10 +33,16 @@ def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Quest
     return Question(query.step, query.message.shape, facts.n_weights, reveal), query
 
 
-def solve(loss: Loss, shard: Shard, strength: FloatArray) -> IntArray:
-    """The regularised minimiser of a shard or each of a stack, on the weights' grid of 2^-20, as integers (..., m)."""
-    weights = weights_on_grid(minimise(loss, shard, strength, tolerance=TOLERANCE))
-    return to_integers(weights.reshape(*shard.y.shape[:-1], -1))
+def solve(loss: Loss, shard: Shard, strength: FloatArray, most_steps: int = MOST_STEPS) -> IntArray:
+    """The regularised minimiser of a shard or each of a stack, on the weights' grid of 2^-20, as integers (..., m).
+
+    Whatever the examples are, there is an answer: one outside the ball of the largest weights is projected onto it,
+    which brings no two answers further apart.
+    """
+    found = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
+    weights = found.reshape(*shard.y.shape[:-1], -1)
+    weights = weights * np.minimum(1.0, _LARGEST / np.maximum(np.linalg.norm(weights, axis=-1, keepdims=True), 1.0))
+    return to_integers(weights_on_grid(weights))
 
 
 class Curated(Algorithm):
@@ -64,7 +71,8 @@ class Exact(Algorithm):
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
         """The minimiser, of each party of a stack."""
-        return solve(facts.loss, shard, self.regularization * np.maximum(shard.n_examples, 1))
+        strength = self.regularization * np.maximum(shard.n_examples, 1)
+        return solve(facts.loss, shard, strength, most_steps=0)
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
         """The minimiser as it is."""

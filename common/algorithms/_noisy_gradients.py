@@ -83,7 +83,7 @@ class NoisyGradients(Algorithm):
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """With overlap, the promise to a record depends on the other shards that hold it."""
         if self.overlap == 1:
-            return ("no person's record is in two shards",)
+            return ()
         return (
             f"no person's record is in more than {self.overlap} shards",
             "the other owners of a shared record protect it with budgets no larger than this owner's",

@@ -6,17 +6,16 @@ from common.algorithms._minimisers import Curated, ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
 from common.arrays import IntArray
 from common.data.shard import Shard
-from common.encoding.fixed_point import to_integers
 from common.errors import InvalidInputError
 from common.learning.losses import bounded_slope, check_single_score
 from common.privacy.events import ApproximateEvent, Event
 from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.objective import EXACT_MINIMISER, objective_perturbation
+from common.privacy.mechanisms.objective import ObjectivePerturbation
 from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
 
-_ASSUMPTIONS = (EXACT_MINIMISER, "all owners trust the curator with their raw data")
+_ASSUMPTIONS = ("all owners trust the curator with their raw data",)
 
 
 @algorithm
@@ -37,11 +36,23 @@ class Gop(Curated):
         stack = prepared.y.shape[:-1]
         if stack not in ((), (1,)):
             raise InvalidInputError("gop needs one trusted curator who holds all shards")
+        return self.mechanism(facts).answer(prepared.pooled(), noise).reshape(*stack, -1)
+
+    def mechanism(self, facts: OwnFacts) -> ObjectivePerturbation:
+        """The mechanism for the strictest budget; raises InvalidInputError where there is none."""
         epsilon, delta = facts.strictest
-        weights = objective_perturbation(
-            facts.loss, prepared.pooled(), self.regularization, epsilon, delta, noise, self.calibration
+        return ObjectivePerturbation.calibrated(
+            facts.loss,
+            (facts.n_total, facts.n_features),
+            regularization=self.regularization,
+            epsilon=epsilon,
+            delta=delta,
+            calibration=self.calibration,
         )
-        return to_integers(weights.reshape(*stack, -1))
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Both the tilt's and the answer's."""
+        self.mechanism(facts)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Infinite: the noise is inside the minimisation, not added to an answer."""

@@ -6,6 +6,10 @@ Classifiers", NIPS 2010, as in Rajkumar & Agarwal 2012's comparison.
 The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L). It is drawn in K shares
 under secure sum (a Gaussian scale mixture; see `common.privacy.noise`), or whole at each party where the learner sees
 each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes' weights.
+
+A solver's answer is not quite the minimiser. The noise covers the largest gradient that it may leave on any shard of a
+size (`common.learning.convergence`); a run for which that is too much is refused from public facts, before any data are
+touched, so that neither a refusal nor a failure tells of them.
 """
 
 from __future__ import annotations
@@ -14,11 +18,12 @@ import math
 
 import numpy as np
 
-from common.algorithms._minimisers import TOLERANCE, ask_minimiser, solve
+from common.algorithms._minimisers import ask_minimiser, solve
 from common.algorithms._parameters import Regularization, algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import WEIGHT_BITS
+from common.learning.convergence import gradient_left
 from common.learning.losses import bounded_slope
 from common.learning.model import Model
 from common.privacy.events import Event, L2LaplaceEvent
@@ -36,9 +41,10 @@ class LocalAverage(Algorithm):
     regularization: Regularization = 0.01
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One; a minimiser is private where the loss has a bounded slope."""
-        bounded_slope(facts.loss)
-        return (ask_minimiser(facts)[0],)
+        """One; a minimiser is private where the loss has a bounded slope, and a solver surely finds it."""
+        question, _ = ask_minimiser(facts)
+        self.moved(facts.everyone)
+        return (question,)
 
     def program(self, facts: FederationFacts) -> Program:
         """Ask for the sum of local minimisers; return their average."""
@@ -58,10 +64,15 @@ class LocalAverage(Algorithm):
         return self.moved(facts)
 
     def moved(self, facts: OwnFacts) -> FloatArray:
-        """2 L / (n lambda), the solver's tolerance, the rounding; under secure sum n is the smallest shard's; (...)."""
-        rounding = math.sqrt(facts.n_weights) * 2.0**-WEIGHT_BITS
-        n = facts.n_examples.min() if facts.secure_sum else facts.own_examples
-        return np.asarray((2 * bounded_slope(facts.loss) + 2 * TOLERANCE) / (n * self.regularization) + rounding)
+        """2 L / (n lambda), what the solver leaves, the rounding; under secure sum the largest of all parties; (...).
+
+        Raises InvalidInputError where no solver surely comes near enough.
+        """
+        n = facts.n_examples if facts.secure_sum else facts.own_examples
+        strength = np.asarray(self.regularization * n.astype(np.float64))
+        left = gradient_left(facts.loss, n, facts.n_features, strength)
+        moved = 2 * (bounded_slope(facts.loss) + left) / strength + math.sqrt(facts.n_weights) * 2.0**-WEIGHT_BITS
+        return np.full_like(facts.own_epsilon, moved.max()) if facts.secure_sum else np.asarray(moved)
 
     def beta(self, facts: OwnFacts) -> FloatArray:
         """The noise's parameter, (...)."""

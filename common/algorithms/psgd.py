@@ -15,6 +15,8 @@ transcript's, which composes the rho of T rounds.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from common.algorithms._gradients import ask_gradients, mean_gradient
@@ -29,7 +31,6 @@ from common.privacy.calibration import sigma_star
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.objective import EXACT_MINIMISER
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Program
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -42,6 +43,7 @@ class Psgd(Algorithm):
 
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
+    whole_noise: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T sums of gradients; the proof is for a loss of one score."""
@@ -81,7 +83,7 @@ class Psgd(Algorithm):
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Theorem 4.2: the final model alone."""
         assumptions = (
-            EXACT_MINIMISER,
+            "the model is the exact minimiser",
             "nobody, not even the learner, sees the rounds",
             "the run does not stop early",
             "every party contributes to every round",

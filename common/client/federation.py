@@ -2,8 +2,9 @@
 
 Who stays silent in so many rounds in a row as the run allows (one, unless rounds are asynchronous) is dropped: asked no
 more. Who is dropped follows from the contributors of the last replies, so a run that is resumed from its log asks the
-same. An answer that comes too late is never used; the party has charged it, and a party that skipped a round pays for
-it with its next answer: ledgers charge up to the round that is answered.
+same. An answer that comes too late for its round is never used; the party has charged it, and a party that skipped a
+round pays for it with its next answer: ledgers charge up to the round that is answered. A round that too few answer may
+be asked again: whoever has answered answers the same, at no cost.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import numpy as np
 from common.arrays import IntArray
 from common.client.peer import ask_all
 from common.encoding.fixed_point import checked_answer, from_wire
-from common.encoding.npy import pack_array
 from common.errors import ParleyError, QuorumLostError, UnavailableError
 from common.protocol.messages import Query, Reply
+from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 
 if TYPE_CHECKING:
@@ -46,29 +47,25 @@ class RoundReport:
 
 
 class PartyPool:
-    """The parties of one run, in the order of its specification, asked round by round.
+    """The parties of one run, in the order of its specification ``spec``, asked round by round.
 
-    ``quorum`` is the least number that must answer; ``deadline`` is in seconds; each party must answer at least once in
-    ``answer_every`` rounds in a row. ``recent`` has the contributors of so many rounds before, as the log has them,
-    fewer at the beginning. Answers are in units of 2^(``shift`` - 32). ``report`` tells of the last round.
+    ``deadline`` is in seconds. ``recent`` has the contributors of the last rounds as the log has them, so many as a
+    party may not miss in a row (`RunSpec.answer_every`), fewer at the beginning. ``report`` tells of the last round.
     """
 
-    def __init__(  # noqa: PLR0913 -- its parts, by name
+    def __init__(
         self,
+        spec: RunSpec,
         parties: Sequence[PartyClient],
-        quorum: int,
         deadline: float,
-        answer_every: int = 1,
         recent: Sequence[tuple[int, ...]] = (),
-        *,
-        shift: int = 0,
     ) -> None:
         self.report = RoundReport()
-        self._shift = shift
         self._parties = tuple(parties)
-        self._quorum = quorum
         self._deadline = deadline
-        self._recent = deque(recent, maxlen=answer_every)
+        self._questions, self._shift = spec.questions(), spec.facts().wire_shift
+        self._quorum = spec.minimum_contributors
+        self._recent = deque(recent, maxlen=spec.answer_every)
 
     @property
     def active(self) -> tuple[int, ...]:
@@ -126,7 +123,7 @@ class PartyPool:
             raise QuorumLostError(
                 f"round {round}: {len(answers)} parties answered and {self._quorum} are needed; "
                 f"silent: {'; '.join(silent.values())}; "
-                f"the round is burnt, and charged to who answered: {', '.join(charged) or 'nobody'}",
+                f"charged to who answered, once however often it is asked: {', '.join(charged) or 'nobody'}",
                 silent=list(silent),
                 charged=charged,
             )
@@ -138,18 +135,15 @@ class HttpFederation(PartyPool):
 
     async def answer(self, run: str, query: Query) -> Reply:
         """All active parties' answers, or their exact sum; raises what `PartyPool` raises."""
-        path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
-        body = pack_array(query.message)
-        answers = await self._ask(query.round, lambda party: party.answer(path, body))
-        stack = self._stack(answers)
+        width = self._questions[query.round - 1].answer
+
+        async def ask(party: PartyClient) -> IntArray:
+            answer = await party.answer(run, query)
+            if answer.size != width:
+                raise party.refuse("malformed-answer", f"it answered {answer.size} values where {width} were asked")
+            return answer
+
+        answers = await self._ask(query.round, ask)
+        stack = np.stack(list(answers.values()))
         value = checked_answer(stack.sum(axis=0)) if query.reveal == "sum" else stack
         return Reply(from_wire(value, self._shift), tuple(answers))
-
-    def _stack(self, answers: Mapping[int, IntArray]) -> IntArray:
-        """The answers (contributors, m); raises PartyRefusedError naming one whose length is not the first's."""
-        first = next(iter(answers.values()))
-        for index, answer in answers.items():
-            if answer.shape != first.shape:
-                detail = f"it answered {answer.size} values where another party answered {first.size}"
-                raise self._parties[index].refuse("malformed-answer", detail)
-        return np.stack(list(answers.values()))

@@ -8,49 +8,59 @@ import httpx
 
 from common.arrays import IntArray
 from common.client.peer import Peer
-from common.client.receipts import HEADER, Receipt, read_receipt
+from common.client.receipts import ReceiptKeeper, bound_answer
 from common.encoding.canonical_json import JSON
 from common.encoding.fixed_point import checked_integers
 from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError, PartyRefusedError, RefusedError
+from common.errors import InvalidInputError, LedgerError, PartyRefusedError, RefusedError
+from common.protocol.messages import Query
 from common.secure_sum.envelope import Signed
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
+from common.wire.receipts import RECEIPT_HEADER, Bound, Receipt
 
 
 class PartyClient(Peer):
     """One party, over a client that holds its base URL and token.
 
-    ``receipt`` is the newest that is known. All methods raise UnavailableError or PartyRefusedError.
+    ``receipt`` is the newest that is known of it; ``key`` is its public key, or the one of its first receipt. All
+    methods raise UnavailableError or PartyRefusedError.
     """
 
     role: ClassVar[str] = "party"
     refusal: ClassVar[type[RefusedError]] = PartyRefusedError
 
-    def __init__(self, name: str, client: httpx.AsyncClient, receipt: Receipt | None = None) -> None:
+    def __init__(
+        self, name: str, client: httpx.AsyncClient, receipt: Receipt | None = None, key: str | None = None
+    ) -> None:
         super().__init__(name, client)
-        self.receipt = receipt
+        self.receipts = ReceiptKeeper(name, key, receipt)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The newest receipt that is known."""
+        return self.receipts.newest
 
     async def facts(self) -> PartyFacts:
         """What the party says of itself."""
-        return self._parse(PartyFacts, await self._send("GET", "/v1/party"))
+        return self._parse(PartyFacts, await self._ask("GET", "/v1/party"))
 
     async def budget(self) -> BudgetReport:
         """What the party's ledger has left."""
-        return self._parse(BudgetReport, await self._send("GET", "/v1/budget"))
+        return self._parse(BudgetReport, await self._ask("GET", "/v1/budget"))
 
     async def greet(self) -> None:
         """A bare round trip."""
         await self._send("GET", "/healthz")
 
     async def approve(self, proposal: RunProposal) -> Approval:
-        """The party's consent to a run; the receipt goes with the proposal."""
-        headers = {HEADER: self.receipt.text} if self.receipt else {}
-        body = proposal.model_dump_json().encode()
-        return self._parse(Approval, await self._send("POST", "/v1/runs", body, JSON, headers))
+        """The party's consent to a run."""
+        return self._parse(Approval, await self._ask("POST", "/v1/runs", proposal.model_dump_json().encode()))
 
-    async def answer(self, path: str, body: bytes) -> IntArray:
-        """The party's answer (m,) to a round's query, a packed array; ``path`` names run, round, step and reveal."""
-        content = await self._send("PUT", path, body, NPY)
+    async def answer(self, run: str, query: Query) -> IntArray:
+        """The party's answer (m,) to a round's query, which its receipt binds to run, round and question."""
+        path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
+        asked = Bound(run, query.round, query.digest, "")
+        content = await self._ask("PUT", path, query.body, NPY, asked)
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
         except InvalidInputError as error:
@@ -69,9 +79,18 @@ class PartyClient(Peer):
 
     async def end(self, run: str) -> None:
         """Tell the party that a run has ended."""
-        await self._send("DELETE", f"/v1/runs/{run}")
+        await self._ask("DELETE", f"/v1/runs/{run}")
 
-    def _note(self, headers: httpx.Headers) -> None:
-        receipt = read_receipt(self.name, headers.get(HEADER))
-        if receipt and (self.receipt is None or receipt.count > self.receipt.count):
-            self.receipt = receipt
+    async def _ask(
+        self, method: str, path: str, body: bytes = b"", media: str = JSON, asked: Bound | None = None
+    ) -> bytes:
+        """One request that shows the newest receipt; the body of a response whose receipt goes on from it."""
+        shown = self.receipt
+        headers = {RECEIPT_HEADER: shown.text} if shown else {}
+        content, answered = await self._request(method, path, body, media, headers)
+        try:
+            bound = bound_answer(asked.run, asked.round, asked.query, content) if asked else None
+            self.receipts.take(answered.get(RECEIPT_HEADER), shown, bound)
+        except LedgerError as error:
+            raise self.refuse(LedgerError.kind, f"{error.detail}") from None
+        return content

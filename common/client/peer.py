@@ -1,8 +1,8 @@
 """The services that the learner asks: a warm connection each, and errors that say who.
 
-Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or a 5xx: the peer
-may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that it did
-answer, and that asking again would not change a thing.
+Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or one that says not
+now: the peer may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that
+it did answer, and that asking again would not change a thing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -21,11 +22,12 @@ from pydantic import BaseModel, ValidationError
 from common.client.endpoints import PeerEntry
 from common.client.transport import Transport
 from common.encoding.canonical_json import JSON
-from common.errors import InvalidInputError, ParleyError, RefusedError, UnavailableError
+from common.errors import InvalidInputError, LedgerError, ParleyError, RefusedError, UnavailableError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
+from common.service.tls import FreshContext
 from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
@@ -33,6 +35,12 @@ _T = TypeVar("_T")
 M = TypeVar("M", bound=BaseModel)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
+_LONGEST_REST = 60.0  # seconds for which a peer may ask to be left alone
+_STOPPED = 0.1  # seconds by which a deadline is noticed late where this process did not run meanwhile
+_NOT_NOW = frozenset({401, 408, 425, 429})
+"""Statuses below 500 that time may mend: a token that is being changed, a request cut short, too early, too many."""
+_NEVER = frozenset({LedgerError.kind})
+"""Kinds of problems that time does not mend, whatever their status says."""
 _LONGEST_ANSWER = 2**26  # bytes; a peer may not fill the learner's memory
 _LONGEST_REASON = 500  # characters of a peer's own words
 _LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does not suffice
@@ -50,6 +58,7 @@ class Peer:
     def __init__(self, name: str, client: httpx.AsyncClient) -> None:
         self.name = name
         self._client = client
+        self._rests_until = 0.0  # by the event loop's clock
 
     async def close(self) -> None:
         """Close the connection."""
@@ -59,12 +68,18 @@ class Peer:
         """The error that says that this peer's answer cannot be used."""
         return self.refusal(f"{self.name} refused: {detail}", reason=reason, **{self.role: self.name}, **facts)
 
-    async def _send(
-        self, method: str, path: str, body: bytes = b"", media: str = JSON, headers: dict[str, str] | None = None
-    ) -> bytes:
+    async def _send(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
         """One request; the body of a response that says success."""
+        return (await self._request(method, path, body, media, {}))[0]
+
+    async def _request(
+        self, method: str, path: str, body: bytes, media: str, headers: dict[str, str]
+    ) -> tuple[bytes, httpx.Headers]:
+        """One request, once the peer may be asked; body and headers of a response that says success."""
+        if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(rest)
         request = self._client.build_request(
-            method, path, content=body, headers={"Content-Type": media, "Accept": media, **(headers or {})}
+            method, path, content=body, headers={"Content-Type": media, "Accept": media, **headers}
         )
         try:
             response = await self._client.send(request, stream=True)
@@ -77,20 +92,23 @@ class Peer:
         if content is None:
             raise self.refuse("malformed-answer", f"its response has more than {_LONGEST_ANSWER} bytes")
         if not response.is_success:
-            raise self._failure(response.status_code, content)
-        self._note(response.headers)
-        return content
+            raise self._failure(response, content)
+        return content, response.headers
+
+    async def _ask(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
+        """One request of the protocol: by default a bare one."""
+        return await self._send(method, path, body, media)
 
     async def _exchange(self, path: str, message: Signed) -> Signed:
         """What the peer answers to a signed message; its signature is not checked."""
         try:
-            return Signed.from_bytes(await self._send("PUT", path, message.to_bytes(), SIGNED))
+            return Signed.from_bytes(await self._ask("PUT", path, message.to_bytes(), SIGNED))
         except MessageError as error:
             raise self.refuse(error.reason, f"its answer cannot be used: {error.detail}") from None
 
     async def _sign(self, path: str, roster: Signed, key: str) -> bytes:
         """The peer's signature of a roster that it is sent, if the holder of ``key`` made it."""
-        answer = self._parse(Signature, await self._send("PUT", path, roster.to_bytes(), SIGNED))
+        answer = self._parse(Signature, await self._ask("PUT", path, roster.to_bytes(), SIGNED))
         try:
             signature = bytes.fromhex(answer.signature)
             Signed(roster.body, signature).verify(Roster.TAG, key)
@@ -98,18 +116,17 @@ class Peer:
             raise self.refuse("bad_signature", "its signature of the roster is not by the pinned key") from None
         return signature
 
-    def _note(self, headers: httpx.Headers) -> None:
-        """Take what the headers of a successful response say."""
-
-    def _failure(self, status: int, content: bytes) -> UnavailableError | RefusedError:
-        """The error that a response without success stands for."""
-        problem = _problem(content)
+    def _failure(self, response: httpx.Response, content: bytes) -> UnavailableError | RefusedError:
+        """The error that a response without success stands for; takes note of how long the peer is to be left alone."""
+        problem, status = _problem(content), response.status_code
         detail = str(problem.get("detail", f"HTTP status {status}"))[:_LONGEST_REASON]
-        if status >= httpx.codes.INTERNAL_SERVER_ERROR:
-            return UnavailableError(f"{self.name} cannot answer: {detail}")
+        kind = str(problem.get("type", "")).rpartition(":")[2] or "http"
+        if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
+            rest = min(_seconds(response.headers.get("Retry-After", "")), _LONGEST_REST)
+            self._rests_until = asyncio.get_running_loop().time() + rest
+            return UnavailableError(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
         if httpx.codes.is_redirect(status):
             detail = f"it redirects (HTTP status {status}), and redirects are not followed"
-        kind = str(problem.get("type", "")).rpartition(":")[2] or "http"
         left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
         return self.refuse(str(problem.get("reason", kind))[:_LONGEST_REASON], detail, **left)
 
@@ -139,45 +156,95 @@ async def ask_all(
 
 
 def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
-    """The answers of `ask_all`, if all answered; else the first error is raised."""
+    """The answers of `ask_all`, if all answered; else the first refusal is raised, or UnavailableError for the silent.
+
+    It names one silent peer by its role, several as ``silent``.
+    """
     answers: list[_T] = []
+    silent: list[UnavailableError] = []
     for outcome in outcomes:
-        if isinstance(outcome, ParleyError):
-            raise outcome
-        answers.append(outcome)
+        match outcome:
+            case UnavailableError():
+                silent.append(outcome)
+            case ParleyError():
+                raise outcome
+            case _:
+                answers.append(outcome)
+    if len(silent) == 1:
+        raise silent[0]
+    if silent:
+        raise UnavailableError(
+            "; ".join(error.detail for error in silent), silent=[name for error in silent for name in names_in(error)]
+        )
     return answers
 
 
+def names_in(error: ParleyError) -> tuple[str, ...]:
+    """The peers that an error names."""
+    one = [error.facts[role] for role in ("party", "key_holder") if role in error.facts]
+    several = [names for fact in ("silent", "unprepared") if isinstance(names := error.facts.get(fact), list)]
+    return tuple(str(name) for names in (one, *several) for name in names)
+
+
 async def _persist(peer: P, request: Callable[[P], Awaitable[_T]], seconds: float) -> _T:
-    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable."""
-    reason, pause = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                try:
-                    return await request(peer)
-                except UnavailableError as error:
-                    reason = error.detail
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-    except TimeoutError:
-        raise UnavailableError(reason, **{peer.role: peer.name}) from None
+    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable.
+
+    Where this process was stopped past the deadline, the peer has had no say, and is asked anew.
+    """
+    clock = asyncio.get_running_loop().time
+    while True:
+        reason, pause, deadline = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE, clock() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        return await request(peer)
+                    except UnavailableError as error:
+                        reason = error.detail
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        except TimeoutError:
+            if clock() - deadline < _STOPPED:
+                raise UnavailableError(reason, **{peer.role: peer.name}) from None
 
 
 def open_client_of(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
     """A client that keeps its connection, takes no proxy or password from the environment, no redirect and no cookie.
+
+    A token file is read again when the peer does not know the token; certificates are those that the files hold when a
+    connection begins.
 
     ``transport`` stands in for the network. Raises InvalidInputError when the token, the peer's authority or the
     certificate for it cannot be read.
     """
     return _Client(
         base_url=str(entry.url),
-        headers={"Authorization": f"Bearer {entry.token_text()}", "Accept-Encoding": "identity"},
+        auth=_TokenAuth(entry),
+        headers={"Accept-Encoding": "identity"},
         transport=transport or Transport(_tls_context(entry.ca, entry.certificate, entry.key)),
         trust_env=False,
         follow_redirects=False,
         timeout=None,  # `ask_all` bounds all attempts together
     )
+
+
+class _TokenAuth(httpx.Auth):
+    """The token that an entry names, read anew where the peer refuses it."""
+
+    def __init__(self, entry: PeerEntry) -> None:
+        self._entry = entry
+        self._token = entry.token_text()
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Send the request with the token, and once more if that has changed since it was read."""
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        response = yield request
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            with suppress(InvalidInputError):  # a file that is gone holds no other token
+                refused, self._token = self._token, self._entry.token_text()
+                if self._token != refused:
+                    request.headers["Authorization"] = f"Bearer {self._token}"
+                    yield request
 
 
 class _NoCookies(httpx.Cookies):
@@ -195,7 +262,12 @@ class _Client(httpx.AsyncClient):
 
 @cache
 def _tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 with the system's authorities or one's own, and a certificate to show; kept, for it is slow to make."""
+    """The context of a peer's connections; kept, for it is slow to make."""
+    return FreshContext.of(lambda: _make_context(ca, certificate, key), ca, certificate, key)
+
+
+def _make_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """TLS 1.3 with the system's authorities or one's own, and a certificate to show, by the files as they are now."""
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):
@@ -217,6 +289,15 @@ async def _read(response: httpx.Response) -> bytes | None:
         if len(content) > _LONGEST_ANSWER:
             return None
     return bytes(content)
+
+
+def _seconds(text: str) -> float:
+    """The seconds that a Retry-After header asks for; 0 for a date, which this machine's clock might not understand.
+
+    >>> _seconds("2"), _seconds("Sat, 21 Nov 2026 20:00:00 GMT")
+    (2.0, 0.0)
+    """
+    return float(text[:9]) if text.isdecimal() and text.isascii() else 0.0
 
 
 def _problem(content: bytes) -> dict[str, Any]:

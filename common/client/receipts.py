@@ -1,41 +1,82 @@
-"""What the learner holds against a party whose ledger was set back: the newest receipt that the party signed.
+"""What an asker holds against a service whose ledger was set back: the newest receipt that the service signed.
 
-A receipt names how many entries the party's ledger had. The party alone can check its signature; the learner keeps it,
-and presents it with the next proposal. A restored old ledger does not contain that entry, and the party refuses.
+It is shown with every request, and the service answers only while its ledger holds what it says. Each response must
+carry a newer one, by the same key, that says that what was shown was found in the ledger: a count that falls, a head
+that does not go on from the one that was known, or an answer to another question is refused.
 """
 
 from __future__ import annotations
 
-import base64
-import json
+import hashlib
 from dataclasses import dataclass
 
-HEADER = "Parley-Receipt"
-_LONGEST = 4096
+from common.errors import LedgerError
+from common.wire.receipts import Bound, Head, Receipt, read_receipt, verify_receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A party's receipt as it was sent (``text``), with the number of ledger entries that it vouches for."""
+@dataclass(slots=True)
+class ReceiptKeeper:
+    """The newest receipt of one service, and the public key it is checked with.
 
-    party: str
-    count: int
-    text: str
-
-
-def read_receipt(party: str, text: str | None) -> Receipt | None:
-    """The receipt of a response's header; None where there is none that can be read.
-
-    >>> read_receipt("hospital-a", base64.b64encode(b'{"count": 7}').decode()).count
-    7
-    >>> read_receipt("hospital-a", "not a receipt") is None
-    True
+    Without a ``key`` the first receipt's own is taken from then on: it was not pinned by anybody.
     """
-    if text is None or len(text) > _LONGEST:
-        return None
-    try:
-        fields = json.loads(base64.b64decode(text, validate=True))
-    except ValueError:
-        return None
-    count = fields.get("count") if isinstance(fields, dict) else None
-    return Receipt(party, count, text) if isinstance(count, int) else None
+
+    signer: str
+    key: str | None = None
+    newest: Receipt | None = None
+
+    def __post_init__(self) -> None:
+        if self.key is None and self.newest is not None:
+            self.key = self.newest.key
+
+    def take(self, text: str | None, shown: Receipt | None, asked: Bound | None = None) -> Receipt:
+        """The receipt of a response to a request that had ``shown`` one and, in a round, ``asked`` something.
+
+        Raises LedgerError where it is missing, was not signed by the service, or contradicts what is known.
+        """
+        if text is None:
+            raise LedgerError("its answer carries no receipt")
+        receipt = verify_receipt(text, self.signer, self.key or _key_of(text))
+        if receipt.shown != (shown and shown.head):
+            raise LedgerError("its receipt does not go on from the one that it was shown")
+        if shown is not None and receipt.ledger == shown.ledger and receipt.head.count < shown.head.count:
+            raise LedgerError("its ledger has fewer entries than it had")
+        if asked is not None and receipt.answer != asked:
+            raise LedgerError("its answer is not to what it was asked")
+        self._keep(receipt)
+        return receipt
+
+    def learn(self, text: str) -> bool:
+        """Take a receipt that somebody else handed on; whether it is newer than what was known.
+
+        Raises LedgerError where the service did not sign it, or it contradicts what is known.
+        """
+        receipt = verify_receipt(text, self.signer, self.key or _key_of(text))
+        if self.newest is not None and receipt.ledger != self.newest.ledger:
+            return False  # of a ledger before or after this one: the service itself must say which
+        return self._keep(receipt)
+
+    def _keep(self, receipt: Receipt) -> bool:
+        """Keep a receipt if it is newer; whether it is."""
+        self.key = receipt.key
+        known = self.newest
+        if known is not None and known.ledger == receipt.ledger:
+            if _forks(known.head, receipt.head):
+                raise LedgerError("two of its receipts contradict each other: its ledger was set back")
+            if receipt.head.count <= known.head.count:
+                return False
+        self.newest = receipt
+        return True
+
+
+def bound_answer(run: str, round: int, query: str, body: bytes) -> Bound:
+    """What an answer's receipt must bind: ``query`` is the digest of the question."""
+    return Bound(run, round, query, hashlib.sha256(body).hexdigest())
+
+
+def _forks(one: Head, other: Head) -> bool:
+    return one.count == other.count and one.link != other.link
+
+
+def _key_of(text: str) -> str:
+    return read_receipt(text).key

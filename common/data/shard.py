@@ -92,7 +92,7 @@ class Shard:
         A shard of no rows is one block; so is a stack whose parties are small.
         """
         n = self.y.shape[-1]
-        most = 2**20 if self.y.ndim > 1 else max(_CACHED // max(self.n_features, 1), 2**8)
+        most = 2**20 if self.y.ndim > 1 else rows_of_a_block(self.n_features)
         if n <= most:
             yield self
             return
@@ -123,6 +123,11 @@ class Shard:
     def pooled(self) -> Shard:
         """All examples of a stack as one party's: what a trusted curator would hold."""
         return Shard.adopt(self.X[self.mask], self.y[self.mask])
+
+
+def rows_of_a_block(n_features: int) -> int:
+    """How many rows of one party's shard make a block."""
+    return max(_CACHED // max(n_features, 1), 2**8)
 
 
 def _pad(shard: Shard, n: int) -> tuple[FloatArray, FloatArray, BoolArray]:

@@ -16,7 +16,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import FailFast, Field, model_validator
 
 from common.data.columns import AnyFeature, AnyLabel, Feature, Label, Missing, RealLabel, missing_policy
 from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
@@ -39,7 +39,11 @@ class Study(Strict):
 
     format: Literal["parley-study-2"] = "parley-study-2"
     name: Name
-    features: Annotated[tuple[AnyFeature, ...], Field(min_length=1, max_length=_MOST_COLUMNS)]
+    features: Annotated[
+        tuple[AnyFeature, ...],
+        FailFast(),  # to tell the faults of many columns takes long
+        Field(min_length=1, max_length=_MOST_COLUMNS),
+    ]
     label: AnyLabel
     kind: StudyKind = Field(default_factory=lambda read: _kind_of(read.get("label")))
     loss: AnyLoss = Field(default_factory=lambda read: _default_loss(read.get("label")))

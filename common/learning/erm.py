@@ -7,6 +7,10 @@ The problem, on the sum scale, for the examples (x_i, y_i) of a shard:
 solved by Newton's method with step halving; where an example has K scores, w is (K, d), and each Newton step is found
 by conjugate gradients, which need no matrix of K d rows. Every problem of a stack takes its own steps until its
 gradient is small. Examples are reached through their shard's scores and weighted sums alone.
+
+Where Newton's method leaves a longer gradient, plain gradient steps follow, which shorten it for certain. So
+`common.learning.convergence` bounds, from public numbers, the gradient that is left, whatever the examples are, and no
+problem is refused for what they are.
 """
 
 from __future__ import annotations
@@ -14,15 +18,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from common.arrays import FloatArray
+from common.arrays import BoolArray, FloatArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
 
-_MAX_STEPS = 200
+_A = TypeVar("_A", FloatArray, BoolArray)
+
+_MAX_NEWTON = 200
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 1000
 _SUFFICIENT_DECREASE = 1e-4
@@ -49,7 +56,10 @@ class Risk:
 
     def gradient(self, weights: FloatArray) -> FloatArray:
         """The gradient of F at weights, shaped like them."""
-        data = self._weighted_sum(self.loss.slope(self._scores(weights), self.shard.y))
+        data = np.zeros_like(weights)
+        for block in self.shard.blocks():  # few rows a sum, so that its rounding is small
+            part = Risk(self.loss, block, self.regularization)
+            data = data + part._weighted_sum(self.loss.slope(part._scores(weights), block.y))
         return data + self.spread(self.regularization) * weights + self.linear
 
     def hessian(self, weights: FloatArray) -> FloatArray:
@@ -73,7 +83,7 @@ class Risk:
         """The sum over the axes of the weights, (...)."""
         return np.asarray(terms.sum(axis=-1) if self.loss.outputs == 1 else terms.sum(axis=(-2, -1)))
 
-    def spread(self, values: FloatArray) -> FloatArray:
+    def spread(self, values: _A) -> _A:
         """Values (...) with an axis of length 1 for each axis of the weights."""
         return values[..., None] if self.loss.outputs == 1 else values[..., None, None]
 
@@ -88,20 +98,24 @@ class Risk:
         return self.shard.weighted_sum(slopes)
 
 
-def minimise(
+def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
     loss: Loss,
     shard: Shard,
     regularization: FloatArray | float,
     linear: FloatArray | float = 0.0,
     tolerance: float = 1e-9,
+    most_steps: int = 0,
 ) -> FloatArray:
     """The minimiser of F for each problem of a shard, (..., d), or (..., K, d) for a loss of K scores.
 
-    ``regularization`` (...) is on the sum scale and positive; ``tolerance`` bounds the 2-norm of F's gradient at the
-    answer, hence the distance to the minimiser by tolerance / regularization.
+    ``regularization`` (...) is on the sum scale and positive; ``tolerance`` is the 2-norm of F's gradient at which a
+    problem counts as solved, which bounds the distance to the minimiser by tolerance / regularization. Where Newton's
+    method does not get there, up to ``most_steps`` gradient steps follow, as long as rounding lets them shorten the
+    gradient. The answer is the iterate of the shortest: examples never make an error, and
+    `common.learning.convergence` tells how long it can be.
 
-    Raises InvalidInputError when the regularization is not positive, the curvature of the loss has no bound, or a
-    problem does not converge.
+    Raises InvalidInputError, before any example is touched, when the regularization is not positive or the curvature of
+    the loss has no bound.
     """
     strength = np.broadcast_to(np.asarray(regularization, dtype=np.float64), shard.y.shape[:-1])
     if not bool(np.all(strength > 0)):
@@ -109,16 +123,62 @@ def minimise(
     check_smooth(loss)
     risk = Risk(loss, shard, strength, linear)
     outputs = () if loss.outputs == 1 else (loss.outputs,)
-    weights: FloatArray = np.zeros((*strength.shape, *outputs, shard.n_features))
-    for _ in range(_MAX_STEPS):
+    start = np.zeros((*strength.shape, *outputs, shard.n_features))
+    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
+        return _by_gradient(risk, _by_newton(risk, start, tolerance), tolerance, most_steps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Iterate:
+    """Weights, F's gradient there, shaped like them, and its 2-norm, (...)."""
+
+    weights: FloatArray
+    gradient: FloatArray
+    length: FloatArray
+
+    @classmethod
+    def at(cls, risk: Risk, weights: FloatArray) -> _Iterate:
         gradient = risk.gradient(weights)
-        solved = np.sqrt(risk.total(gradient**2)) <= tolerance
-        if bool(solved.all()):
-            return weights
-        newton = _newton(risk, weights, gradient) if loss.outputs == 1 else _newton_cg(risk, weights, gradient)
-        step = newton * risk.spread(np.where(solved, 0.0, 1.0))
-        weights = _descend(risk, weights, step, risk.total(gradient * step))
-    raise InvalidInputError(f"the minimisation did not reach a gradient of {tolerance:g} in {_MAX_STEPS} Newton steps")
+        return cls(weights, gradient, np.sqrt(risk.total(gradient**2)))
+
+    def replaced(self, risk: Risk, other: _Iterate, where: BoolArray) -> _Iterate:
+        """Another iterate for the problems where that is said, (...)."""
+        wide = risk.spread(where)
+        return _Iterate(
+            np.where(wide, other.weights, self.weights),
+            np.where(wide, other.gradient, self.gradient),
+            np.where(where, other.length, self.length),
+        )
+
+
+def _by_newton(risk: Risk, weights: FloatArray, tolerance: float) -> _Iterate:
+    """The iterate of the shortest gradient, for each problem, on the way that Newton's method takes from weights."""
+    newton = _newton if risk.loss.outputs == 1 else _newton_cg
+    best = now = _Iterate.at(risk, weights)
+    active = now.length > tolerance
+    for _ in range(_MAX_NEWTON):
+        if not bool(active.any()):
+            break
+        step = newton(risk, now.weights, now.gradient) * risk.spread(np.where(active, 1.0, 0.0))
+        candidate, fell = _descend(risk, now, step)
+        following = _Iterate.at(risk, candidate)
+        active = active & (fell | (following.length < now.length)) & (following.length > tolerance)
+        now, best = following, best.replaced(risk, following, following.length < best.length)
+    return best
+
+
+def _by_gradient(risk: Risk, now: _Iterate, tolerance: float, most_steps: int) -> FloatArray:
+    """Weights after gradient steps, for each problem, for as long as each shortens the gradient."""
+    largest = risk.shard.n_examples * risk.loss.smoothness + risk.regularization
+    active = now.length > tolerance
+    for _ in range(most_steps):
+        if not bool(active.any()):
+            break
+        following = _Iterate.at(risk, now.weights - now.gradient / risk.spread(largest))
+        active = active & (following.length < now.length)
+        now = now.replaced(risk, following, active)
+        active = active & (now.length > tolerance)
+    return now.weights
 
 
 def check_smooth(loss: Loss) -> None:
@@ -128,8 +188,11 @@ def check_smooth(loss: Loss) -> None:
 
 
 def _newton(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatArray:
-    """Newton's step, (..., d), by solving for it."""
-    return -np.asarray(np.linalg.solve(risk.hessian(weights), gradient[..., None]))[..., 0]
+    """Newton's step, (..., d), by solving for it; none where rounding leaves a Hessian without an inverse."""
+    try:
+        return -np.asarray(np.linalg.solve(risk.hessian(weights), gradient[..., None]))[..., 0]
+    except np.linalg.LinAlgError:
+        return np.zeros_like(gradient)
 
 
 def _newton_cg(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatArray:
@@ -153,16 +216,21 @@ def _newton_cg(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatAr
     return step
 
 
-def _descend(risk: Risk, weights: FloatArray, step: FloatArray, descent: FloatArray) -> FloatArray:
-    """A Newton step for each problem, halved until F falls enough (Armijo) or rounding is all that is left."""
-    value = risk.value(weights)
+def _descend(risk: Risk, now: _Iterate, step: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """A Newton step for each problem, halved until F falls enough (Armijo) or rounding is all that is left.
+
+    The weights, and whether F fell at all, (...).
+    """
+    value, descent = risk.value(now.weights), risk.total(now.gradient * step)
     slack = 1e-12 * np.maximum(np.abs(value), 1.0)
     rate = np.ones_like(value)
-    candidate = weights + step
+    candidate = now.weights + step
+    reached = risk.value(candidate)
     for _ in range(_MAX_HALVINGS):
-        short = risk.value(candidate) > value + _SUFFICIENT_DECREASE * rate * descent + slack
+        short = reached > value + _SUFFICIENT_DECREASE * rate * descent + slack
         if not bool(short.any()):
             break
         rate = np.where(short, rate / 2, rate)
-        candidate = weights + risk.spread(rate) * step
-    return candidate
+        candidate = now.weights + risk.spread(rate) * step
+        reached = risk.value(candidate)
+    return candidate, reached < value

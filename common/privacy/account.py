@@ -1,11 +1,31 @@
-"""A party's budget in whole units, and what is charged to it."""
+"""A party's budget in whole units, and what is charged to it.
+
+Under a *filter* what all runs amount to is told by their Gaussian part, a sum of mu^2, and their slack, a sum of deltas
+(see `common.privacy.filter`). A budget (epsilon, delta) bears a Gaussian part whose exact profile at epsilon is at most
+delta, however runs are chosen by what earlier ones answered, where there is no slack. Where there is, each has a half
+of delta to itself. Which it is, the first charge decides, before anything was answered: whoever might still trade one
+against the other, by what was answered, would take slack where the Gaussian part tells little and more of that where it
+tells much, and so get nearly twice the delta. So slack comes first or never: an account that began without bears none,
+and one with slack reserved bears nothing else until it is charged.
+
+What has no delta at all may also simply add up to epsilon: the losses of pure releases do on any course of answers. So
+on courses that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the deltas
+of both are one. With a budget of delta = 0 nothing but that sum is possible.
+
+Under *basic* composition epsilons and deltas add up: better where (epsilon, delta) of a run is all that is known.
+"""
 
 from __future__ import annotations
 
 import math
+import operator
+from bisect import bisect_left
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from common.errors import BudgetExhaustedError, InvalidInputError
+from common.privacy.calibration import gaussian_epsilon
+from common.privacy.filter import largest_square
 from common.privacy.guarantee import Adjacency
 
 MICRO = 10**6
@@ -16,83 +36,225 @@ DELTA_UNITS = 10**18
 """Units to one delta."""
 
 
+SQUARE_UNITS = 10**12
+"""Units to one mu^2."""
+
+
+Composition = Literal["filter", "basic"]
+
+_MOST_RUNS = 10**9  # more are not counted
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer costs: epsilon in micro-units, delta in units of 1e-18; whole, and not negative.
+    """What an answer, or a run, costs; whole, and not negative.
 
-    Nothing is the cost of a round in which a party has no part; a run that costs nothing is refused.
+    By itself, as basic composition adds it up: ``epsilon`` in micro-units and ``delta`` in units of 1e-18. Under a
+    filter: ``gdp``, its mu^2 in units of 1e-12, and ``slack``, the delta outside of that, in units of 1e-18. Nothing is
+    the cost of a round in which a party has no part; a run that costs nothing is refused.
     """
 
     epsilon: int
     delta: int
+    gdp: int = 0
+    slack: int = 0
 
     def __post_init__(self) -> None:
-        if self.epsilon < 0 or self.delta < 0:
+        if min(self.units) < 0:
             raise InvalidInputError("a cost must not be negative")
+
+    @property
+    def units(self) -> tuple[int, int, int, int]:
+        """All four, in this order."""
+        return self.epsilon, self.delta, self.gdp, self.slack
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*map(operator.add, self.units, other.units))
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*map(operator.sub, self.units, other.units))
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(*(times * unit for unit in self.units))
+
+
+_NOTHING = Cost(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A party's budget and what it has spent, in the units of `Cost`; ``adjacency`` is what each charge must hide."""
+    """A party's budget, what it has spent and what is reserved for runs that it approved, in the units of `Cost`.
+
+    ``adjacency`` is what each charge must hide; ``composition`` is how charges count together. What is reserved counts
+    as spent until it is released.
+    """
 
     epsilon_limit: int
     delta_limit: int
-    epsilon_spent: int = 0
-    delta_spent: int = 0
+    spent: Cost = _NOTHING
+    reserved: Cost = _NOTHING
     adjacency: Adjacency = "replace_one"
+    composition: Composition = "filter"
 
-    def charge(self, cost: Cost) -> Account:
-        """The account after a charge; raises BudgetExhaustedError, saying what is left, when it does not fit."""
-        epsilon, delta = self.epsilon_spent + cost.epsilon, self.delta_spent + cost.delta
-        if epsilon > self.epsilon_limit or delta > self.delta_limit:
+    def bears(self, cost: Cost) -> bool:
+        """Whether a cost fits beside all that is spent and reserved."""
+        total = self.spent + self.reserved + cost
+        adds_up = total.epsilon <= self.epsilon_limit and total.delta <= self.delta_limit
+        pure = total.delta == total.slack == 0
+        if self.composition == "basic" or (pure and adds_up):
+            return adds_up
+        if total.slack > 0 and self._trades(cost):
+            return False
+        return total.slack <= self.delta_limit // 2 and total.gdp <= self.gdp_limit(slack=total.slack > 0)
+
+    def _trades(self, cost: Cost) -> bool:
+        """Whether a cost would have slack come after a Gaussian part."""
+        before = self.spent + self.reserved
+        late = before.gdp > 0 and before.slack == 0
+        ahead = before.slack > self.spent.slack == 0 and cost.gdp > cost.slack == 0
+        return late or ahead
+
+    def gdp_limit(self, *, slack: bool) -> int:
+        """The most that Gaussian parts may come to, in the unit of ``Cost.gdp``, with or without slack beside them."""
+        return largest_square(self.epsilon_limit / MICRO, self._gaussian_delta(slack=slack), 1 / SQUARE_UNITS)
+
+    def reserve(self, cost: Cost) -> Account:
+        """The account after an approval; raises BudgetExhaustedError, saying what is left, when it does not fit."""
+        if not self.bears(cost):
             raise exhausted(self, cost)
-        return replace(self, epsilon_spent=epsilon, delta_spent=delta)
+        return replace(self, reserved=self.reserved + cost)
+
+    def charge(self, cost: Cost, reserved: Cost = _NOTHING) -> Account:
+        """The account after a charge, of which ``reserved`` was set aside before.
+
+        Raises BudgetExhaustedError, saying what is left, when it does not fit, and InvalidInputError where less than
+        ``reserved`` was set aside.
+        """
+        account = self.release(reserved)
+        if not account.bears(cost):
+            raise exhausted(account, cost)
+        return replace(account, spent=account.spent + cost)
+
+    def release(self, cost: Cost) -> Account:
+        """The account without what was reserved for a run; raises InvalidInputError where less was."""
+        return replace(self, reserved=self.reserved - cost)
+
+    def runs_left(self, cost: Cost) -> int:
+        """How many more runs of this cost fit; at most 10^9 are counted."""
+        return bisect_left(range(_MOST_RUNS), 1, key=lambda runs: int(not self.bears(cost * (runs + 1))))
+
+    @property
+    def epsilon_spent(self) -> float:
+        """The epsilon that all charges so far amount to, at the budget's delta; added up where a filter has none."""
+        return self._epsilon_of(self.spent)
+
+    @property
+    def epsilon_reserved(self) -> float:
+        """By how much the epsilon of all charges would grow by what is reserved."""
+        return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_spent)
+
+    @property
+    def delta_spent(self) -> float:
+        """What is gone of delta: under a filter, the slack."""
+        return (self.spent.delta if self.composition == "basic" else self.spent.slack) / DELTA_UNITS
 
     @property
     def epsilon_left(self) -> float:
-        """Epsilon left."""
-        return (self.epsilon_limit - self.epsilon_spent) / MICRO
+        """The largest epsilon of one more run at `delta_left`, in micro-units: under a filter, of a Gaussian one."""
+        total = self.spent + self.reserved
+        if self.composition == "basic" or self.delta_limit == 0 or total == _NOTHING:
+            return max(0, self.epsilon_limit - total.epsilon) / MICRO
+        room = self.gdp_limit(slack=total.slack > 0) - total.gdp - 1  # a unit for the rounding of the run's own price
+        if not self.bears(Cost(1, 1, gdp=2)):
+            return 0.0
+        epsilon = gaussian_epsilon(math.sqrt(room / SQUARE_UNITS), self.delta_left)
+        return min(self.epsilon_limit, math.floor(epsilon * MICRO)) / MICRO
 
     @property
     def delta_left(self) -> float:
-        """Delta left."""
-        return (self.delta_limit - self.delta_spent) / DELTA_UNITS
+        """The delta of one more run: under a filter, of a Gaussian one, whose delta is not used up by others."""
+        total = self.spent + self.reserved
+        if self.composition == "basic":
+            return max(0, self.delta_limit - total.delta) / DELTA_UNITS
+        return self._gaussian_delta(slack=total.slack > 0)
+
+    def _epsilon_of(self, total: Cost) -> float:
+        """The epsilon that a total of charges amounts to; finite."""
+        added, slack = total.epsilon / MICRO, total.slack > 0
+        if self.composition == "basic" or total.slack > self.delta_limit // 2:
+            return added
+        epsilon = gaussian_epsilon(math.sqrt(total.gdp / SQUARE_UNITS), self._gaussian_delta(slack=slack))
+        return min(added, epsilon) if total.delta == 0 or epsilon == math.inf else epsilon
+
+    def _gaussian_delta(self, *, slack: bool) -> float:
+        """The delta of the Gaussian part."""
+        return (self.delta_limit // 2 if slack else self.delta_limit) / DELTA_UNITS
 
 
 def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
     """The refusal of a cost that an account cannot bear."""
     epsilon, delta = cost.epsilon / MICRO, cost.delta / DELTA_UNITS
-    return BudgetExhaustedError(
+    words = (
         f"epsilon {epsilon:g}, delta {delta:g} are asked for; "
-        f"epsilon {account.epsilon_left:g}, delta {account.delta_left:g} are left",
-        epsilon_left=account.epsilon_left,
-        delta_left=account.delta_left,
+        f"epsilon {account.epsilon_left:g}, delta {account.delta_left:g} are left"
     )
+    if account.composition == "filter" and account.delta_limit > 0:
+        total = account.spent + account.reserved
+        room = max(0, account.gdp_limit(slack=total.slack + cost.slack > 0) - total.gdp)
+        words += (
+            f" to a Gaussian run; across runs mu^2 {cost.gdp / SQUARE_UNITS:.3g} counts, of which "
+            f"{room / SQUARE_UNITS:.3g} is left"
+        )
+        if cost.slack > 0:
+            words += (
+                f", and delta {cost.slack / DELTA_UNITS:.3g} as slack, which has half of the budget's delta in an "
+                "account that begins with slack, and nothing in another"
+            )
+    return BudgetExhaustedError(words, epsilon_left=account.epsilon_left, delta_left=account.delta_left)
 
 
-def limit(epsilon: float, delta: float, adjacency: Adjacency = "replace_one") -> Account:
+def delta_units(delta: float) -> int:
+    """A delta that is to be charged in whole units, rounded up: never nothing for something."""
+    return max(math.ceil(delta * DELTA_UNITS - 1e-6), int(delta > 0))
+
+
+def limit(
+    epsilon: float, delta: float, adjacency: Adjacency = "replace_one", composition: Composition = "filter"
+) -> Account:
     """An unspent account of this budget, rounded down to whole units."""
     units = math.floor(epsilon * MICRO + 1e-6), math.floor(delta * DELTA_UNITS + 1e-6)
-    return Account(*units, adjacency=adjacency)
+    return Account(*units, adjacency=adjacency, composition=composition)
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a run costs after each of its rounds, in total: epsilon in micro-units, delta in units of 1e-18; (T,).
+    """What a run costs after each of its rounds, in total: the columns of `Cost`, in its units; (T,) each.
 
     ``adjacency`` is what the cost hides. What hides all the data of a party hides a record too, never the reverse.
     """
 
     epsilon: tuple[int, ...]
     delta: tuple[int, ...]
+    gdp: tuple[int, ...]
+    slack: tuple[int, ...]
     adjacency: Adjacency = "replace_one"
 
     @property
     def whole(self) -> Cost:
         """What all rounds cost."""
-        return Cost(self.epsilon[-1], self.delta[-1])
+        return self._after(len(self.epsilon))
 
     def step(self, round: int, last: int) -> Cost:
         """What round ``round`` adds when ``last`` (0 for none) was the last one charged: what was skipped is paid."""
-        spent = (self.epsilon[last - 1], self.delta[last - 1]) if last else (0, 0)
-        return Cost(self.epsilon[round - 1] - spent[0], self.delta[round - 1] - spent[1])
+        return self._after(round) - self._after(last)
+
+    def rest(self, last: int) -> Cost:
+        """What is still to be charged after round ``last`` (0 for none): what remains reserved."""
+        return self.whole - self._after(last)
+
+    def _after(self, round: int) -> Cost:
+        """What the first rounds cost, up to this one."""
+        if round == 0:
+            return _NOTHING
+        last = round - 1
+        return Cost(self.epsilon[last], self.delta[last], self.gdp[last], self.slack[last])

@@ -18,12 +18,24 @@ from common.arrays import FloatArray
 from common.errors import InvalidInputError
 
 Calibration = Literal["paper", "tight"]
+LEAST_DELTA = 1e-18
+"""The least delta that is counted: a ledger's unit."""
 
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is not a positive number, with InvalidInputError."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInputError(f"epsilon must be positive and finite, not {epsilon}")
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Refuse, with InvalidInputError, what no ledger counts: an epsilon that is not positive, a delta below 1e-18.
+
+    A delta of 0 is a budget for mechanisms that need none: those of pure epsilon.
+    """
+    check_epsilon(epsilon)
+    if not (delta == 0 or LEAST_DELTA <= delta < 1):
+        raise InvalidInputError(f"delta must be 0, or at least {LEAST_DELTA:g} and below 1, not {delta}")
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> None:
@@ -85,7 +97,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest sensitivity/deviation of a Gaussian release that is (epsilon, delta)-private, rounded down."""
     check_epsilon_delta(epsilon, delta)
-    allowed, _ = _bracket(lambda mu: gaussian_delta(epsilon, mu) <= delta)
+    allowed, _ = bisect(lambda mu: gaussian_delta(epsilon, mu) <= delta)
     return allowed * (1 - 1e-9)
 
 
@@ -98,11 +110,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     if delta == 0:
         return math.inf
-    _, enough = _bracket(lambda epsilon: gaussian_delta(epsilon, mu) > delta)
+    _, enough = bisect(lambda epsilon: gaussian_delta(epsilon, mu) > delta)
     return enough * (1 + 1e-10)
 
 
-def _bracket(holds: Callable[[float], bool]) -> tuple[float, float]:
+def bisect(holds: Callable[[float], bool]) -> tuple[float, float]:
     """Neighbouring numbers from 0 up: the last for which ``holds`` and the first for which it does not.
 
     By bisection, which says on which side of the root each end lies, so that callers can take the safe one. (Loading

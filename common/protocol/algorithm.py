@@ -28,7 +28,8 @@ class Algorithm(ABC):
 
     ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
     baselines in which one trusted curator holds all shards (a federation of one party). ``roles`` says that what a
-    party does depends on who it is, so that parties with equal budgets and sizes may pay differently.
+    party does depends on who it is, so that parties with equal budgets and sizes may pay differently. ``whole_noise``
+    says that each party adds all the noise that its events count, under a secure sum too, and none of it in shares.
     """
 
     __slots__ = ()
@@ -36,6 +37,7 @@ class Algorithm(ABC):
     adjacency: ClassVar[Adjacency] = "replace_one"
     curator: ClassVar[bool] = False
     roles: ClassVar[bool] = False
+    whole_noise: ClassVar[bool] = False
 
     @abstractmethod
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:

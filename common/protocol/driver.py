@@ -22,10 +22,10 @@ class Federation(Protocol):
 class Log(Protocol):
     """The replies of a run in order."""
 
-    def recall(self, query: Query) -> Reply | None:
+    async def recall(self, query: Query) -> Reply | None:
         """The reply logged for this query; None for a new round; ReplayMismatchError if another was asked."""
 
-    def append(self, query: Query, reply: Reply) -> None:
+    async def append(self, query: Query, reply: Reply) -> None:
         """Remember a reply, durably if the log is durable."""
 
 
@@ -35,11 +35,11 @@ class MemoryLog:
     def __init__(self) -> None:
         self.entries: dict[int, tuple[str, Reply]] = {}
 
-    def recall(self, query: Query) -> Reply | None:
+    async def recall(self, query: Query) -> Reply | None:
         """The reply logged for this query, or None."""
         return logged_reply(self.entries.get(query.round), query)
 
-    def append(self, query: Query, reply: Reply) -> None:
+    async def append(self, query: Query, reply: Reply) -> None:
         """Remember a reply."""
         self.entries[query.round] = (query.digest, reply)
 
@@ -68,9 +68,9 @@ async def drive(program: Program, federation: Federation, run: str, log: Log, ad
     try:
         query = await advance(partial(_next, program, None))
         while True:
-            if (reply := log.recall(query)) is None:
+            if (reply := await log.recall(query)) is None:
                 reply = await federation.answer(run, query)
-                log.append(query, reply)
+                await log.append(query, reply)
             query = await advance(partial(_next, program, reply))
     except _FinishedError as finished:
         return finished.model

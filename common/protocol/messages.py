@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from common.arrays import FloatArray
 from common.encoding.fixed_point import MAX_NORM
+from common.encoding.npy import pack_array
 from common.errors import InvalidInputError
 
 Reveal = Literal["sum", "each"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Query:
     """What every party is asked in one round: public values only.
 
@@ -27,6 +29,11 @@ class Query:
     step: str
     message: FloatArray
     reveal: Reveal = "sum"
+
+    @cached_property
+    def body(self) -> bytes:
+        """The message as an ``.npy`` body, packed once for all parties."""
+        return pack_array(self.message)
 
     @property
     def digest(self) -> str:

@@ -6,7 +6,7 @@ import hashlib
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, JsonValue, model_validator
+from pydantic import FailFast, Field, JsonValue, model_validator
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
@@ -15,7 +15,7 @@ from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.learning.losses import build_loss
-from common.privacy.calibration import check_epsilon_delta
+from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
@@ -38,7 +38,7 @@ class Budget(Strict):
     @model_validator(mode="after")
     def _in_range(self) -> Self:
         try:
-            check_epsilon_delta(self.epsilon, self.delta)
+            check_budget(self.epsilon, self.delta)
         except InvalidInputError as error:
             raise ValueError(error.detail) from None
         return self
@@ -84,7 +84,7 @@ class RunSpec(Strict):
     study: Study
     algorithm: Name
     parameters: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
-    parties: Annotated[tuple[Member, ...], Field(min_length=1, max_length=100_000)]
+    parties: Annotated[tuple[Member, ...], FailFast(), Field(min_length=1, max_length=100_000)]
     minimum_contributors: Annotated[int, Field(ge=1)]
     colluders: Annotated[int, Field(ge=0)] = 0
     secure_sum: SecureSumKind = "none"

@@ -78,6 +78,7 @@ class LocalSession:
         policy = PartyPolicy(
             learner=identities["learner"].key,
             key_holders={holder.name: holder.key for holder in roster.key_holders},
+            parties={party.name: identities[party.name].key for party in roster.parties},
             minimum_contributors=roster.minimum_contributors,
             minimum_key_bits=roster.key_bits,
         )

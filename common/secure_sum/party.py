@@ -40,31 +40,47 @@ class PartyState(Enum):
 class PartyPolicy:
     """What a party insists on: the pinned public keys (hexadecimal), and how many must contribute to any sum.
 
-    ``key_holders`` maps every key holder's name to its key; the roster must name exactly these.
+    ``key_holders`` maps every key holder's name to its key; the roster must name exactly these. ``parties`` maps the
+    names of other parties to their keys, which the owner has from themselves. A learner may put keys of its own behind
+    all other names, so such a stranger hides nothing: it counts as one more colluder, and as no contributor.
     """
 
     learner: str
     key_holders: Mapping[str, str]
+    parties: Mapping[str, str]
     minimum_contributors: int
+    colluders: int = 0
     minimum_key_bits: int = DEFAULT_KEY_BITS
 
-    def check(self, roster: Roster) -> None:
+    def check(self, roster: Roster, own_name: str) -> None:
         """Raise SignatureError(wrong_pin), RosterError(too_few_required) or KeyMaterialError(wrong_key_size)."""
         if roster.learner != self.learner:
             raise SignatureError("the learner's key is not the pinned one", reason=Reason.WRONG_PIN)
         if {holder.name: holder.key for holder in roster.key_holders} != dict(self.key_holders):
             raise SignatureError("the key holders are not the pinned ones", reason=Reason.WRONG_PIN)
-        if roster.minimum_contributors < self.minimum_contributors:
-            raise RosterError(
-                f"minimum_contributors is {roster.minimum_contributors}, this party's policy asks for"
-                f" {self.minimum_contributors}",
-                reason=Reason.TOO_FEW_REQUIRED,
-            )
+        self._check_parties(roster, own_name)
         if roster.key_bits < self.minimum_key_bits:
             raise KeyMaterialError(
                 f"key_bits is {roster.key_bits}, this party's policy asks for {self.minimum_key_bits}",
                 reason=Reason.WRONG_KEY_SIZE,
             )
+
+    def _check_parties(self, roster: Roster, own_name: str) -> None:
+        """Whom the roster's sums hide this party among."""
+        for party in roster.parties:
+            if self.parties.get(party.name, party.key) != party.key:
+                raise SignatureError(f"the key of {party.name} is not the pinned one", reason=Reason.WRONG_PIN)
+        unknown = sum(party.name not in {own_name, *self.parties} for party in roster.parties)
+        for name, has, least in (
+            ("minimum_contributors", roster.minimum_contributors, self.minimum_contributors + unknown),
+            ("colluders", roster.colluders, self.colluders + unknown),
+        ):
+            if has < least:
+                raise RosterError(
+                    f"{name} is {has}, this party's policy asks for {least}: the keys of {unknown} parties are not"
+                    " pinned",
+                    reason=Reason.TOO_FEW_REQUIRED,
+                )
 
 
 PARTY_TRANSITIONS: Transitions = {
@@ -86,12 +102,12 @@ class PartyRole(Role):
     def join(self, invitation: Signed) -> bytes:
         """Check a roster, signed by the learner and (attached) by every key holder; return this party's signature.
 
-        Raises SignatureError, MessageError, RosterError(not_on_roster, too_few_required, roster_changed), or
-        KeyMaterialError.
+        Raises SignatureError (wrong_pin too), MessageError, RosterError(not_on_roster, too_few_required,
+        roster_changed), or KeyMaterialError.
         """
         with self._on(Roster):
             roster = Roster.read(invitation, self._policy.learner)
-            self._policy.check(roster)
+            self._policy.check(roster, self._identity.name)
             _check_key_holders(invitation, roster)
             self._identity.position(roster.parties)
             self._adopt(roster)

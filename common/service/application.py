@@ -1,41 +1,42 @@
 """The web side that every service shares: who may ask, how much, what is said when something is wrong.
 
 A request passes one `Boundary` before any route: it gets an identifier, must not be compressed, must carry a known
-bearer token unless the path is public, and its body is counted as it streams in. What goes wrong, foreseen or not,
-leaves as a problem document. So a route cannot forget any of this.
+bearer token unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). What goes
+wrong, foreseen or not, leaves as a problem document. So a route cannot forget any of this.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
 
 import structlog
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.errors import ParleyError, TooLargeError, UnsupportedMediaError
+from common.errors import ParleyError, TooLargeError, UnavailableError, UnsupportedMediaError
 from common.service import problems
 from common.service.logs import place_of
 from common.service.openapi import REFUSED, completed, operation_id
 from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
-from common.service.strict_json import strict_json
-from common.service.tokens import identify
+from common.service.reference.page import reference_page
+from common.service.settings import Limits
+from common.service.strict_json import CountedBody, StrictRoute
+from common.service.tokens import KnownToken, SignInError, Tokens
 
 REQUEST_ID = "x-request-id"
-PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """What anybody may ask without a token."""
+CROWDED = "parley.crowded"
+"""The key of a request's ``state`` that says that too many connections are open."""
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -46,33 +47,42 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     title: str,
     description: str,
     *,
-    tokens: Mapping[str, str],
+    tokens: Iterable[KnownToken],
     metrics: Metrics,
     ready: Callable[[], Awaitable[None]],
-    body_bytes: int,
+    limits: Limits,
     lifespan: Lifespan | None = None,
     public_paths: frozenset[str] = PUBLIC_PATHS,
 ) -> FastAPI:
     """An application with everything but its own routes.
 
-    ``tokens`` maps token hashes to callers' names; a route finds the name with `caller`. ``ready`` raises a ParleyError
-    while the service cannot do its work.
+    ``tokens`` say who may ask; a route finds the caller's name with `caller`. ``ready`` raises a ParleyError while the
+    service cannot do its work. What `serve` looks after while the application runs is its ``state``: ``tokens`` and
+    ``metrics``.
     """
     app = FastAPI(
         title=title,
         description=description,
         version=version("parley"),
         lifespan=lifespan,
-        docs_url=None,  # the pages that draw the documentation load scripts from elsewhere
+        docs_url=None,  # FastAPI's own load scripts from elsewhere; `reference_page` is served instead
         redoc_url=None,
         redirect_slashes=False,
         responses=REFUSED,
         generate_unique_id_function=operation_id,
         separate_input_output_schemas=False,  # what a service shows, such as a study, may be sent to it
     )
+    app.state.tokens, app.state.metrics, app.state.json_bytes = Tokens(tokens), metrics, limits.json_bytes
     app.router.route_class = StrictRoute
     problems.install(app)
-    app.add_middleware(Boundary, tokens=tokens, metrics=metrics, body_bytes=body_bytes, public_paths=public_paths)
+    app.add_middleware(
+        Boundary,
+        tokens=app.state.tokens,
+        metrics=metrics,
+        body_bytes=limits.body_bytes,
+        public_paths=public_paths,
+    )
+    app.add_api_route("/docs", reference_page, include_in_schema=False)
     _add_operations(app, metrics, ready)
     _complete_document(app, public_paths)
     return app
@@ -89,7 +99,7 @@ class Boundary:
     """The outermost layer of a service, in plain ASGI so that it costs little."""
 
     app: ASGIApp
-    tokens: Mapping[str, str]
+    tokens: Tokens
     metrics: Metrics
     body_bytes: int
     public_paths: frozenset[str]
@@ -102,8 +112,10 @@ class Boundary:
         reply = _Reply(send, _request_id(scope))
         try:
             self._admit(scope)
-            await self.app(scope, _Counted(receive, self.body_bytes).receive, reply.send)
+            await self.app(scope, CountedBody(receive, self.body_bytes).receive, reply.send)
         except ParleyError as error:
+            if isinstance(error, SignInError):
+                self._note(error, scope)
             await problems.of_error(error)(scope, receive, reply.send)
         except ClientDisconnect:
             return
@@ -115,31 +127,22 @@ class Boundary:
         self.metrics.requests.labels(scope["method"] if route != "none" else "none", route, reply.status).inc()
 
     def _admit(self, scope: Scope) -> None:
-        """Note who asks; raises ParleyError for a stranger, and for a body that is compressed or too large."""
+        """Note who asks; raises ParleyError for a stranger, a crowd, and a body that is compressed or too large."""
         headers = Headers(scope=scope)
         if scope["path"] not in self.public_paths:
-            scope["parley.caller"] = identify(headers.get("authorization"), self.tokens)
+            if scope.get("state", {}).get(CROWDED):
+                raise UnavailableError("too many connections are open; try again later")
+            scope["parley.caller"] = self.tokens.identify(headers.get("authorization"))
         if headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise UnsupportedMediaError("a compressed body is not read; send it as it is")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > self.body_bytes:
             raise TooLargeError(f"the body may have at most {self.body_bytes} bytes")
 
-
-@dataclass(slots=True)
-class _Counted:
-    """The way in: counts the bytes of a body whose length was not announced, or not truly."""
-
-    source: Receive
-    limit: int
-    count: int = 0
-
-    async def receive(self) -> Message:
-        message = await self.source()
-        self.count += len(message.get("body", b""))
-        if self.count > self.limit:
-            raise HTTPException(TooLargeError.status)  # which FastAPI lets pass while it reads a body
-        return message
+    def _note(self, error: SignInError, scope: Scope) -> None:
+        """Log and count a sign-in that failed: whence and why, never the token."""
+        structlog.get_logger().warning("sign-in", why=error.why, peer=(scope.get("client") or ("unknown",))[0])
+        self.metrics.failed_sign_ins.labels(error.why).inc()
 
 
 @dataclass(slots=True)
@@ -163,27 +166,6 @@ def _request_id(scope: Scope) -> str:
     return given if _SANE_ID.fullmatch(given) else secrets.token_hex(8)
 
 
-class StrictRequest(Request):
-    """A request whose JSON is strict: see `strict_json`."""
-
-    async def json(self) -> Any:  # noqa: ANN401 -- any JSON value
-        """The body's JSON value; raises json.JSONDecodeError, which becomes a 422."""
-        return strict_json(await self.body())
-
-
-class StrictRoute(APIRoute):
-    """A route whose requests are strict."""
-
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """The handler, given a `StrictRequest`."""
-        handle = super().get_route_handler()
-
-        async def strict(request: Request) -> Response:
-            return await handle(StrictRequest(request.scope, request.receive))
-
-        return strict
-
-
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:
     """The routes for those who run the service."""
 
@@ -199,7 +181,7 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
         return {"status": "ready"}
 
     @app.get("/metrics", summary="Counters for Prometheus", tags=["operations"], response_class=Response)
-    async def show_metrics() -> Response:
+    def show_metrics() -> Response:
         """Counters and gauges in Prometheus' text format; no private value and no timing among them."""
         return Response(metrics.render(), media_type=METRICS_TYPE)
 

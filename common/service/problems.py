@@ -1,12 +1,14 @@
 """Problem documents (RFC 9457): what a service says when it does not do what was asked.
 
 ``type`` is ``urn:parley:problem:`` and the error's kind; ``detail`` names what was wrong. A fault of the request's form
-says where (``loc``) and which rule (``type``), never what was sent.
+says where (``loc``), which rule (``type``) and in words what the rule asks for (``reason``), never what was sent.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import structlog
 from fastapi import FastAPI
@@ -32,6 +34,39 @@ class ProblemDocument(BaseModel):
     status: Annotated[int, Field(description="the HTTP status")]
     detail: Annotated[str, Field(description="what was wrong; never a private value")]
 
+
+_REASONS = {
+    "bool": "must be true or false",
+    "date": "must be a date, as in 2027-01-31",
+    "dict": "must be an object",
+    "enum": "must be {expected}",
+    "extra_forbidden": "is not known here",
+    "finite_number": "must be a finite number",
+    "float": "must be a number",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int": "must be a whole number",
+    "json_invalid": "must be JSON, without NaN or infinities, nested at most 32 deep",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list": "must be an array",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "model": "must be an object",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "string": "must be a text",
+    "string_pattern_mismatch": "must match {pattern}",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must have at least {min_length} characters",
+    "too_long": "must have at most {max_length} items",
+    "too_many_faults": "has too many faults to tell",
+    "too_short": "must have at least {min_length} items",
+    "tuple": "must be an array",
+    "union_tag_invalid": "must be of kind {expected_tags}",
+    "union_tag_not_found": "must name its kind",
+}
+"""What rules ask for, by the type of the fault or by its first word; what stands in braces is the schema's own."""
+_SANE_NAME = re.compile(r"[\w.\- ]{1,100}")
 
 _KINDS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 _SERVER_ERROR = 500
@@ -81,7 +116,10 @@ async def _on_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for it alone
-    faults = [{"loc": [_short(part) for part in fault["loc"]], "type": fault["type"]} for fault in error.errors()[:20]]
+    faults = [
+        {"loc": [_sane(part) for part in fault["loc"]], "type": fault["type"], "reason": reason_of(fault)}
+        for fault in error.errors()[:20]
+    ]
     return problem(422, "invalid-input", "the request does not have the form that is documented", errors=faults)
 
 
@@ -93,6 +131,19 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
     return response
 
 
-def _short(part: int | str) -> int | str:
-    """A part of a fault's place; a name that the asker made up is cut short."""
-    return part[:100] if isinstance(part, str) else part
+def reason_of(fault: Mapping[str, Any]) -> str:
+    """What a rule that was broken asks for, in words: of the schema alone, and so nothing of what was sent.
+
+    >>> reason_of({"type": "greater_than_equal", "input": "secret", "ctx": {"ge": 1}})
+    'must be at least 1'
+    >>> reason_of({"type": "int_parsing", "input": "secret"})
+    'must be a whole number'
+    """
+    kind: str = fault["type"]
+    words = _REASONS.get(kind) or _REASONS.get(kind.partition("_")[0]) or "breaks a rule of its description"
+    return words.format_map(fault.get("ctx", {})) if "{" in words else words
+
+
+def _sane(part: int | str) -> int | str:
+    """A part of a fault's place; a name that the asker made up is told only if it is one."""
+    return part if isinstance(part, int) or _SANE_NAME.fullmatch(part) else "?"

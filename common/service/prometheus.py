@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps of no use
 
@@ -18,6 +18,18 @@ class Metrics:
             "parley_requests",
             "Requests by method, route and status.",
             ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.failed_sign_ins = Counter(
+            "parley_failed_sign_ins",
+            "Requests without a bearer token that counts, by why.",
+            ["why"],
+            registry=self.registry,
+        )
+        self.expiry_days = Gauge(
+            "parley_expiry_days",
+            "Days until the first of the tokens, or the service's certificate, expires; absent if none does.",
+            ["what"],
             registry=self.registry,
         )
 

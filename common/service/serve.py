@@ -1,10 +1,17 @@
-"""Run an application on uvicorn, with TLS 1.3 by settings, until it is told to stop."""
+"""Run an application on uvicorn, with TLS 1.3 by settings, until it is told to stop.
+
+Meanwhile its settings file and its TLS files are looked at again: new tokens and certificates count from then on, and
+no connection is dropped for it. SIGHUP has the settings file read at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import ssl
 import sys
+from datetime import date
+from typing import Any
 
 import structlog
 import uvicorn
@@ -13,7 +20,13 @@ from threadpoolctl import threadpool_limits
 
 from common.errors import InvalidInputError
 from common.service import logs
+from common.service.connections import BoundedServer
+from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
+from common.service.tls import FreshContext, certificate_expiry
+from common.service.tokens import Tokens
+
+_WARNING_DAYS = 30
 
 
 def serve(app: FastAPI, settings: ServiceSettings) -> None:
@@ -36,14 +49,21 @@ def serve(app: FastAPI, settings: ServiceSettings) -> None:
         ws="none",
     )
     structlog.get_logger().info("serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls))
+    upkeep = Upkeep(settings, app.state.tokens, app.state.metrics)
     for stop in (signal.SIGINT, signal.SIGTERM):  # which uvicorn handles, and raises again when it is done
         signal.signal(stop, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
     with threadpool_limits(settings.blas_threads, user_api="blas"):
-        uvicorn.Server(config).run()
+        BoundedServer(config, settings.limits, upkeep.tend).run()
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """A server's TLS 1.3 context, which asks clients for a certificate if it has an authority to check them by."""
+    return FreshContext.of(lambda: _make_context(tls), tls.certificate, tls.key, tls.client_ca)
+
+
+def _make_context(tls: Tls) -> ssl.SSLContext:
+    """The context by the files as they are now."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -54,3 +74,77 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     except (OSError, ssl.SSLError):
         raise InvalidInputError(f"tls: {tls.certificate}, {tls.key} or the client authority cannot be used") from None
     return context
+
+
+class Upkeep:
+    """What is looked after while a service runs: the tokens of its settings file, and what will soon expire."""
+
+    def __init__(self, settings: ServiceSettings, tokens: Tokens, metrics: Metrics) -> None:
+        self._path, self._kind = settings.source, type(settings)
+        self._first = (
+            self._kind.load(self._path) if self._path else settings
+        )  # what a command changed is not in the file
+        self._tokens, self._metrics = tokens, metrics
+        self._stamp = self._read_stamp()
+        self._told: date | None = None
+
+    def look_again(self) -> None:
+        """Have the settings file read the next time, changed or not."""
+        self._stamp = None
+
+    async def tend(self) -> None:
+        """Read the settings file if it has changed; tell what expires, once a day."""
+        if self._path and (stamp := self._read_stamp()) != self._stamp:
+            self._stamp = stamp
+            await asyncio.to_thread(self.reload)
+        if self._told != self._tokens.today():
+            await asyncio.to_thread(self.tell_expiries)
+
+    def reload(self) -> None:
+        """Take the tokens of the settings file; a file that cannot be used changes nothing."""
+        try:
+            settings = self._kind.load(self._path)
+        except InvalidInputError as error:
+            structlog.get_logger().warning("settings", kept="those before", reason=error.detail)
+            return
+        known = {token.name for token in self._first.tokens}  # a new caller is more than a token
+        self._tokens.replace(token for token in settings.tokens if token.name in known)
+        structlog.get_logger().info("settings", read=str(self._path))
+        self._told = None
+        if changed := _other_changes(self._first, settings):
+            structlog.get_logger().warning("settings", needs_restart=changed)
+
+    def tell_expiries(self) -> None:
+        """Show how long the first token and the certificate will last, and warn when it is not long."""
+        self._told = self._tokens.today()
+        token, tls = self._tokens.next_expiry(), self._first.tls
+        if token and token.expires:
+            self._tell_of("token", token.expires, of=token.name)
+        if tls and (ends := certificate_expiry(tls.certificate)):
+            self._tell_of("certificate", ends, of=str(tls.certificate))
+
+    def _tell_of(self, what: str, ends: date, of: str) -> None:
+        """Show how long one thing will last."""
+        days = (ends - self._tokens.today()).days
+        self._metrics.expiry_days.labels(what).set(days)
+        if days <= _WARNING_DAYS:
+            structlog.get_logger().warning("expires", what=what, of=of, days=days)
+
+    def _read_stamp(self) -> tuple[int, int] | None:
+        """What changes when the settings file does."""
+        try:
+            status = self._path.stat() if self._path else None
+        except OSError:
+            return None
+        return (status.st_ino, status.st_mtime_ns) if status else None
+
+
+def _other_changes(first: ServiceSettings, second: ServiceSettings) -> list[str]:
+    """The top level's keys that differ otherwise than in tokens."""
+
+    def plain(settings: ServiceSettings, name: str) -> Any:  # noqa: ANN401 -- any setting
+        if name != settings.callers_key:
+            return getattr(settings, name)
+        return [caller.model_dump(exclude={"token_hash", "tokens"}) for caller in getattr(settings, name)]
+
+    return [name for name in type(first).model_fields if plain(first, name) != plain(second, name)]

@@ -12,18 +12,20 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
 from common.errors import InvalidInputError
 from common.service.keys import identity_key, read_key
+from common.service.tokens import Caller, KnownToken
 from common.strict import Identifier, Setting, faults
 
 _FILE = "_file"
+_VERSION = 1
 
 
 class Tls(Setting):
@@ -38,9 +40,21 @@ class Tls(Setting):
 
 
 class Limits(Setting):
-    """What one request may ask for."""
+    """What one request, and one connection, may ask for."""
 
-    body_bytes: Annotated[int, Field(ge=1024, description="largest request body in bytes")] = 2**24
+    body_bytes: Annotated[
+        int, Field(ge=1024, description="largest request body in bytes: of a table, an array, a run")
+    ] = 2**24
+    json_bytes: Annotated[int, Field(ge=1024, description="largest body in JSON of any other request")] = 2**18
+    head_bytes: Annotated[int, Field(ge=1024, description="largest head of a request: its line and its headers")] = (
+        2**16
+    )
+    receive_seconds: Annotated[
+        float, Field(gt=0, description="how long a request may take to arrive, and a response to be taken")
+    ] = 30.0
+    connections: Annotated[
+        int, Field(ge=1, description="connections open at once; beyond it only what needs no token is answered")
+    ] = 512
     stop_seconds: Annotated[
         int, Field(ge=0, description="how long open requests may finish when the service stops")
     ] = 5
@@ -53,6 +67,24 @@ class Settings(BaseSettings):
         frozen=True, extra="forbid", hide_input_in_errors=True, env_nested_delimiter="__", validate_default=True
     )
 
+    version: Annotated[int, Field(description="version of the form of these settings; there is only 1")] = _VERSION
+
+    _source: Path | None = PrivateAttr(default=None)
+
+    @field_validator("version")
+    @classmethod
+    def _known_version(cls, version: int) -> int:
+        if version != _VERSION:
+            raise ValueError(
+                f"this Parley reads settings of version {_VERSION}: use one that knows these, or rewrite them"
+            )
+        return version
+
+    @property
+    def source(self) -> Path | None:
+        """The file that these were read from."""
+        return self._source
+
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
         """The settings of a TOML file (or of none) and of the environment.
@@ -61,11 +93,13 @@ class Settings(BaseSettings):
         """
         _refuse_unknown_variables(cls)
         try:
-            return cls(**(_with_files_read(_read_toml(path), f"settings {path}: ") if path else {}))
+            settings = cls(**(_with_files_read(_read_toml(path), f"settings {path}: ") if path else {}))
         except ValidationError as error:
             raise InvalidInputError(f"settings {path or 'of the environment'}: {faults(error)}") from None
         except SettingsError as error:
             raise InvalidInputError(f"settings of the environment: {error}") from None
+        settings._source = path
+        return settings
 
     @classmethod
     def settings_customise_sources(
@@ -86,7 +120,9 @@ class Settings(BaseSettings):
 
 
 class ServiceSettings(Settings):
-    """What every service has to know."""
+    """What every service has to know; a subclass names those who may ask by the key ``callers_key``."""
+
+    callers_key: ClassVar[str] = "learners"
 
     name: Annotated[Identifier, Field(description="the service's name, by which others know it")]
     host: Annotated[str, Field(description="address to listen on")] = "127.0.0.1"
@@ -106,6 +142,21 @@ class ServiceSettings(Settings):
         None
     )
     limits: Annotated[Limits, Field(description="what one request may ask for")] = Limits()
+
+    @model_validator(mode="after")
+    def _callers_distinct(self) -> Self:
+        """One caller must not pass for another."""
+        callers: tuple[Caller, ...] = getattr(self, self.callers_key, ())
+        for values in ([caller.name for caller in callers], [token.hash for token in self.tokens]):
+            if len(set(values)) != len(values):
+                raise ValueError(f"{self.callers_key}: two share a name or a token")
+        return self
+
+    @property
+    def tokens(self) -> tuple[KnownToken, ...]:
+        """The tokens of all who may ask."""
+        callers: tuple[Caller, ...] = getattr(self, self.callers_key, ())
+        return tuple(token for caller in callers for token in caller.known_tokens)
 
     def signing_key(self) -> Ed25519PrivateKey:
         """The service's identity; raises OwnKeyError when it cannot be used, or its file is open to others."""

@@ -29,6 +29,9 @@ _PRAGMAS = (
     "PRAGMA secure_delete = ON",  # what is deleted is overwritten: pads' seeds, sums that were opened
 )
 
+_PASSING = tuple(f"SQLITE_{kind}" for kind in ("BUSY", "LOCKED", "FULL", "IOERR", "CANTOPEN", "READONLY", "PERM"))
+"""What SQLite calls troubles that may pass; what else it says is wrong with the file itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:
@@ -136,9 +139,10 @@ class Database:
         name = self._schema.name
         try:
             yield
-        except (sqlite3.OperationalError, sqlite3.ProgrammingError):  # busy, full, unreadable; closed
-            raise UnavailableError(f"the {name} is busy or cannot be written") from None
-        except sqlite3.DatabaseError:
+        except sqlite3.Error as error:
+            kind = getattr(error, "sqlite_errorname", "")
+            if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # the first: it is closed
+                raise UnavailableError(f"the {name} is busy or cannot be written") from None
             raise self._damaged(f"the {name}'s database is damaged") from None
         except OSError as error:
             raise UnavailableError(f"the {name} cannot be opened: {error.strerror}") from None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Self
+
+from pydantic import Field, NonNegativeInt
+
+from common.privacy.account import DELTA_UNITS, MICRO, Account, Composition, Cost
 from common.privacy.guarantee import Adjacency, View
 from common.runs.specification import RunSpec
 from common.strict import Identifier, Strict
@@ -23,23 +28,74 @@ class PartyFacts(Strict):
     max_delta_per_run: float
 
 
+Units = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt]
+"""A `Cost` as its whole units: epsilon in micro-units, delta in 1e-18, mu^2 in 1e-12, slack in 1e-18."""
+
+
+class AccountUnits(Strict):
+    """An account in whole units: limits of epsilon in micro-units and of delta in 1e-18, and `Units`."""
+
+    epsilon_limit: NonNegativeInt
+    delta_limit: NonNegativeInt
+    spent: Units
+    reserved: Units
+
+
 class BudgetReport(Strict):
-    """A party's ledger in short: (epsilon, delta) allowed in total, spent, and left, and what they hide."""
+    """A party's account in short: (epsilon, delta) allowed in total, spent, reserved for approved runs, and left.
+
+    Spent and reserved are what all those charges amount to together, at the budget's delta. Left is what one more run
+    may cost: under a filter, a Gaussian one. ``units`` are the account's own figures, from which `account` tells of any
+    other run whether it fits.
+    """
 
     epsilon_limit: float
     delta_limit: float
     epsilon_spent: float
     delta_spent: float
+    epsilon_reserved: float
     epsilon_left: float
     delta_left: float
     adjacency: Adjacency
+    composition: Composition
+    units: AccountUnits
+
+    @classmethod
+    def of(cls, account: Account) -> Self:
+        """The report of an account."""
+        return cls(
+            epsilon_limit=account.epsilon_limit / MICRO,
+            delta_limit=account.delta_limit / DELTA_UNITS,
+            epsilon_spent=account.epsilon_spent,
+            delta_spent=account.delta_spent,
+            epsilon_reserved=account.epsilon_reserved,
+            epsilon_left=account.epsilon_left,
+            delta_left=account.delta_left,
+            adjacency=account.adjacency,
+            composition=account.composition,
+            units=AccountUnits(
+                epsilon_limit=account.epsilon_limit,
+                delta_limit=account.delta_limit,
+                spent=account.spent.units,
+                reserved=account.reserved.units,
+            ),
+        )
+
+    @property
+    def account(self) -> Account:
+        """The account that this is a report of."""
+        spent, reserved = Cost(*self.units.spent), Cost(*self.units.reserved)
+        limits = self.units.epsilon_limit, self.units.delta_limit
+        return Account(*limits, spent, reserved, self.adjacency, self.composition)
 
 
 class RunProposal(Strict):
-    """What a learner sends a party to approve."""
+    """What a learner sends a party to approve; ``user`` and ``purpose`` are for the owner's log."""
 
     run: Identifier
     spec: RunSpec
+    user: Annotated[str, Field(max_length=100)] = ""
+    purpose: Annotated[str, Field(max_length=500)] = ""
 
 
 class Approval(Strict):

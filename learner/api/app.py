@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from common.data.study import Study
 from common.runs.model_document import ModelDocument, predict, read_document
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.prometheus import Metrics
+from common.service.strict_json import large_json
 from learner.api.catalogue import add_catalogue, add_public
 from learner.api.page import show_page
 from learner.api.requests import ForecastRequest, PredictionRequest, RunRequest
@@ -31,7 +33,7 @@ from learner.execution.event_stream import RunNotifier, watch
 from learner.execution.round_report import read_public_data
 from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
-from learner.run import TRANSITIONS
+from learner.run import ENDS, TRANSITIONS, Run
 from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.settings import LearnerSettings, load_studies
 from learner.storage.public_rows import PublicRowStore
@@ -65,7 +67,9 @@ class Learner:
             store = RunStore(settings.state / "learner.sqlite", notifier.notify)
             undo.callback(store.close)
             receipts = store.receipts()
-            roster = {e.name: PartyClient(e.name, connect(e), receipts.get(e.name)) for e in settings.parties}
+            roster = {
+                e.name: PartyClient(e.name, connect(e), receipts.get(e.name), e.public_key) for e in settings.parties
+            }
             sums = SecureSumCoordinator.build(settings, connect, store.sessions)
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums)
@@ -76,7 +80,7 @@ class Learner:
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Take up unfinished runs at the start; at the stop, leave them for the next."""
-        self.engine.resume()
+        await self.engine.start()
         yield
         await self.engine.stop()
         for party in self.roster.values():
@@ -85,8 +89,12 @@ class Learner:
         self.store.close()
 
     async def ready(self) -> None:
-        """The learner can work if its store can."""
-        self.store.count()
+        """The learner can work if its store can be written."""
+        await asyncio.to_thread(self.store.probe)
+
+    def view(self, run: str) -> RunView:
+        """A run as users see it; raises NotFoundError."""
+        return RunView.of(self.store.run(run), self.engine.unwritten.get(run))
 
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = open_client_of) -> FastAPI:
@@ -97,10 +105,10 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = open_client
     app = service(
         "Parley learner",
         _DESCRIPTION,
-        tokens={user.token_hash: user.name for user in settings.users},
+        tokens=settings.tokens,
         metrics=metrics,
         ready=learner.ready,
-        body_bytes=settings.limits.body_bytes,
+        limits=settings.limits,
         lifespan=learner.lifespan,
         public_paths=PUBLIC_PATHS | {"/"},
     )
@@ -116,6 +124,7 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
     """Look ahead."""
 
     @app.post("/v1/forecasts", summary="What a run would achieve, before it is run", tags=["forecasts"])
+    @large_json
     async def forecast_run(order: ForecastRequest) -> ForecastView:
         """The excess fitness to expect, the best coalition, each owner's worth, what is left to it, and the run's time.
 
@@ -123,8 +132,9 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
         Where no theory gives a forecast, ``no_forecast`` says so.
         """
         if order.owners is not None:
-            return await foresee_owners(order.draft(learner.studies, order.owners, learner.rows), order.owners)
-        draft = order.draft(learner.studies, learner.roster, learner.rows)
+            imagined = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
+            return await foresee_owners(imagined, order.owners)
+        draft = await asyncio.to_thread(order.draft, learner.studies, learner.roster, learner.rows)
         parties = [learner.roster[name] for name in draft.names]
         return await foresee_parties(draft, parties, learner.store, learner.settings.deadline_seconds)
 
@@ -133,6 +143,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
     """Queue, look at and cancel runs."""
 
     @app.post("/v1/runs", status_code=202, summary="Train a model", tags=["runs"])
+    @large_json
     async def submit_run(
         order: RunRequest,
         request: Request,
@@ -140,26 +151,32 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     ) -> RunView:
         """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no second."""
-        draft = order.draft(learner.studies, learner.roster, learner.rows)
-        learner.sums.check(draft)
-        run = learner.store.add(draft, caller(request), idempotency_key)
-        learner.engine.carry(run.id)
+
+        def queue() -> Run:
+            draft = order.draft(learner.studies, learner.roster, learner.rows)
+            learner.sums.check(draft)
+            return learner.store.add(draft, caller(request), idempotency_key)
+
+        run = await asyncio.to_thread(queue)
+        if run.state not in ENDS:
+            learner.engine.carry(run.id)
         response.headers["Location"] = f"/v1/runs/{run.id}"
-        return RunView.of(run)
+        return await asyncio.to_thread(learner.view, run.id)
 
     @app.get("/v1/runs", summary="A page of the runs, newest first", tags=["runs"])
-    async def list_runs(limit: PageLimit = 100, after: PageStart = None) -> RunPage:
+    def list_runs(limit: PageLimit = 100, after: PageStart = None) -> RunPage:
         """Runs of all users. Runs that are queued meanwhile move none to another page."""
         found = learner.store.newest(limit + 1, after)
-        return RunPage.of([RunView.of(run) for run in found[:limit]], is_last=len(found) <= limit)
+        views = [RunView.of(run, learner.engine.unwritten.get(run.id)) for run in found[:limit]]
+        return RunPage.of(views, is_last=len(found) <= limit)
 
     @app.get("/v1/runs/{run}", summary="One run", tags=["runs"])
-    async def show_run(run: str) -> RunView:
-        """State, rounds done, and the problem of a run that failed."""
-        return RunView.of(learner.store.run(run))
+    def show_run(run: str) -> RunView:
+        """State, rounds done, the problem of a run that failed, and why a run is paused."""
+        return learner.view(run)
 
     @app.get("/v1/runs/{run}/receipts", summary="The sums that were opened", tags=["runs"])
-    async def list_receipts(run: str) -> list[OpenedRound]:
+    def list_receipts(run: str) -> list[OpenedRound]:
         """Each round that key holders opened: who contributed, and what each key holder signed. Of a secure sum."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
         openings = learner.store.sessions.openings(run)
@@ -168,14 +185,23 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
     @app.post("/v1/runs/{run}/cancel", summary="Cancel a run", tags=["runs"])
     async def cancel_run(run: str) -> RunView:
         """End a run that has not ended; what its parties have been charged stays charged."""
-        learner.engine.cancel(run)
-        return RunView.of(learner.store.run(run))
+        await learner.engine.cancel(run)
+        return await asyncio.to_thread(learner.view, run)
+
+    @app.post("/v1/runs/{run}/resume", summary="Have a paused run go on", tags=["runs"])
+    async def resume_run(run: str) -> RunView:
+        """Ask again at once, and for as long as a new run would; a paused run goes on by itself, but later.
+
+        It is shown as paused until somebody has answered.
+        """
+        await learner.engine.resume(run)
+        return await asyncio.to_thread(learner.view, run)
 
 
 def _add_events(app: FastAPI, learner: Learner) -> None:
     """Watch a run."""
 
-    async def existing(run: str) -> None:
+    def existing(run: str) -> None:
         """Answer 404 before the stream begins, not in it."""
         learner.store.state(run)
 
@@ -196,12 +222,13 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
     """Use what was trained."""
 
     @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"])
-    async def show_model(run: str) -> ModelDocument:
+    def show_model(run: str) -> ModelDocument:
         """Weights, the study they belong to, and the run's guarantees."""
         return read_document(learner.store.model(run))
 
     @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
-    async def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
+    @large_json
+    def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
 

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 from common.data.study import Study
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
-from common.privacy.calibration import check_epsilon_delta
+from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
 from common.runs.specification import Budget, Member, RunSpec, SecureSumKind
 from common.strict import Digest, Identifier, Name, Strict, faults
@@ -64,7 +64,7 @@ class RunRequest(Strict):
 
         Raises InvalidInputError that names whatever is unknown or contradicts itself, and the values out of range.
         """
-        check_epsilon_delta(self.epsilon, self.delta)
+        check_budget(self.epsilon, self.delta)
         names = self._members(roster)
         common, minimum = Budget(epsilon=self.epsilon, delta=self.delta), self.minimum_contributors or len(names)
         try:

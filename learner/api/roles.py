@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -59,8 +60,12 @@ class Roles:
         role = self.roles[user]
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
-        if place in CHANGES and role != "operator" and self.store.run(request.path_params["run"]).user != user:
+        if place in CHANGES and role != "operator" and await self._owner(request.path_params["run"]) != user:
             raise ForbiddenError(f"{user} is a {role}; another user's run takes an operator", rule="role")
+
+    async def _owner(self, run: str) -> str:
+        """Whose a run is; raises NotFoundError."""
+        return (await asyncio.to_thread(self.store.run, run)).user
 
 
 def check_every_route(app: FastAPI) -> None:

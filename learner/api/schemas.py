@@ -16,7 +16,7 @@ from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
 from common.service.problems import ProblemDocument
 from common.strict import Identifier
 from common.wire.party_api import PartyFacts
-from learner.run import Run, RunState
+from learner.run import Pause, Run, RunState
 from learner.storage.session_store import Opening
 
 
@@ -27,8 +27,17 @@ class RoundsView(BaseModel):
     of: int
 
 
+class PauseView(BaseModel):
+    """Why a run is paused, who of the parties and key holders it waits for, since when, and whether that is written."""
+
+    reason: str
+    who: tuple[str, ...]
+    since: str
+    written: Annotated[bool, Field(description="false while the learner's own store cannot be written")]
+
+
 class RunView(BaseModel):
-    """A run as users see it; ``problem`` is the problem document of a failed run."""
+    """A run as users see it; ``problem`` is the problem document of a failed run, ``pause`` that of a paused one."""
 
     id: str
     user: str
@@ -49,18 +58,21 @@ class RunView(BaseModel):
     spec_digest: str
     rounds: RoundsView
     problem: ProblemDocument | None
+    pause: PauseView | None
 
     @classmethod
-    def of(cls, run: Run) -> Self:
-        """The view of a run."""
+    def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
+        """The view of a run, which may be paused without the store's knowledge."""
+        pause = unwritten or run.pause
         return cls(
             id=run.id,
             user=run.user,
             created=run.created,
-            state=run.state,
+            state="paused" if unwritten else run.state,
             key_holders=run.key_holders,
             rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
             problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
+            pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
             **{name: term for name, term in run.terms if name != "n_rounds"},
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _METRICS = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
 """What metrics are called on a terminal."""
-_COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cancelled": "yellow"}
+_COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cancelled": "yellow", "paused": "yellow"}
 
 
 def progress_bar(console: Console) -> Progress:
@@ -58,9 +58,11 @@ def follow(events: Iterable[RunEvent], console: Console) -> RunState:
 
 
 def _explain(data: Mapping[str, Any], console: Console) -> None:
-    """Say why a run failed, or who opens its sums."""
+    """Say why a run failed or is paused, or who opens its sums."""
     if holders := data.get("key_holders"):
         console.print(f"secure sum: the learner sees nothing but sums, which {' and '.join(holders)} must open")
+    if reason := data.get("reason"):
+        console.print(f"[yellow]paused, and asks again:[/] {reason}")
     if problem := data.get("problem"):
         console.print(f"[red]{problem['detail']}")
 

@@ -151,7 +151,7 @@ def _table(answer: Mapping[str, Any]) -> Table:
     table = new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for each in answer["owners"]:
         worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
-        if each["epsilon_left"] is not None and each["epsilon_left"] < 0:
+        if each["fits"] is False:
             part = "[red]refuses[/]"
         left = [_figure(each[name]) for name in ("epsilon_now", "epsilon_left")] if asked else []
         shown = [_figure(each["value"]), _figure(each["alone"] and each["alone"]["estimate"]), worth, part]

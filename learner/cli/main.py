@@ -253,6 +253,23 @@ def cancel(
         typer.echo(f"{view['id']} is {view['state']} after {view['rounds']['done']} of {view['rounds']['of']} rounds")
 
 
+@learner_app.command(epilog="Example: parley-learner resume 5f1c...")
+def resume(
+    run: RunArgument,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Have a paused run ask again at once. It goes on by itself too, but later."""
+    with open_client(url, token, token_file) as client:
+        view = client.ask("POST", f"/v1/runs/{run}/resume")
+    if output == "json":
+        print_json_line(view)
+    else:
+        typer.echo(f"{view['id']} was {view['state']}, and asks again")
+
+
 @learner_app.command(epilog="Example: parley-learner model 5f1c... --save model.json")
 def model(
     run: RunArgument,

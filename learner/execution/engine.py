@@ -4,12 +4,20 @@ A run's state and its log are in the store; a task keeps nothing else. So a task
 the service, takes the same steps from the state it finds: what is settled is not settled again, a run proposed twice is
 approved twice, and `drive` replays the rounds that the log holds before it asks for another. Ends are final, and the
 store checks every change of state against the table in `learner.run`.
+
+Nothing is lost to a party, a key holder or a disk that is out of use for a while. Whatever raises `UnavailableError`
+pauses the run, and after a pause it is taken up from the state it is in, as after a restart: the same question costs
+nothing. A run fails when somebody refuses, or when the operator's patience is spent. While the store itself cannot be
+written, why a run is paused is kept in memory, and the run goes on once that is written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,18 +26,20 @@ import structlog
 from common.client.approval import gather_facts, propose
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
-from common.client.peer import ask_all
-from common.errors import NotFoundError, ParleyError
+from common.client.peer import ask_all, names_in
+from common.errors import ConflictError, NotFoundError, ParleyError, UnavailableError
 from common.protocol.driver import drive
+from common.protocol.facts import FederationFacts
 from common.runs.model_document import model_document
 from common.runs.specification import RunSpec
 from common.service import problems
 from common.service.logs import place_of
+from learner.execution.patience import Patience
 from learner.execution.program_steps import ProgramSteps
 from learner.execution.reply_log import StoredLog
 from learner.execution.round_report import PublicExamples, Reporter
 from learner.plan import Plan
-from learner.run import ENDS, Run
+from learner.run import ENDS, Pause, Run
 from learner.secure_sum.federation import SecureSumFederation
 from learner.settings import LearnerSettings
 from learner.storage.public_rows import PublicRowStore
@@ -43,7 +53,7 @@ class Engine:
     """All runs that have not come to an end, on the ``roster`` of parties by name.
 
     ``examples`` has the public examples of each study, by its digest, on which runs are measured; ``rows`` the public
-    rows that runs ask about.
+    rows that runs ask about. ``unwritten`` says why runs are paused, by run, where the store could not be told.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 -- its parts
@@ -55,6 +65,7 @@ class Engine:
         rows: PublicRowStore,
         sums: SecureSumCoordinator,
     ) -> None:
+        self.unwritten: dict[str, Pause] = {}
         self._store = store
         self._roster = roster
         self._settings = settings
@@ -63,79 +74,125 @@ class Engine:
         self._sums = sums
         self._turns = asyncio.Semaphore(settings.concurrent_runs)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._patience: dict[str, Patience] = {}
 
-    def resume(self) -> None:
+    async def start(self) -> None:
         """Take up every run that has not come to an end, and every end that key holders have not heard of."""
-        for run in self._store.unfinished():
+        unfinished, unended = await asyncio.to_thread(
+            lambda: (self._store.unfinished(), self._store.sessions.unended())
+        )
+        for run in unfinished:
             self.carry(run)
-        for run in self._store.sessions.unended():
-            self._start(run, self._dismiss(run))
+        for run in unended:
+            self._start(run, partial(self._dismiss, run))
 
     def carry(self, run: str) -> None:
         """Carry a run to an end in a task of its own, if it has not ended and is not being carried."""
-        if run not in self._tasks and self._store.state(run) not in ENDS:
-            self._start(run, self._carry(run))
+        if run not in self._tasks:
+            self._start(run, partial(self._carry, run))
 
-    def cancel(self, run: str) -> None:
+    async def resume(self, run: str) -> None:
+        """Have a paused run go on at once, and with all patience; any other that has not ended goes on as it does.
+
+        Raises ConflictError for a run that has ended, NotFoundError.
+        """
+        if (state := await asyncio.to_thread(self._store.state, run)) in ENDS:
+            raise ConflictError(f"run {run} is {state} and cannot be resumed", state=state)
+        if patience := self._patience.get(run):
+            patience.wake()
+        self.carry(run)
+
+    async def cancel(self, run: str) -> None:
         """End a run at once; what its parties have been charged stays charged.
 
         Cancelling twice is cancelling once. Raises ConflictError for a run that has ended otherwise, NotFoundError.
         """
-        if self._store.state(run) == "cancelled":
+        try:
+            await asyncio.to_thread(self._store.enter, run, "cancelled")
+        except ConflictError as error:
+            if error.facts["state"] != "cancelled":
+                raise
             return
-        self._store.enter(run, "cancelled")
         if task := self._tasks.pop(run, None):
             task.cancel()
-        self._start(run, self._dismiss(run))
+        self._start(run, partial(self._dismiss, run))
 
     async def stop(self) -> None:
-        """Let go of all runs as they are: the next `resume` takes them up."""
+        """Let go of all runs as they are: the next `start` takes them up."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _carry(self, run: str) -> None:
-        """Take a run from the state it is in to an end."""
+        """Take a run from the state it is in to an end, however often it has to pause."""
+        self._patience[run] = patience = Patience(self._settings.patience_seconds)
+        try:
+            while not await self._advance(run, patience):
+                await patience.rest()
+        finally:
+            self._patience.pop(run, None)
+            self.unwritten.pop(run, None)
+        self._start(run, partial(self._dismiss, run))
+
+    async def _advance(self, run: str, patience: Patience) -> bool:
+        """Take a run as far as it goes now; whether that was its end."""
         steps = {"queued": self._begin, "recruiting": self._recruit, "running": self._train}
-        async with self._turns:
-            try:
-                while (now := self._store.run(run)).state not in ENDS:
-                    await steps[now.state](now)
-            except ParleyError as error:
-                self._store.enter(run, "failed", problem=problems.document_of(error))
-        await self._dismiss(run)
+        try:
+            if pause := self.unwritten.get(run):
+                await asyncio.to_thread(self._store.pause, run, pause)
+                del self.unwritten[run]
+            async with self._turns:
+                while (now := await asyncio.to_thread(self._store.run, run)).state not in ENDS:
+                    await steps[now.stage](now)
+        except ParleyError as error:
+            return await self._falter(run, error, patience)
+        return True
+
+    async def _falter(self, run: str, error: ParleyError, patience: Patience) -> bool:
+        """Pause a run or fail it, as an error asks for; whether it has failed."""
+        try:
+            now = await asyncio.to_thread(self._store.run, run)
+            if now.state in ENDS:
+                return True
+            if now.state != "paused":  # it had moved
+                patience.renew()
+            if not isinstance(error, UnavailableError) or patience.is_spent:
+                await asyncio.to_thread(self._store.enter, run, "failed", problem=problems.document_of(error))
+                return True
+            if (pause := _pause(error, now.pause)) != now.pause:
+                await asyncio.to_thread(self._store.pause, run, pause)
+        except UnavailableError as own:
+            self.unwritten[run] = _pause(own, self.unwritten.get(run))
+        return False
 
     async def _begin(self, run: Run) -> None:
         """It is this run's turn."""
-        self._store.enter(run.id, "recruiting")
+        await asyncio.to_thread(self._store.enter, run.id, "recruiting")
 
     async def _recruit(self, run: Run) -> None:
         """Settle what the run is, once; then get every party's approval, which may be asked for again."""
-        parties, plan = self._parties(run.spec), self._store.plan(run.id)
+        parties, plan = self._parties(run.spec), await asyncio.to_thread(self._store.plan, run.id)
         if plan is None:
             spec, views = await gather_facts(parties, run.spec, self._settings.deadline_seconds)
-            self._store.settle(run.id, spec, await asyncio.to_thread(Plan.of, spec, views))
+            await asyncio.to_thread(lambda: self._store.settle(run.id, spec, Plan.of(spec, views)))
             return  # to come back with the settled run
         approvals = await propose(
             parties, run.id, run.spec, self._settings.approval_seconds, self._settings.preparation_seconds
         )
-        self._store.keep([party.receipt for party in parties if party.receipt])
+        await asyncio.to_thread(self._store.keep, [party.receipt for party in parties if party.receipt])
         news: dict[str, object] = {"rounds": plan.rounds}
         news["epsilon"] = {name: approval.epsilon for name, approval in approvals.items()}
         if run.spec.secure_sum != "none":
             news["key_holders"] = await self._sums.convene(run, parties)
-        self._store.enter(run.id, "running", news=news)
+        await asyncio.to_thread(self._store.enter, run.id, "running", news=news)
 
     async def _train(self, run: Run) -> None:
         """Drive the program to its model."""
-        parties, plan = self._parties(run.spec), self._store.plan(run.id)
-        assert plan is not None  # noqa: S101 -- a run is settled before it is proposed
-        measured_on = self._examples.get(run.spec.study.digest)
-        facts = run.spec.facts(self._rows.load(run.spec.public) if run.spec.public else None)
-        federation = self._federation(run, parties)
-        reporter = Reporter(run.spec.names, plan, measured_on, lambda: federation.report)
-        log = StoredLog(self._store, run.id, run.rounds, parties, reporter)
+        parties, measured_on = self._parties(run.spec), self._examples.get(run.spec.study.digest)
+        plan, facts, federation = await asyncio.to_thread(self._prepare, run, parties)
+        reporter = Reporter(run.spec.names, plan, measured_on)
+        log = StoredLog(self._store, run.id, run.rounds, parties, reporter, lambda: federation.report)
         try:
             model = await drive(
                 run.spec.build().program(facts), federation, run.id, log, ProgramSteps(run.spec.questions())
@@ -145,23 +202,27 @@ class Engine:
         contributors = [run.spec.names[index] for index in federation.active]
         document = model_document(run.spec, plan.guarantees, model, contributors)
         news = measured_on.measure(model.weights) if measured_on and model.kind != "members" else {}
-        self._store.enter(run.id, "completed", model=document, news=news)
+        await asyncio.to_thread(self._store.enter, run.id, "completed", model=document, news=news)
 
-    def _federation(self, run: Run, parties: tuple[PartyClient, ...]) -> HttpFederation | SecureSumFederation:
-        """The run's parties, as its specification lets the learner see them."""
-        recent, spec = self._store.recent(run), run.spec
+    def _prepare(
+        self, run: Run, parties: tuple[PartyClient, ...]
+    ) -> tuple[Plan, FederationFacts, HttpFederation | SecureSumFederation]:
+        """What a run that all have approved is driven with, from the store: for a thread."""
+        plan, spec = self._store.plan(run.id), run.spec
+        assert plan is not None  # noqa: S101 -- a run is settled before it is proposed
+        facts, recent = spec.facts(self._rows.load(spec.public) if spec.public else None), self._store.recent(run)
         if spec.secure_sum != "none":
-            return self._sums.federation(run, parties, recent)
-        deadline, shift = self._settings.deadline_seconds, spec.facts().wire_shift
-        return HttpFederation(parties, spec.minimum_contributors, deadline, spec.answer_every, recent, shift=shift)
+            return plan, facts, self._sums.federation(run, parties, recent)
+        return plan, facts, HttpFederation(spec, parties, self._settings.deadline_seconds, recent)
 
     async def _dismiss(self, run: str) -> None:
         """Tell the parties of a run that was proposed to them, and its key holders, that it has ended.
 
         A party that does not hear it, does not.
         """
-        if self._store.plan(run) is not None:
-            parties = [self._roster[name] for name in self._store.run(run).spec.names if name in self._roster]
+        if await asyncio.to_thread(self._store.plan, run) is not None:
+            spec = (await asyncio.to_thread(self._store.run, run)).spec
+            parties = [self._roster[name] for name in spec.names if name in self._roster]
             await ask_all(parties, lambda party: party.end(run), self._settings.deadline_seconds)
         await self._sums.end(run)
 
@@ -171,18 +232,47 @@ class Engine:
             raise NotFoundError(f"the roster does not have {', '.join(missing)}")
         return tuple(self._roster[name] for name in spec.names)
 
-    def _start(self, run: str, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work, name=run)
+    def _start(self, run: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do some work for a run in a task of its own."""
+        task = asyncio.create_task(_outlast(work), name=run)
         self._tasks[run] = task
-        task.add_done_callback(partial(self._ended, run))
+        task.add_done_callback(partial(self._ended, run, work))
 
-    def _ended(self, run: str, task: asyncio.Task[None]) -> None:
+    def _ended(self, run: str, work: Callable[[], Awaitable[None]], task: asyncio.Task[None]) -> None:
         """Forget a task; what it did not foresee fails its run, and is logged without its words."""
         if self._tasks.get(run) is task:
             del self._tasks[run]
         error = None if task.cancelled() else task.exception()
         if error is not None:
             structlog.get_logger().error("run", run=run, error=type(error).__name__, place=place_of(error))
-            if self._store.state(run) not in ENDS:
-                detail = "an internal error; the learner's log says where"
-                self._store.enter(run, "failed", problem=problems.document(500, "internal", detail))
+            if not isinstance(work, _Failure):
+                self._start(run, _Failure(self._store, run))
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Fails a run that came to grief here, unless it has ended."""
+
+    store: RunStore
+    run: str
+
+    async def __call__(self) -> None:
+        if await asyncio.to_thread(self.store.state, self.run) not in ENDS:
+            problem = problems.document(500, "internal", "an internal error; the learner's log says where")
+            await asyncio.to_thread(self.store.enter, self.run, "failed", problem=problem)
+
+
+async def _outlast(work: Callable[[], Awaitable[None]]) -> None:
+    """Do some work, again and again while the store that it needs is out of use."""
+    patience = Patience(math.inf)
+    while True:
+        try:
+            return await work()
+        except UnavailableError:
+            await patience.rest()
+
+
+def _pause(error: UnavailableError, earlier: Pause | None) -> Pause:
+    """Why a run is paused, since the ``earlier`` pause that has not ended, or now."""
+    since = earlier.since if earlier else datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Pause(error.detail, names_in(error), since)

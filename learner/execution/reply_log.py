@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ from common.protocol.driver import logged_reply
 from common.protocol.messages import Query, Reply
 
 if TYPE_CHECKING:
+    from common.client.federation import RoundReport
     from common.client.party import PartyClient
     from learner.execution.round_report import Reporter
     from learner.storage.run_store import RunStore
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 class StoredLog:
     """The replies of one run, durable before the program sees them.
 
-    ``length`` is the number of rounds that were logged when the program started: only those are looked up.
+    ``length`` is the number of rounds that were logged when the program started: only those are looked up. ``report``
+    gives how the last round went. What the store does is done in a thread.
     """
 
     store: RunStore
@@ -26,13 +30,19 @@ class StoredLog:
     length: int
     parties: tuple[PartyClient, ...]
     reporter: Reporter
+    report: Callable[[], RoundReport]
 
-    def recall(self, query: Query) -> Reply | None:
+    async def recall(self, query: Query) -> Reply | None:
         """The reply logged for this query; ReplayMismatchError if the program asks another than it did then."""
-        return logged_reply(self.store.reply(self.run, query.round), query) if query.round <= self.length else None
+        if query.round > self.length:
+            return None
+        return logged_reply(await asyncio.to_thread(self.store.reply, self.run, query.round), query)
 
-    def append(self, query: Query, reply: Reply) -> None:
+    async def append(self, query: Query, reply: Reply) -> None:
         """Commit a reply, the news of its round and the newest receipts."""
+        await asyncio.to_thread(self._append, query, reply, self.report())
+
+    def _append(self, query: Query, reply: Reply, went: RoundReport) -> None:
         receipts = [party.receipt for party in self.parties if party.receipt]
-        notices, opened = self.reporter.notices(query, reply), self.reporter.report().opened
-        self.store.append(self.run, query, reply, notices, receipts, opened=opened)
+        notices = self.reporter.notices(query, reply, went)
+        self.store.append(self.run, query, reply, notices, receipts, opened=went.opened)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,20 +59,18 @@ def read_public_data(paths: dict[str, Path], studies: dict[str, Study]) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Tells of the rounds of one run: ``report`` gives how the last one went."""
+    """Tells of the rounds of one run."""
 
     parties: tuple[str, ...]
     plan: Plan
     public: PublicExamples | None
-    report: Callable[[], RoundReport]
 
-    def notices(self, query: Query, reply: Reply) -> list[Notice]:
-        """The news of a round: a ``dropped`` notice for each party lost in it, then one ``round`` notice.
+    def notices(self, query: Query, reply: Reply, went: RoundReport) -> list[Notice]:
+        """The news of a round that went so: a ``dropped`` notice for each party lost in it, then one ``round`` notice.
 
         Who ``missed`` the round will be asked again. Objective and accuracy are those of the weights that the round
         asked about; epsilon is what the run has cost each party, a lost one at most.
         """
-        went = self.report()
         cost = {name: after[query.round - 1] for name, after in self.plan.epsilon_after.items()}
         contributors = [self.parties[index] for index in reply.contributors]
         lost = [

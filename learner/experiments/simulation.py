@@ -21,7 +21,7 @@ from common.data.study import StudyKind
 from common.errors import InvalidInputError
 from common.learning.metrics import accuracy, r_squared, rmse
 from common.learning.model import Model
-from common.privacy.calibration import check_epsilon_delta
+from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Guarantee
 from common.privacy.noise import SeededNoise
 from common.protocol.algorithm import Algorithm
@@ -59,7 +59,7 @@ class SimulationSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_epsilon_delta(self.epsilon, self.delta)
+        check_budget(self.epsilon, self.delta)
         if self.repeat < 1 or self.seed < 0:
             raise InvalidInputError(f"repeat must be positive and seed not negative, not {self.repeat}, {self.seed}")
         if self.reveal not in {"sum", "each"}:

@@ -21,6 +21,7 @@ from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.errors import BudgetExhaustedError, ParleyError
 from common.forecast.forecast import Forecast, NoForecast, forecast
+from common.privacy.account import DELTA_UNITS, MICRO, Cost
 from common.privacy.guarantee import View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
@@ -77,8 +78,8 @@ def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoFore
         return forecast(algorithm, facts)
 
 
-def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, float]:
-    """The epsilon that the run would be charged to each owner at most, by name; empty for a run without noise.
+def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, Cost]:
+    """What the run would be charged to each owner at most, by name; empty for a run without noise.
 
     An owner without a view is given the transcript's, the parties' default.
     """
@@ -95,22 +96,24 @@ def _owners(
     spec: RunSpec,
     facts: FederationFacts,
     answer: Forecast | NoForecast,
-    charges: Mapping[str, float],
+    charges: Mapping[str, Cost],
     budgets: Mapping[str, BudgetReport],
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
     deltas = facts.everyone.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
     for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
-        epsilon = charges.get(member.name)
-        now = budgets[member.name].epsilon_left if member.name in budgets else None
+        cost = charges.get(member.name)
+        now = budgets[member.name].account if member.name in budgets else None
+        fits = None if now is None or cost is None else now.bears(cost)
         yield OwnerView(
             name=member.name,
             n_examples=member.n_examples,
-            epsilon=epsilon,
-            delta=delta,
-            epsilon_now=now,
-            epsilon_left=None if now is None or epsilon is None else now - epsilon,
+            epsilon=cost and cost.epsilon / MICRO,
+            delta=cost.delta / DELTA_UNITS if cost else delta,
+            epsilon_now=now and now.epsilon_left,
+            epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
+            fits=fits,
             value=found and found.value,
             recommended=found and found.recommended,
             alone=found and IntervalView.of(found.alone),
@@ -121,7 +124,7 @@ def _owners(
 async def _run_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RunTime:
     """How long the run takes by the newest run like it, or at least, by a few bare round trips to its parties."""
     rounds = len(spec.questions())
-    if (earlier := _earlier(spec, store)) is not None:
+    if (earlier := await asyncio.to_thread(_earlier, spec, store)) is not None:
         run, ms = earlier
         return RunTime(seconds=rounds * ms / 1000, ms_per_round=ms, basis=f"the median round of run {run}")
     if spec.secure_sum != "none":

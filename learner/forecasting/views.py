@@ -64,10 +64,21 @@ class OwnerView(BaseModel):
     ]
     delta: Annotated[float, Field(description="what the run would be charged to the owner's ledger")]
     epsilon_now: Annotated[
-        Figure, Field(description="epsilon left in the owner's ledger now; null where the party was not reached")
+        Figure,
+        Field(
+            description="the largest epsilon of one run that fits the owner's ledger now, by a Gaussian method where "
+            "its runs are counted by a filter; null where the party was not reached"
+        ),
     ]
     epsilon_left: Annotated[
-        Figure, Field(description="epsilon left after the run, at least; below 0, the party would refuse the run")
+        Figure, Field(description="the same after the run, at least; null also where the run does not fit")
+    ]
+    fits: Annotated[
+        bool | None,
+        Field(
+            description="whether the ledger bears the run beside all that is spent and reserved; if not, the party "
+            "would refuse the run. Null where the party was not reached, or for a run without noise"
+        ),
     ]
     value: Annotated[
         Figure,

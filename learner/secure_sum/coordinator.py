@@ -30,7 +30,7 @@ from learner.run import Run
 from learner.secure_sum.federation import SecureSumFederation
 from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.settings import LearnerSettings
-from learner.storage.session_store import SessionStore
+from learner.storage.session_store import SessionStore, StoredSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,7 @@ class SecureSumCoordinator:
         Raises RefusedError and UnavailableError naming who does not, InvalidInputError.
         """
         session = session_of(run.id, run.spec)
-        self.store.begin(run.id, session)
-        known = self.store.find(run.id)
+        known = await asyncio.to_thread(self._begin, run.id, session)
         roster = known.roster if known else await self._draft(run, session)
         holders, role = self._holders(roster), LearnerRole(roster, self.key)
         proposal, seconds = role.propose(), self.settings.key_holder_seconds
@@ -84,13 +83,16 @@ class SecureSumCoordinator:
         )
         signatures |= zip(run.spec.names, all_of(joined), strict=True)
         role.begin(signatures)
-        self.store.sign(run.id, signatures)
+        await asyncio.to_thread(self.store.sign, run.id, signatures)
         return [holder.name for holder in holders]
 
     def federation(
         self, run: Run, parties: Sequence[PartyClient], recent: Sequence[tuple[int, ...]]
     ) -> SecureSumFederation:
-        """The federation of a run that was convened, after the rounds that are logged; raises NotFoundError."""
+        """The federation of a run that was convened, after the rounds that are logged; raises NotFoundError.
+
+        Reads the store: for a thread.
+        """
         session = self.store.find(run.id)
         if session is None:
             raise NotFoundError(f"run {run.id} has no session")
@@ -100,12 +102,10 @@ class SecureSumCoordinator:
         role.invite(session.signatures)
         role.begin(session.signatures)
         return SecureSumFederation(
+            run.spec,
             parties,
-            run.spec.minimum_contributors,
             self.settings.deadline_seconds,
-            run.spec.answer_every,
             recent,
-            spec=run.spec,
             role=role,
             key_holders=holders,
             key_holder_seconds=self.settings.key_holder_seconds,
@@ -114,14 +114,14 @@ class SecureSumCoordinator:
 
     async def end(self, run: str) -> None:
         """Forget the seeds of a run that has ended and have its keys destroyed; who is not reached is told later."""
-        self.store.forget(run)
-        if (session := self.store.session(run)) is None:
+        await asyncio.to_thread(self.store.forget, run)
+        if (session := await asyncio.to_thread(self.store.session, run)) is None:
             return
         outcomes = await ask_all(self.key_holders, lambda holder: holder.end(session), self.settings.deadline_seconds)
         if missed := [str(outcome) for outcome in outcomes if isinstance(outcome, UnavailableError)]:
             structlog.get_logger().warning("session not ended", run=run, session=session, missed=missed)
         else:
-            self.store.end(run)
+            await asyncio.to_thread(self.store.end, run)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -146,8 +146,13 @@ class SecureSumCoordinator:
                 for holder, n in zip(self.key_holders, moduli, strict=True)
             ],
         )
-        self.store.draft(run.id, roster)
+        await asyncio.to_thread(self.store.draft, run.id, roster)
         return roster
+
+    def _begin(self, run: str, session: str) -> StoredSession | None:
+        """Note that a session begins; what is known of it."""
+        self.store.begin(run, session)
+        return self.store.find(run)
 
     def _holders(self, roster: Roster) -> list[KeyHolderClient]:
         """The roster's key holders in order; raises NotFoundError for one that the settings have no more."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar
 from common.client.federation import PartyPool
 from common.client.peer import all_of, ask_all
 from common.encoding.fixed_point import checked_answer, from_wire
-from common.encoding.npy import pack_array
 from common.errors import InvalidInputError, SecureSumError
 from common.protocol.messages import Query, Reply
 from common.runs.secure_terms import round_terms
@@ -26,7 +25,7 @@ from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.secure_sum.learner import LearnerRole, Sum
 from learner.secure_sum.key_holder_client import KeyHolderClient
-from learner.storage.session_store import SessionStore
+from learner.storage.session_store import Round, SessionStore
 
 if TYPE_CHECKING:
     from common.client.party import PartyClient
@@ -44,20 +43,18 @@ class SecureSumFederation(PartyPool):
 
     def __init__(  # noqa: PLR0913 -- its parts, by name
         self,
+        spec: RunSpec,
         parties: Sequence[PartyClient],
-        quorum: int,
         deadline: float,
-        answer_every: int,
         recent: Sequence[tuple[int, ...]],
         *,
-        spec: RunSpec,
         role: LearnerRole,
         key_holders: Sequence[KeyHolderClient],
         key_holder_seconds: float,
         store: SessionStore,
     ) -> None:
-        super().__init__(parties, quorum, deadline, answer_every, recent, shift=spec.facts().wire_shift)
-        self._algorithm, self._facts, self._questions = spec.build(), spec.facts(), spec.questions()
+        super().__init__(spec, parties, deadline, recent)
+        self._algorithm, self._facts = spec.build(), spec.facts()
         self._role = role
         self._key_holders = tuple(key_holders)
         self._key_holder_seconds = key_holder_seconds
@@ -85,26 +82,27 @@ class SecureSumFederation(PartyPool):
 
     async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
         """The round's signed query, and the contributions if their set was chosen before."""
-        begun = self._store.ask(run, query.round, deadline=int(time.time() + self._deadline) + 1)
         terms = round_terms(self._algorithm, self._facts, query.round)
 
-        def ask() -> Signed:
+        def ask() -> tuple[Signed, Round]:
+            begun = self._store.ask(run, query.round, deadline=int(time.time() + self._deadline) + 1)
             asked = self._role.ask(
                 round=query.round,
                 step=query.step,
-                message=pack_array(query.message),
+                message=query.body,
                 clip=terms.clip,
                 noise=terms.noise,
                 deadline=begun.deadline,
             )
             for contribution in begun.contributions.values():
                 self._role.receive(contribution)
-            return asked
+            return asked, begun
 
+        asked, begun = await self._do(ask)
         if begun.contributions:
             chosen = tuple(index for index in self.active if self._parties[index].name in begun.contributions)
             self._settle(chosen, begun.silent)
-        return await self._do(ask), begun.contributions
+        return asked, begun.contributions
 
     async def _collect(self, run: str, round: int, asked: Signed) -> Mapping[str, Signed]:
         """The active parties' contributions, by name, stored as the set to be opened."""
@@ -116,7 +114,8 @@ class SecureSumFederation(PartyPool):
 
         answers = await self._ask(round, contribute)
         contributions = {self._parties[index].name: contribution for index, contribution in answers.items()}
-        self._store.choose(run, contributions, {**self.report.dropped, **self.report.missed})
+        silent = {**self.report.dropped, **self.report.missed}
+        await self._do(lambda: self._store.choose(run, contributions, silent))
         return contributions
 
     async def _check(self, party: PartyClient, contribution: Signed) -> None:
@@ -142,5 +141,5 @@ class SecureSumFederation(PartyPool):
         return await self._do(lambda: self._role.close(sums))
 
     async def _do(self, work: Callable[[], _T]) -> _T:
-        """Have the role do something in its thread."""
+        """Have the role, or the store, do something in the role's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -12,21 +12,20 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
-from common.client.receipts import Receipt
 from common.encoding.npy import pack_array, unpack_array
-from common.errors import ConflictError, NotFoundError
+from common.errors import ConflictError, NotFoundError, ParleyError
 from common.protocol.messages import Query, Reply
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
-from common.service.sqlite import open_database, transaction
+from common.service.sqlite import Database
+from common.wire.receipts import Receipt, read_receipt
 from learner.plan import Plan
-from learner.run import Notice, Run, RunEvent, RunState, RunTerms, check_transition
+from learner.run import ENDS, Notice, Pause, Run, RunEvent, RunState, RunTerms, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
@@ -36,22 +35,28 @@ _BEYOND_ALL = 2**63 - 1  # no row's number is larger
 class RunStore:
     """The database at ``path``; ``announce`` is told a run's identifier after each commit that adds to its events.
 
-    For one thread. Raises ConflictError while another process has it open: two would carry the same runs.
+    For any thread; ``announce`` is called in the thread that commits. Every method raises UnavailableError while the
+    file cannot be used. Raises ConflictError while another process has it open: two would carry the same runs.
     """
 
     def __init__(self, path: Path, announce: Callable[[str], None] = lambda _run: None) -> None:
         self._lock = _lock(path.with_suffix(".lock"))
-        self._connection = open_database(path)
         self._announce = announce
-        with transaction(self._connection) as connection:
-            for statement in sql.TABLES:
-                connection.execute(statement)
-        self.sessions = SessionStore(self._connection)
+        try:
+            self._database = Database(path, sql.STORE_SCHEMA)
+        except ParleyError:
+            self._lock.close()
+            raise
+        self.sessions = SessionStore(self._database)
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close()
+        self._database.close()
         self._lock.close()
+
+    def probe(self) -> None:
+        """Raise UnavailableError unless the file can be written."""
+        self._database.probe()
 
     def add(self, draft: RunSpec, user: str, idempotency_key: str | None = None) -> Run:
         """Queue a run; the run queued before under the same user's same key, if it was the same.
@@ -69,7 +74,7 @@ class RunStore:
             "spec": draft.model_dump_json(),
             "terms": RunTerms.of(draft).model_dump_json(),
         }
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
             if earlier is None:
                 connection.execute(sql.ADD_RUN, row)
@@ -87,15 +92,19 @@ class RunStore:
     def newest(self, limit: int, after: str | None = None) -> list[Run]:
         """The newest runs, newest first, of those older than the run ``after``; raises NotFoundError for that."""
         place = _BEYOND_ALL if after is None else self._found(after, sql.FIND_PLACE)[0]
-        return [_run(row) for row in self._connection.execute(sql.NEWEST_RUNS, (place, limit))]
+        with self._database.reading() as connection:
+            rows = connection.execute(sql.NEWEST_RUNS, (place, limit)).fetchall()
+        return [_run(row) for row in rows]
 
     def unfinished(self) -> list[str]:
         """The identifiers of all runs that have not come to an end, oldest first."""
-        return [row[0] for row in self._connection.execute(sql.UNFINISHED_RUNS)]
+        with self._database.reading() as connection:
+            return [run for (run,) in connection.execute(sql.UNFINISHED_RUNS)]
 
     def count(self) -> dict[RunState, int]:
         """How many runs are in each state."""
-        return dict(self._connection.execute(sql.COUNT_RUNS).fetchall())
+        with self._database.reading() as connection:
+            return dict(connection.execute(sql.COUNT_RUNS).fetchall())
 
     def state(self, run: str) -> RunState:
         """The state a run is in; raises NotFoundError."""
@@ -117,15 +126,26 @@ class RunStore:
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
         ended = {"problem": problem and json.dumps(problem), "model": model and json.dumps(model)}
-        with transaction(self._connection) as connection:
+        self._move(run, state, sql.ENTER_STATE, {"state": state, **ended}, told)
+
+    def pause(self, run: str, pause: Pause) -> None:
+        """Move a run to ``paused``, which keeps its stage. Raises ConflictError for one that has ended."""
+        fields = pause.to_json()
+        self._move(run, "paused", sql.PAUSE_RUN, {"pause": json.dumps(fields)}, {"state": "paused", **fields})
+
+    def _move(
+        self, run: str, state: RunState, statement: str, values: Mapping[str, object], told: Mapping[str, object]
+    ) -> None:
+        """Change a run's state by a statement, if the table allows it, and tell."""
+        with self._database.transaction() as connection:
             check_transition(run, self.state(run), state)
-            connection.execute(sql.ENTER_STATE, {"run": run, "state": state, **ended})
+            connection.execute(statement, {"run": run, **values})
             _tell(connection, run, Notice("state", told))
         self._announce(run)
 
     def settle(self, run: str, spec: RunSpec, plan: Plan) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed."""
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             values = {"run": run, "spec": spec.model_dump_json(), "terms": RunTerms.of(spec).model_dump_json()}
             connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
 
@@ -145,7 +165,8 @@ class RunStore:
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
         """The logged digest of a round's query and its reply."""
-        row = self._connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
         if row is None:
             return None
         query, contributors, value = row
@@ -167,7 +188,10 @@ class RunStore:
         *,
         opened: Mapping[str, Signed] = MappingProxyType({}),
     ) -> None:
-        """Log a reply, with the news of its round and the receipts of parties and of who ``opened`` a secure sum."""
+        """Log a reply, with the news of its round and the receipts of parties and of who ``opened`` a secure sum.
+
+        A run that was paused is so no longer.
+        """
         row = {
             "run": run,
             "round": query.round,
@@ -175,8 +199,10 @@ class RunStore:
             "contributors": json.dumps(reply.contributors),
             "value": pack_array(reply.value),
         }
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.ADD_REPLY, row)
+            if connection.execute(sql.GO_ON, (run,)).rowcount:
+                _tell(connection, run, Notice("state", {"state": "running"}))
             _tell(connection, run, *notices)
             _keep(connection, receipts)
             if opened:
@@ -184,21 +210,29 @@ class RunStore:
         self._announce(run)
 
     def keep(self, receipts: Sequence[Receipt]) -> None:
-        """Keep each party's receipt if it is newer than the one that is kept."""
-        with transaction(self._connection) as connection:
+        """Keep each party's newest receipt, which its client has compared with the one before."""
+        with self._database.transaction() as connection:
             _keep(connection, receipts)
 
     def receipts(self) -> dict[str, Receipt]:
         """The newest receipt of each party, by name."""
-        return {row[0]: Receipt(*row) for row in self._connection.execute(sql.RECEIPTS)}
+        with self._database.reading() as connection:
+            return {party: read_receipt(text) for party, text in connection.execute(sql.RECEIPTS)}
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """What watchers of a run have been told since event number ``after``."""
-        return [RunEvent(*row) for row in self._connection.execute(sql.EVENTS, (run, after))]
+        with self._database.reading() as connection:
+            return [RunEvent(*row) for row in connection.execute(sql.EVENTS, (run, after))]
+
+    def news(self, run: str, after: int) -> tuple[list[RunEvent], bool]:
+        """What watchers have been told since event number ``after``, and whether that was all: the run has ended."""
+        has_ended = self.state(run) in ENDS
+        return self.events(run, after), has_ended
 
     def _found(self, run: str, statement: str) -> tuple[Any, ...]:
         """A run's row; raises NotFoundError."""
-        row: tuple[Any, ...] | None = self._connection.execute(statement, (run,)).fetchone()
+        with self._database.reading() as connection:
+            row: tuple[Any, ...] | None = connection.execute(statement, (run,)).fetchone()
         if row is None:
             raise NotFoundError(f"there is no run {run[:100]!r}")
         return row
@@ -217,16 +251,18 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    run, user, created, state, spec, terms, problem, rounds, key_holders = row
+    run, user, created, state, stage, spec, terms, problem, pause, rounds, key_holders = row
     return Run(
         run,
         user,
         created,
         state,
+        stage,
         spec,
         RunTerms.model_validate_json(terms),
         rounds,
         json.loads(problem) if problem else None,
+        Pause.from_json(json.loads(pause)) if pause else None,
         tuple(json.loads(key_holders)),
     )
 
@@ -237,4 +273,4 @@ def _tell(connection: sqlite3.Connection, run: str, *notices: Notice) -> None:
 
 
 def _keep(connection: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
-    connection.executemany(sql.KEEP_RECEIPT, [astuple(receipt) for receipt in receipts])
+    connection.executemany(sql.KEEP_RECEIPT, [(receipt.signer, receipt.text) for receipt in receipts])

@@ -16,7 +16,7 @@ from typing import Any
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Roster
-from common.service.sqlite import transaction
+from common.service.sqlite import Database
 from learner.storage import statements as sql
 
 
@@ -50,31 +50,32 @@ class Opening:
 
 
 class SessionStore:
-    """The tables of secure sums in the learner's database, over its only connection."""
+    """The tables of secure sums in the learner's database. For any thread; methods raise UnavailableError."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def begin(self, run: str, session: str) -> None:
         """Note that key holders will be asked for keys: from now on they must be told when the run has ended."""
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.BEGIN_SESSION, (run, session))
 
     def draft(self, run: str, roster: Roster) -> None:
         """Settle the roster that everybody will be asked to sign."""
         names = json.dumps([holder.name for holder in roster.key_holders])
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.DRAFT_ROSTER, (roster.body, names, run))
 
     def sign(self, run: str, signatures: Mapping[str, bytes]) -> None:
         """Keep everybody's signature."""
         text = json.dumps({name: signature.hex() for name, signature in signatures.items()})
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.SIGN_ROSTER, (text, run))
 
     def find(self, run: str) -> StoredSession | None:
         """A run's session; None before its roster is drafted."""
-        row = self._connection.execute(sql.FIND_SESSION, (run,)).fetchone()
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_SESSION, (run,)).fetchone()
         if row is None:
             return None
         body, signatures = row
@@ -84,7 +85,7 @@ class SessionStore:
 
     def ask(self, run: str, round: int, deadline: int) -> Round:
         """The round as it was begun before, or begun now with this deadline."""
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.BEGIN_ROUND, (run, round, deadline))
             deadline, silent = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
             rows = connection.execute(sql.CONTRIBUTIONS, (run,)).fetchall()
@@ -93,13 +94,14 @@ class SessionStore:
     def choose(self, run: str, contributions: Mapping[str, Signed], silent: Mapping[str, str]) -> None:
         """Settle the set that will be opened in the round in progress."""
         rows = [(run, party, signed.to_bytes()) for party, signed in contributions.items()]
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.executemany(sql.ADD_CONTRIBUTION, rows)
             connection.execute(sql.SET_SILENT, (json.dumps(dict(silent)), run))
 
     def openings(self, run: str) -> list[Opening]:
         """All rounds opened, in order."""
-        rows = self._connection.execute(sql.OPENINGS, (run,))
+        with self._database.reading() as connection:
+            rows = connection.execute(sql.OPENINGS, (run,)).fetchall()
         return [
             Opening(
                 round, tuple(json.loads(contributors)), {name: Signed.from_bytes(frame) for _, _, name, frame in group}
@@ -109,22 +111,24 @@ class SessionStore:
 
     def forget(self, run: str) -> None:
         """Forget the round in progress and the pads' seeds: nothing will be opened any more."""
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.FORGET_ROUND, (run,))
 
     def end(self, run: str) -> None:
         """Note that all key holders know that the session has ended."""
-        with transaction(self._connection) as connection:
+        with self._database.transaction() as connection:
             connection.execute(sql.END_SESSION, (run,))
 
     def session(self, run: str) -> str | None:
         """The name of a run's session of which key holders may still have keys."""
-        row = self._connection.execute(sql.FIND_UNENDED, (run,)).fetchone()
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_UNENDED, (run,)).fetchone()
         return None if row is None else str(row[0])
 
     def unended(self) -> list[str]:
         """The runs that have ended while their key holders may still have keys."""
-        return [run for (run,) in self._connection.execute(sql.UNENDED_SESSIONS)]
+        with self._database.reading() as connection:
+            return [run for (run,) in connection.execute(sql.UNENDED_SESSIONS)]
 
 
 def close_round(connection: sqlite3.Connection, run: str, round: int, opened: Mapping[str, Signed]) -> None:

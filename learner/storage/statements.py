@@ -1,24 +1,28 @@
-"""The learner's tables and statements, in the SQL that SQLite runs."""
+"""The learner's tables and statements, in the SQL that SQLite runs, and the version of the tables."""
 
 from __future__ import annotations
 
+from common.service.sqlite import Schema
+
 _RUNS_TABLE = """
-    CREATE TABLE IF NOT EXISTS runs (
+    CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         user TEXT NOT NULL,
         idempotency_key TEXT,
         draft TEXT NOT NULL,                          -- SHA-256 of the specification as it was asked for
         created TEXT NOT NULL,                        -- ISO 8601, UTC
         state TEXT NOT NULL,
+        stage TEXT NOT NULL,                          -- the last state but for pauses
         spec TEXT NOT NULL,                           -- JSON; a draft until there is a plan
         terms TEXT NOT NULL,                          -- JSON: the same in short
         plan TEXT,                                    -- JSON
         problem TEXT,                                 -- JSON: why the run failed
+        pause TEXT,                                   -- JSON: why the run is paused
         model TEXT,                                   -- JSON
         UNIQUE (user, idempotency_key)
     ) STRICT"""
 _REPLIES_TABLE = """
-    CREATE TABLE IF NOT EXISTS replies (              -- the log that a run is replayed from
+    CREATE TABLE replies (                            -- the log that a run is replayed from
         run TEXT NOT NULL REFERENCES runs,
         round INTEGER NOT NULL,
         query TEXT NOT NULL,                          -- SHA-256 of what was asked
@@ -27,22 +31,21 @@ _REPLIES_TABLE = """
         PRIMARY KEY (run, round)
     ) STRICT"""
 _EVENTS_TABLE = """
-    CREATE TABLE IF NOT EXISTS events (               -- what watchers are told
+    CREATE TABLE events (                             -- what watchers are told
         number INTEGER PRIMARY KEY,
         run TEXT NOT NULL REFERENCES runs,
         kind TEXT NOT NULL,
         data TEXT NOT NULL                            -- JSON
     ) STRICT"""
-_EVENTS_INDEX = "CREATE INDEX IF NOT EXISTS events_of_run ON events (run, number)"
+_EVENTS_INDEX = "CREATE INDEX events_of_run ON events (run, number)"
 _RECEIPTS_TABLE = """
-    CREATE TABLE IF NOT EXISTS receipts (             -- the newest of each party
+    CREATE TABLE receipts (                           -- the newest of each party
         party TEXT PRIMARY KEY,
-        count INTEGER NOT NULL,
         text TEXT NOT NULL
     ) STRICT"""
 
 _SESSIONS_TABLE = """
-    CREATE TABLE IF NOT EXISTS sessions (             -- of the secure sum, one a run
+    CREATE TABLE sessions (                           -- of the secure sum, one a run
         run TEXT PRIMARY KEY REFERENCES runs,
         session TEXT NOT NULL,
         roster BLOB,                                  -- its body, once it is drafted
@@ -51,21 +54,21 @@ _SESSIONS_TABLE = """
         ended INTEGER NOT NULL DEFAULT 0 CHECK (ended IN (0, 1))
     ) STRICT"""
 _ROUNDS_TABLE = """
-    CREATE TABLE IF NOT EXISTS rounds (               -- the round in progress of each session
+    CREATE TABLE rounds (                             -- the round in progress of each session
         run TEXT PRIMARY KEY REFERENCES sessions,
         round INTEGER NOT NULL,
         deadline INTEGER NOT NULL,                    -- seconds since 1970
         silent TEXT NOT NULL DEFAULT '{}'             -- JSON: reasons by party, once the set is chosen
     ) STRICT"""
 _CONTRIBUTIONS_TABLE = """
-    CREATE TABLE IF NOT EXISTS contributions (        -- the set that is chosen to be opened in that round
+    CREATE TABLE contributions (                      -- the set that is chosen to be opened in that round
         run TEXT NOT NULL REFERENCES rounds ON DELETE CASCADE,
         party TEXT NOT NULL,
         contribution BLOB NOT NULL,
         PRIMARY KEY (run, party)
     ) STRICT"""
 _OPENINGS_TABLE = """
-    CREATE TABLE IF NOT EXISTS openings (             -- the rounds opened
+    CREATE TABLE openings (                           -- the rounds opened
         run TEXT NOT NULL REFERENCES sessions,
         round INTEGER NOT NULL,
         key_holder TEXT NOT NULL,
@@ -73,7 +76,7 @@ _OPENINGS_TABLE = """
         PRIMARY KEY (run, round, key_holder)
     ) STRICT"""
 
-TABLES = (
+_TABLES = (
     _RUNS_TABLE,
     _REPLIES_TABLE,
     _EVENTS_TABLE,
@@ -84,14 +87,17 @@ TABLES = (
     _CONTRIBUTIONS_TABLE,
     _OPENINGS_TABLE,
 )
+STORE_SCHEMA = Schema("learner's store", application=0x50_4C_52_4E, version=1, tables=_TABLES)
+"""The tables, and their version; the number spells PLRN."""
 
 _RUN = """
-    SELECT id, user, created, state, spec, terms, problem, (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
+    SELECT id, user, created, state, stage, spec, terms, problem, pause,
+        (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
         coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]')
     FROM runs"""
 ADD_RUN = """
-    INSERT INTO runs (id, user, idempotency_key, draft, created, state, spec, terms)
-    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :spec, :terms)"""
+    INSERT INTO runs (id, user, idempotency_key, draft, created, state, stage, spec, terms)
+    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :state, :spec, :terms)"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
 FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"
@@ -100,7 +106,10 @@ UNFINISHED_RUNS = """
     SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY created"""
 COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
-ENTER_STATE = "UPDATE runs SET state = :state, problem = :problem, model = :model WHERE id = :run"
+ENTER_STATE = """
+    UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model WHERE id = :run"""
+PAUSE_RUN = "UPDATE runs SET state = 'paused', pause = :pause WHERE id = :run"
+GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'paused'"
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
 FIND_MODEL = "SELECT model FROM runs WHERE id = ?"
@@ -111,10 +120,8 @@ FIND_REPLY = "SELECT query, contributors, value FROM replies WHERE run = ? AND r
 ADD_EVENT = "INSERT INTO events (run, kind, data) VALUES (?, ?, ?)"
 EVENTS = "SELECT number, kind, data FROM events WHERE run = ? AND number > ? ORDER BY number"
 KEEP_RECEIPT = """
-    INSERT INTO receipts (party, count, text) VALUES (?, ?, ?)
-    ON CONFLICT (party) DO UPDATE SET count = excluded.count, text = excluded.text
-    WHERE excluded.count > receipts.count"""
-RECEIPTS = "SELECT party, count, text FROM receipts"
+    INSERT INTO receipts (party, text) VALUES (?, ?) ON CONFLICT (party) DO UPDATE SET text = excluded.text"""
+RECEIPTS = "SELECT party, text FROM receipts"
 
 BEGIN_SESSION = "INSERT INTO sessions (run, session) VALUES (?, ?) ON CONFLICT (run) DO NOTHING"
 DRAFT_ROSTER = "UPDATE sessions SET roster = ?, key_holders = ? WHERE run = ?"

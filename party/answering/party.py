@@ -1,19 +1,20 @@
-"""A party without its web side: consents to runs, answers rounds, keeps the ledger. For one thread."""
+"""A party without its web side: consents to runs, answers rounds, keeps the ledger."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import structlog
 
 from common.encoding.npy import pack_array
-from common.errors import ConflictError, InvalidInputError, NotFoundError
+from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, ParleyError
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
@@ -21,45 +22,60 @@ from common.runs.specification import RunSpec
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
-from party.ledger.hash_chain import Ask
-from party.ledger.ledger import Consent, Ledger, Released
+from party.ledger.books import RunKey
+from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from party.policy.approval import Terms, review, sum_policy, terms
-from party.settings import PartySettings
+from party.settings import PartySettings, Policy
+
+T = TypeVar("T")
 
 RUNS_IN_MEMORY = 64
 
 
 def open_store(settings: PartySettings) -> Ledger:
-    """The party's ledger, under the budget of its settings."""
-    return Ledger(
-        settings.state, settings.name, limit(settings.policy.epsilon, settings.policy.delta, settings.policy.adjacency)
-    )
+    """The party's ledger, under the budget of its settings; raises what `Ledger` raises."""
+    check_exists(settings.state)  # before an identity is made for a ledger that is not there
+    budget, days = budget_of(settings.policy), settings.policy.reservation_days
+    return Ledger(settings.state, settings.identity, budget, reservation_days=days)
 
 
-def report(account: Account) -> BudgetReport:
-    """An account as learners and owners read it."""
-    return BudgetReport(
-        epsilon_limit=account.epsilon_limit / MICRO,
-        delta_limit=account.delta_limit / DELTA_UNITS,
-        epsilon_spent=account.epsilon_spent / MICRO,
-        delta_spent=account.delta_spent / DELTA_UNITS,
-        epsilon_left=account.epsilon_left,
-        delta_left=account.delta_left,
-        adjacency=account.adjacency,
+def budget_of(policy: Policy) -> Account:
+    """The owner's budget, unspent."""
+    return limit(policy.epsilon, policy.delta, policy.adjacency, policy.composition)
+
+
+def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
+    """What a learner may know of a party before it proposes a run."""
+    policy = settings.policy
+    return PartyFacts(
+        name=settings.name,
+        version=version("parley"),
+        study_digest=holding.study.digest,
+        n_examples=holding.n_examples,
+        algorithms=policy.algorithms,
+        views=(policy.view,),
+        adjacency=policy.adjacency,
+        minimum_contributors=policy.minimum_contributors,
+        require_secure_sum=policy.require_secure_sum,
+        max_epsilon_per_run=policy.max_epsilon_per_run,
+        max_delta_per_run=policy.max_delta_per_run,
     )
 
 
 class Party:
-    """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger."""
+    """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger.
+
+    Answers are for one thread at a time, as the noise is that is drawn ahead; the rest is for any.
+    """
 
     def __init__(self, settings: PartySettings, noise: NoiseFactory = SystemNoise, *, apart: bool = False) -> None:
         """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise."""
         self.settings = settings
         self._noise = noise
+        check_exists(settings.state)
         self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
-        self.agreed = lru_cache(RUNS_IN_MEMORY)(self._find_agreed)
-        """The consent to a learner's run, and its terms; raises NotFoundError."""
+        self._agreed: OrderedDict[RunKey, tuple[Consent, Terms]] = OrderedDict()
         self._prepared: OrderedDict[str, Any] = OrderedDict()
         self._preparing = Lock()
 
@@ -72,106 +88,158 @@ class Party:
     @property
     def facts(self) -> PartyFacts:
         """What a learner may know before it proposes a run."""
-        policy = self.settings.policy
-        return PartyFacts(
-            name=self.settings.name,
-            version=version("parley"),
-            study_digest=self.holding.study.digest,
-            n_examples=self.holding.n_examples,
-            algorithms=policy.algorithms,
-            views=(policy.view,),
-            adjacency=policy.adjacency,
-            minimum_contributors=policy.minimum_contributors,
-            require_secure_sum=policy.require_secure_sum,
-            max_epsilon_per_run=policy.max_epsilon_per_run,
-            max_delta_per_run=policy.max_delta_per_run,
-        )
+        return facts_of(self.settings, self.holding)
 
     def budget(self) -> BudgetReport:
         """What may be spent in total, what has been, what is left."""
-        return report(self.store.account())
+        return BudgetReport.of(self.store.account())
 
-    def approve(self, learner: str, proposal: RunProposal, receipt: str | None = None) -> Approval:
+    def witnessed(self, learner: str, shown: str | None, work: Callable[[], T]) -> tuple[T, str]:
+        """What some work gives for a learner who has ``shown`` its newest receipt, and the ledger's receipt after it.
+
+        Raises LedgerError where what is shown is not in this ledger, before anything is done.
+        """
+        receipt = None if shown is None else self.store.check_receipt(shown)
+        value = work()
+        bound = value.bound if isinstance(value, Answer) else None
+        return value, self.store.receipt(learner, receipt, bound)
+
+    def approve(self, learner: str, proposal: RunProposal) -> Approval:
         """Consent to a run, once: the same proposal again gets the same approval.
 
         Raises what `known`, `review` and `Ledger.approve` raise.
         """
-        return self.known(learner, proposal, receipt) or self.consent(learner, proposal, self.review(proposal.spec))
+        return self.known(learner, proposal) or self.consent(learner, proposal, self.review(learner, proposal))
 
-    def known(self, learner: str, proposal: RunProposal, receipt: str | None = None) -> Approval | None:
-        """The approval that a run has; None for a new one.
-
-        Raises LedgerError where the learner's newest ``receipt`` shows that this ledger is an old copy, ConflictError
-        where the run has another specification.
-        """
-        if receipt is not None:
-            self.store.check_receipt(receipt)
+    def known(self, learner: str, proposal: RunProposal) -> Approval | None:
+        """The approval that a run has; None for a new one. Raises ConflictError where it has another specification."""
         consent = self.store.consent(learner, proposal.run)
-        return self._approval(learner, proposal, consent) if consent else None
+        return self._approval(proposal, consent) if consent else None
 
-    def review(self, spec: RunSpec) -> Price:
-        """The price of a run that the owner allows; raises what `approval.review` raises.
+    def review(self, learner: str, proposal: RunProposal) -> Price:
+        """The price of a run that the owner allows; raises what `approval.review` raises, and notes a refusal.
 
-        May take seconds. Touches neither ledger nor data, so any thread may call it.
+        May take seconds.
         """
-        policy, name = self.settings.policy, self.settings.name
-        try:
-            with np.errstate(all="ignore"):  # what is not finite is refused
-                return review(spec, policy, name, self.holding.study, self.holding.n_examples)
-        except (ArithmeticError, ValueError):
-            raise InvalidInputError("the run's parameters and budgets cannot be computed with") from None
+        with self._noting(learner, proposal.run, proposal.spec):
+            return self._review(proposal.spec)
 
     def consent(self, learner: str, proposal: RunProposal, price: Price) -> Approval:
         """Write the consent to a reviewed run down; raises what `sum_policy` and `Ledger.approve` raise."""
-        if proposal.spec.secure_sum != "none":
-            sum_policy(self.settings, learner)
-        approval = self._approval(learner, proposal, self.store.approve(learner, proposal, price))
+        with self._noting(learner, proposal.run, proposal.spec):
+            if proposal.spec.secure_sum != "none":
+                sum_policy(self.settings, learner)
+            self.store.expire()
+            consent = self.store.approve(learner, proposal, price)
+        approval = self._approval(proposal, consent)
+        self._remember((learner, proposal.run), consent)
         structlog.get_logger().info("approved", learner=learner, run=proposal.run, algorithm=proposal.spec.algorithm)
         return approval
 
-    def answer(self, learner: str, run: str, query: Query) -> Released:
+    def recall(self, learner: str, run: str, query: Query) -> Answer | None:
+        """The answer that a round was given before, if it was asked this; raises ConflictError if something else."""
+        return self.store.recall(Ask(learner, run, query.round, query.digest))
+
+    def answer(self, learner: str, run: str, query: Query) -> Answer:
         """The answer to one round; raises ConflictError where its run has a secure sum, and what `release` raises."""
+        if (known := self.recall(learner, run, query)) is not None:
+            return known
         if self.agreed(learner, run)[0].spec.secure_sum != "none":
             raise ConflictError(f"run {run} was approved with a secure sum: the learner sees no answer by itself")
-        return self.release(Ask(learner, run, query.round, query.digest), query, pack_array)
+        return self.release(Ask(learner, run, query.round, query.digest, query.step), query, pack_array)
 
-    def release(self, ask: Ask, query: Query, pack: Pack) -> Released:
+    def release(self, ask: Ask, query: Query, pack: Pack) -> Answer:
         """An answer as a body, charged when it is new; raises what `Terms.check` and `Ledger.answer` raise."""
         consent, agreed = self.agreed(ask.learner, ask.run)
         agreed.check(query)
         prepared = self.preparation(ask.learner, ask.run)()
-        return self.store.answer(ask, consent.price, answering(agreed, query, prepared, self._noise, pack))
+        with self._noting(ask.learner, ask.run, consent.spec):
+            return self.store.answer(ask, answering(agreed, query, prepared, self._noise, pack))
 
-    def is_prepared(self, learner: str, run: str) -> bool:
-        """Whether a run can be answered at once; raises NotFoundError."""
-        _, agreed = self.agreed(learner, run)
-        return not agreed.algorithm.prepares or agreed.digest in self._prepared
+    def agreed(self, learner: str, run: str) -> tuple[Consent, Terms]:
+        """The consent to a learner's run, and its terms.
+
+        Raises NotFoundError, and ForbiddenError where the owner's policy, as it is now, does not allow the run.
+        """
+        if (found := self._agreed.get((learner, run))) is not None:
+            return found
+        consent = self.store.consent(learner, run)
+        if consent is None:
+            raise NotFoundError(f"run {run} is not known here")
+        with self._noting(learner, run, consent.spec):
+            price = self._review(consent.spec)
+            if price.whole.epsilon > consent.price.whole.epsilon or price.whole.delta > consent.price.whole.delta:
+                raise ForbiddenError(
+                    "the run costs more under the owner's present policy than was agreed", rule="price"
+                )
+            if consent.spec.secure_sum != "none":
+                sum_policy(self.settings, learner)
+        return self._remember((learner, run), consent)
+
+    def is_ready(self, learner: str, run: str) -> bool:
+        """Whether a run can be answered at once, without a look at its terms or anything to prepare."""
+        found = self._agreed.get((learner, run))
+        return found is not None and self._is_prepared(found[1])
+
+    def make_ready(self, learner: str, run: str) -> None:
+        """Look at a run's terms, by the policy of now, and prepare what it is answered from; may take long.
+
+        Raises NotFoundError, ForbiddenError.
+        """
+        self.preparation(learner, run)()
 
     def preparation(self, learner: str, run: str) -> Callable[[], Any]:
         """What makes what a run is answered from, once for its specification, and again after a restart.
 
         Calling it may take long, as long as the algorithm needs for the data that there is: in any thread but the
-        service's. Of several at a time, one is made after the other. Raises NotFoundError.
+        service's. Of several at a time, one is made after the other. Raises what `agreed` raises.
         """
         _, agreed = self.agreed(learner, run)
         if not agreed.algorithm.prepares:
             return lambda: self.holding.shard
         return partial(self._prepare, agreed)
 
-    def unprepared(self) -> list[tuple[str, str]]:
-        """The newest runs, as (learner, run), that have not ended and that something must be prepared for."""
-        return [run for run in self.store.unended(RUNS_IN_MEMORY) if not self.is_prepared(*run)]
+    def make_all_ready(self) -> None:
+        """Make the newest runs ready that have not ended, after a restart; what is refused by now is logged."""
+        for learner, run in self.store.unended(RUNS_IN_MEMORY):
+            try:
+                self.make_ready(learner, run)
+            except ParleyError as error:
+                structlog.get_logger().warning("prepare", learner=learner, run=run, refused=error.kind)
 
     def end(self, learner: str, run: str) -> None:
         """Answer no more rounds of a run; raises NotFoundError."""
         self.store.end(learner, run)
         structlog.get_logger().info("ended", learner=learner, run=run)
 
-    def _find_agreed(self, learner: str, run: str) -> tuple[Consent, Terms]:
-        consent = self.store.consent(learner, run)
-        if consent is None:
-            raise NotFoundError(f"run {run} is not known here")
-        return consent, terms(consent.spec, self.settings.name)
+    def _review(self, spec: RunSpec) -> Price:
+        policy, name = self.settings.policy, self.settings.name
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is refused
+                return review(
+                    spec, policy, name, self.holding.study, self.holding.n_examples, self.settings.known_parties
+                )
+        except (ArithmeticError, ValueError):
+            raise InvalidInputError("the run's parameters and budgets cannot be computed with") from None
+
+    @contextmanager
+    def _noting(self, learner: str, run: str, spec: RunSpec) -> Iterator[None]:
+        """Note what the owner's rules refuse in the ledger."""
+        try:
+            yield
+        except ForbiddenError as error:
+            self.store.refuse(learner, run, spec.algorithm, str(error.facts.get("rule", error.kind)), error.detail)
+            raise
+
+    def _remember(self, key: RunKey, consent: Consent) -> tuple[Consent, Terms]:
+        """Keep a run's terms in memory, the newest of all."""
+        found = self._agreed[key] = consent, terms(consent.spec, self.settings.name)
+        while len(self._agreed) > RUNS_IN_MEMORY:
+            self._agreed.popitem(last=False)
+        return found
+
+    def _is_prepared(self, agreed: Terms) -> bool:
+        return not agreed.algorithm.prepares or agreed.digest in self._prepared
 
     def _prepare(self, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
         if (prepared := self._prepared.get(agreed.digest)) is not None:
@@ -184,7 +252,7 @@ class Party:
                     self._prepared.popitem(last=False)
         return prepared
 
-    def _approval(self, learner: str, proposal: RunProposal, consent: Consent) -> Approval:
+    def _approval(self, proposal: RunProposal, consent: Consent) -> Approval:
         """A consent as an answer to a proposal; raises ConflictError where it is a consent to something else."""
         if (digest := consent.spec.digest) != proposal.spec.digest:
             raise ConflictError(f"run {proposal.run} was approved with another specification")
@@ -196,5 +264,5 @@ class Party:
             epsilon=whole.epsilon / MICRO,
             delta=whole.delta / DELTA_UNITS,
             adjacency=consent.price.adjacency,
-            prepared=self.is_prepared(learner, proposal.run),
+            prepared=self._is_prepared(terms(consent.spec, self.settings.name)),
         )

@@ -1,45 +1,47 @@
 """The party on the web: thin routes over `Party`.
 
-Rounds are answered on the event loop's own thread. A party does one thing at a time anyhow, because its ledger does;
-and handing each round to another thread and back costs as much as the ledger.
+A party does one thing at a time, because its ledger does: in one thread of its own, so that neither a slow disk nor a
+locked database keeps the service from answering. Each request shows the newest receipt that its sender holds, and each
+answer carries a newer one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
-from typing import Annotated, get_args
+from dataclasses import dataclass
+from typing import Annotated, TypeVar, get_args
 
 import numpy as np
-import structlog
-from fastapi import BackgroundTasks, FastAPI, Header, Request
+from fastapi import BackgroundTasks, FastAPI, Request
 from pydantic import Field, FiniteFloat
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
 from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError, ParleyError
+from common.errors import InvalidInputError
 from common.protocol.messages import Query, Reveal
 from common.secure_sum.paillier import require_gmpy2
 from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.array_bodies import documented, is_json, wants_json
 from common.service.prometheus import Metrics
-from common.service.strict_json import strict_json
+from common.service.strict_json import large_json, strict_json
+from common.service.worker import Worker
 from common.strict import Strict
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
+from common.wire.receipts import RECEIPT_HEADER
 from common.wire.roster_api import Signature
 from party.answering.noise_pool import NoisePool
 from party.answering.party import Party
 from party.answering.release import NoiseFactory
-from party.ledger.ledger import Released
+from party.ledger.ledger import Answer
 from party.secure_sum.obfuscator_pool import Obfuscators
 from party.secure_sum.participant import SecureSumParticipant
 from party.settings import PartySettings
 
-RECEIPT = "Parley-Receipt"
-"""The header of a receipt: from the party with an answer, back to it with the next proposal."""
+T = TypeVar("T")
 
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
 
@@ -88,15 +90,16 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
     with ExitStack() as stack:
         party = stack.enter_context(Party(settings, noise or stock, apart=apart))
         sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
+        worker = stack.enter_context(closing(Worker("party")))
         opened = stack.pop_all()
 
     async def ready() -> None:
-        party.budget()
+        await worker.do(party.store.probe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with opened:
-            preparing = asyncio.create_task(_prepare_all(party))
+            preparing = asyncio.create_task(asyncio.to_thread(party.make_all_ready))
             yield
             preparing.cancel()
 
@@ -106,63 +109,85 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         tokens=settings.tokens,
         metrics=metrics,
         ready=ready,
-        body_bytes=settings.limits.body_bytes,
+        limits=settings.limits,
         lifespan=lifespan,
     )
-    _add_facts(app, party)
-    _add_runs(app, party, sums)
-    _add_rounds(app, party, sums, stock)
+    desk = Desk(party, sums, worker)
+    _add_facts(app, desk)
+    _add_runs(app, desk)
+    _add_rounds(app, desk, stock)
     return app
 
 
-def _add_facts(app: FastAPI, party: Party) -> None:
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where requests meet the party: in its own thread, with receipts both ways."""
+
+    party: Party
+    sums: SecureSumParticipant
+    worker: Worker
+
+    async def do(self, request: Request, response: Response, work: Callable[[], T]) -> T:
+        """What some work gives whoever asks, whose receipt is looked at first; a newer one goes with the response."""
+        value, receipt = await self.worker.do(lambda: self._witnessed(request, work))
+        response.headers[RECEIPT_HEADER] = receipt
+        return value
+
+    async def answer(self, request: Request, work: Callable[[], Answer]) -> tuple[Answer, str]:
+        """An answer to a round, and its receipt."""
+        return await self.worker.do(lambda: self._witnessed(request, work))
+
+    def _witnessed(self, request: Request, work: Callable[[], T]) -> tuple[T, str]:
+        return self.party.witnessed(caller(request), request.headers.get(RECEIPT_HEADER), work)
+
+
+def _add_facts(app: FastAPI, desk: Desk) -> None:
     """The routes that say what a learner may know."""
-    facts = party.facts
+    facts = desk.party.facts
 
     @app.get("/v1/party", summary="What a learner may know before it proposes a run", tags=["party"])
-    async def show_party() -> PartyFacts:
+    async def show_party(request: Request, response: Response) -> PartyFacts:
         """The party's name, the digest of the study it agreed to, the size of its shard, and what its policy allows."""
-        return facts
+        return await desk.do(request, response, lambda: facts)
 
     @app.get("/v1/budget", summary="What may be spent, and what has been", tags=["party"])
-    async def show_budget() -> BudgetReport:
-        """Epsilon and delta of all runs of all learners together: allowed, spent, left."""
-        return party.budget()
+    async def show_budget(request: Request, response: Response) -> BudgetReport:
+        """Epsilon and delta of all runs of all learners together: allowed, spent, reserved for approved runs, left."""
+        return await desk.do(request, response, desk.party.budget)
 
 
-def _add_runs(app: FastAPI, party: Party, sums: SecureSumParticipant) -> None:
+def _add_runs(app: FastAPI, desk: Desk) -> None:
     """The routes by which a run begins and ends."""
+    party, sums = desk.party, desk.sums
 
     @app.post("/v1/runs", summary="Propose a run", tags=["runs"])
-    async def propose(
-        request: Request,
-        background: BackgroundTasks,
-        proposal: RunProposal,
-        receipt: Annotated[
-            str | None,
-            Header(
-                alias=RECEIPT, max_length=4096, description="the newest receipt that the learner holds of this party"
-            ),
-        ] = None,
+    @large_json
+    async def propose_run(
+        request: Request, response: Response, background: BackgroundTasks, proposal: RunProposal
     ) -> Approval:
         """Approve the run and name its price, or refuse: 403, whose ``rule`` says which of the owner's rules it breaks.
 
-        The same proposal again gets the same approval; the same run with another specification gets 409. Approval costs
-        nothing: rounds are charged one by one. What the party must work out first, it begins to after it has answered:
-        ask again until it is ``prepared``.
+        The same proposal again gets the same approval; the same run with another specification gets 409. The price is
+        reserved until the run ends, and charged round by round. What the party must work out first, it begins to after
+        it has answered: ask again until it is ``prepared``.
         """
         learner = caller(request)
-        if not (approval := party.known(learner, proposal, receipt)):
-            approval = party.consent(learner, proposal, await asyncio.to_thread(party.review, proposal.spec))
+        if not (approval := await desk.do(request, response, lambda: party.known(learner, proposal))):
+            price = await asyncio.to_thread(party.review, learner, proposal)
+            approval = await desk.do(request, response, lambda: party.consent(learner, proposal, price))
         if not approval.prepared:
-            background.add_task(party.preparation(learner, proposal.run))
+            background.add_task(_prepare, party, learner, proposal.run)
         return approval
 
     @app.delete("/v1/runs/{run}", summary="End a run", tags=["runs"], status_code=204)
-    async def end(request: Request, run: str) -> None:
-        """Answer no further round of the run (409 from then on). What was answered stays answered, and charged."""
-        party.end(caller(request), run)
-        sums.end(caller(request), run)
+    async def end_run(request: Request, response: Response, run: str) -> None:
+        """Answer no further round of the run (409 from then on), and free what is still reserved for it.
+
+        What was answered stays answered, and charged.
+        """
+        learner = caller(request)
+        await desk.do(request, response, lambda: party.end(learner, run))
+        await desk.worker.do(lambda: sums.end(learner, run))
 
     @app.put(
         "/v1/runs/{run}/roster",
@@ -170,17 +195,18 @@ def _add_runs(app: FastAPI, party: Party, sums: SecureSumParticipant) -> None:
         tags=["runs"],
         openapi_extra={"requestBody": {"required": True, **_INVITATION}},
     )
-    async def join(request: Request, run: str) -> Signature:
+    async def join_sum(request: Request, response: Response, run: str) -> Signature:
         """Join the secure sum of an approved run: once, if the roster says what the approved specification says.
 
         Refused otherwise, with a ``reason``: a key that is not the one pinned by the owner, other parties, another
         noise or number of contributors, keys that are too small.
         """
-        invitation = await signed.read_signed(request)
-        return Signature(signature=sums.join(caller(request), run, invitation).hex())
+        learner, invitation = caller(request), await signed.read_signed(request)
+        signature = await desk.do(request, response, lambda: sums.join(learner, run, invitation))
+        return Signature(signature=signature.hex())
 
 
-def _add_rounds(app: FastAPI, party: Party, sums: SecureSumParticipant, stock: NoisePool) -> None:
+def _add_rounds(app: FastAPI, desk: Desk, stock: NoisePool) -> None:
     """The route of a run's rounds, all of the traffic that there is; it parses its request itself, to cost little."""
 
     @app.put(
@@ -191,51 +217,52 @@ def _add_rounds(app: FastAPI, party: Party, sums: SecureSumParticipant, stock: N
         openapi_extra={"parameters": _PARAMETERS, "requestBody": {"required": True, **_QUESTION}},
         responses={200: _ANSWER},
     )
-    async def ask(request: Request) -> Response:
+    async def ask_round(request: Request) -> Response:
         """Answer a round of an approved run, with noise, and charge it: in one transaction.
 
         The same question again gets the same bytes at no cost; another question in the same round gets 409. When the
         budget does not suffice the answer is 403 and what is left, never a noisier answer. The header Parley-Receipt
-        pins the ledger. In a run with a secure sum question and answer are signed messages, Query and Contribution.
+        pins the ledger, and binds the answer to its question. In a run with a secure sum question and answer are signed
+        messages, Query and Contribution.
         """
-        if signed.is_signed(request):
-            await _prepared(party, caller(request), request.path_params["run"])
-            response = await _contribute(request, sums)
-        else:
-            query, run = _read_query(request, await request.body()), request.path_params["run"]
-            await _prepared(party, caller(request), run)
-            response = _write_answer(request, party.answer(caller(request), run, query))
-        response.background = BackgroundTask(_refill, stock)
+        response = await (_contribute if signed.is_signed(request) else _answer)(request, desk)
+        response.background = BackgroundTask(_refill, desk.worker, stock)
         return response
 
 
-async def _prepared(party: Party, learner: str, run: str) -> None:
-    """Wait until a run can be answered at once; what that takes is done in a thread."""
-    if not party.is_prepared(learner, run):
-        await asyncio.to_thread(party.preparation(learner, run))
+def _prepare(party: Party, learner: str, run: str) -> None:
+    """Prepare what a run is answered from, in a thread of Starlette's."""
+    party.make_ready(learner, run)
 
 
-async def _prepare_all(party: Party) -> None:
-    """Prepare again, after a restart, for the runs that have not ended."""
-    for learner, run in party.unprepared():
-        try:
-            await asyncio.to_thread(party.preparation(learner, run))
-        except ParleyError as error:
-            structlog.get_logger().warning("prepare", learner=learner, run=run, refused=error.kind)
+async def _refill(worker: Worker, stock: NoisePool) -> None:
+    """Draw the next round's noise once this round's answer has left."""
+    await worker.do(stock.refill)
 
 
-async def _refill(stock: NoisePool) -> None:
-    """Draw the next round's noise once this round's answer has left; a coroutine, so that no thread is begun for it."""
-    stock.refill()
+async def _answer(request: Request, desk: Desk) -> Response:
+    """A round whose answer the learner sees."""
+    learner, run, party = caller(request), request.path_params["run"], desk.party
+    query = _read_query(request, await request.body())
+    if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
+        await asyncio.to_thread(party.make_ready, learner, run)
+    answer, receipt = await desk.answer(request, lambda: party.answer(learner, run, query))
+    headers = {RECEIPT_HEADER: receipt}
+    if wants_json(request):
+        return JSONResponse({"answer": unpack_array(answer.body, "<i8").tolist()}, headers=headers)
+    return Response(answer.body, media_type=NPY, headers=headers)
 
 
-async def _contribute(request: Request, sums: SecureSumParticipant) -> Response:
-    """A round of a secure sum; what may take long is not done on the loop's thread."""
-    learner, run = caller(request), request.path_params["run"]
-    asked = sums.receive(learner, run, _round_of(request), await signed.read_signed(request))
+async def _contribute(request: Request, desk: Desk) -> Response:
+    """A round of a secure sum; obfuscators, which may take long, are not drawn in the party's thread."""
+    learner, run, sums = caller(request), request.path_params["run"], desk.sums
+    round, message = _round_of(request), await signed.read_signed(request)
+    if not desk.party.is_ready(learner, run):
+        await asyncio.to_thread(desk.party.make_ready, learner, run)
+    asked = await desk.worker.do(lambda: sums.receive(learner, run, round, message))
     reserved = await asyncio.to_thread(sums.reserve, asked)
-    released = sums.contribute(asked, reserved)
-    return Response(released.body, media_type=signed.SIGNED_MEDIA_TYPE, headers={RECEIPT: released.receipt})
+    answer, receipt = await desk.answer(request, lambda: sums.contribute(asked, reserved))
+    return Response(answer.body, media_type=signed.SIGNED_MEDIA_TYPE, headers={RECEIPT_HEADER: receipt})
 
 
 def _read_query(request: Request, body: bytes) -> Query:
@@ -263,11 +290,3 @@ def _read_json(round: int, body: bytes) -> Query:
     except ValueError:  # of JSON, of its form, or of lists of unequal length
         raise InvalidInputError("the body must be JSON with step, reveal and message, an array of numbers") from None
     return Query(round, asked.step, message, asked.reveal)
-
-
-def _write_answer(request: Request, released: Released) -> Response:
-    """An answer in the form that was asked for."""
-    headers = {RECEIPT: released.receipt}
-    if wants_json(request):
-        return JSONResponse({"answer": unpack_array(released.body, "<i8").tolist()}, headers=headers)
-    return Response(released.body, media_type=NPY, headers=headers)

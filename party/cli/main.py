@@ -6,16 +6,24 @@ What needs the web stack, numpy or cryptography is imported in the command that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
 
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.learn import learn_command
+from party.cli.ledger import (
+    audit_app,
+    backup_command,
+    budget_command,
+    end_command,
+    init_command,
+    log_command,
+    recover_command,
+    release_command,
+    restore_command,
+)
 from party.cli.output import (
     DEFAULT_CONFIG,
     Config,
@@ -39,11 +47,23 @@ party_app = typer.Typer(
     help="""Run a party: the service beside an owner's private data.
 
 A party answers a learner's questions about its data with noise, and counts what each answer cost. To begin: write
-party.toml, make the learner's token (parley-party token), see what the party would do (parley-party check), and start
-it (parley-party serve).""",
+party.toml, make the learner's token (parley-party token), see what the party would do (parley-party check), make its
+ledger (parley-party init), and start it (parley-party serve).""",
 )
 party_app.add_typer(keyholder, name="keyholder")
-party_app.command("learn")(learn_command)
+party_app.add_typer(audit_app, name="audit")
+for name, command in (
+    ("init", init_command),
+    ("budget", budget_command),
+    ("log", log_command),
+    ("end", end_command),
+    ("release", release_command),
+    ("backup", backup_command),
+    ("restore", restore_command),
+    ("recover", recover_command),
+    ("learn", learn_command),
+):
+    party_app.command(name)(command)
 
 
 @party_app.command("serve")
@@ -73,21 +93,26 @@ def party_serve(
 
 @party_app.command("check")
 def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
-    """Load settings, study, data and ledger as "serve" would, and say what the party would refuse.
+    """Load settings, study, data and, if there is one, the ledger as "serve" would; say what the party would refuse.
 
     Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
-    from common.secure_sum.envelope import public_hex
-    from party.answering.party import Party
+    from common.wire.party_api import BudgetReport
+    from party.answering.party import facts_of, open_store
+    from party.data.owner_data import load_holding
     from party.settings import PartySettings
 
     with refusing():
         settings = PartySettings.load(config)
-        with Party(settings) as party:
-            facts, left = party.facts.model_dump(mode="json"), party.budget().model_dump()
-        facts["public_key"] = public_hex(settings.signing_key()) if settings.secure_sum else None
-        holding = party.holding
+        holding, left = load_holding(settings), {}
+        facts = facts_of(settings, holding).model_dump(mode="json")
+        if has_ledger := (settings.state / "ledger.db").exists():
+            with open_store(settings) as store:
+                left = BudgetReport.of(store.account()).model_dump(exclude={"units"})
+        facts["public_key"] = settings.identity.key if settings.secure_sum else None
+    if not has_ledger:
+        typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
     is_alike = bool((holding.shard.y == holding.shard.y[..., :1]).all())
     if is_alike:
         typer.echo("parley-party: all examples have the same label: alone, they teach nothing", err=True)
@@ -101,60 +126,6 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     typer.echo("refuses")
     for refusal in refuses:
         typer.echo(f"  {refusal}")
-
-
-@party_app.command()
-def budget(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
-    """Show what all runs of all learners together may cost, what they have cost, and what is left."""
-    from party.answering.party import open_store, report
-    from party.settings import PartySettings
-
-    with refusing(), open_store(PartySettings.load(config)) as store:
-        left = report(store.account())
-    if output is OutputFormat.JSON:
-        print_json(left.model_dump())
-        return
-    print_table(
-        [
-            ("", "epsilon", "delta"),
-            ("allowed", f"{left.epsilon_limit:g}", f"{left.delta_limit:g}"),
-            ("spent", f"{left.epsilon_spent:g}", f"{left.delta_spent:g}"),
-            ("left", f"{left.epsilon_left:g}", f"{left.delta_left:g}"),
-        ]
-    )
-
-
-@party_app.command()
-def log(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
-    """List the ledger: every answer that was given, to whom, when, and what it cost. One JSON object a line with JSON.
-
-    The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
-    """
-    from common.privacy.account import DELTA_UNITS, MICRO
-    from party.answering.party import open_store
-    from party.settings import PartySettings
-
-    with refusing(), open_store(PartySettings.load(config)) as store:
-        entries = store.entries()
-    if output is OutputFormat.JSON:
-        for entry in entries:
-            typer.echo(
-                json.dumps({**asdict(entry), "epsilon": entry.epsilon / MICRO, "delta": entry.delta / DELTA_UNITS})
-            )
-        return
-    rows = [
-        (
-            str(e.number),
-            _when(e.at),
-            e.learner,
-            e.run,
-            str(e.round),
-            f"{e.epsilon / MICRO:g}",
-            f"{e.delta / DELTA_UNITS:g}",
-        )
-        for e in entries
-    ]
-    print_table([("number", "time", "learner", "run", "round", "epsilon", "delta"), *rows])
 
 
 @party_app.command("identity")
@@ -213,7 +184,3 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     yield f"data with fewer than {policy.minimum_rows} rows, and other studies than {settings.study}"
-
-
-def _when(at: int) -> str:
-    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Path, Request
 from pydantic import Field
@@ -20,6 +19,7 @@ from common.secure_sum.session import Identity
 from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.prometheus import Metrics
+from common.service.worker import Worker
 from common.strict import Strict
 from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey
 from common.wire.roster_api import Signature
@@ -28,8 +28,6 @@ from party.keyholder.key_pool import KeyPool, KeySource
 from party.keyholder.sessions import Sessions, roster_digest
 from party.keyholder.settings import KeyHolderSettings
 from party.keyholder.vault import Vault
-
-_T = TypeVar("_T")
 
 _DESCRIPTION = "Decrypts the sum of one set of contributions a round, and no other."
 
@@ -60,10 +58,10 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         vault=Vault(settings.state / "keys", settings.secret.get_secret_value().encode()),
         keys=keys or KeyPool(settings.key_bits),
     )
-    opener = Opener()
+    opener = Worker("open")  # sums are opened one after the other, each on all cores; a request sent twice waits
 
     async def ready() -> None:
-        await run_in_threadpool(sessions.journal.active)
+        await run_in_threadpool(sessions.journal.probe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,7 +77,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         tokens=settings.tokens,
         metrics=Metrics(),
         ready=ready,
-        body_bytes=settings.limits.body_bytes,
+        limits=settings.limits,
         lifespan=lifespan,
     )
     _add_facts(
@@ -99,21 +97,6 @@ async def _sweep(sessions: Sessions) -> None:
         await asyncio.sleep(3600)
         with suppress(UnavailableError):
             await run_in_threadpool(sessions.expire)
-
-
-class Opener:
-    """The one thread in which sums are opened, one after the other, each on all cores; a request sent twice waits."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="open")
-
-    async def do(self, work: Callable[[], _T]) -> _T:
-        """Do some work when those before are done."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    def close(self) -> None:
-        """Finish what was begun."""
-        self._thread.shutdown()
 
 
 def _add_facts(app: FastAPI, facts: KeyHolderFacts) -> None:
@@ -163,7 +146,7 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         await run_in_threadpool(sessions.end, caller(request), session)
 
 
-def _add_rounds(app: FastAPI, sessions: Sessions, opener: Opener) -> None:
+def _add_rounds(app: FastAPI, sessions: Sessions, opener: Worker) -> None:
     """The route of a session's rounds."""
 
     @app.put(

@@ -7,21 +7,17 @@ its receipt stays.
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import NotFoundError, UnavailableError
+from common.errors import NotFoundError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from common.secure_sum.messages import Opened
-from common.service.sqlite import open_database, transaction
+from common.service.sqlite import Database, Schema
 
 _TABLES = (
-    """CREATE TABLE IF NOT EXISTS sessions (
+    """CREATE TABLE sessions (
         learner TEXT NOT NULL,
         session TEXT NOT NULL,
         modulus TEXT NOT NULL UNIQUE,                 -- hexadecimal; names the key's file
@@ -30,7 +26,7 @@ _TABLES = (
         ended INTEGER NOT NULL DEFAULT 0 CHECK (ended IN (0, 1)),
         PRIMARY KEY (learner, session)
     ) STRICT""",
-    """CREATE TABLE IF NOT EXISTS openings (
+    """CREATE TABLE openings (
         learner TEXT NOT NULL,
         session TEXT NOT NULL,
         round INTEGER NOT NULL,
@@ -41,6 +37,7 @@ _TABLES = (
         FOREIGN KEY (learner, session) REFERENCES sessions
     ) STRICT""",
 )
+_SCHEMA = Schema("journal", application=0x50_4B_45_59, version=1, tables=_TABLES)  # which spells PKEY
 _SESSION = "learner = :learner AND session = :session"
 _NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 _FIND = f"SELECT modulus, roster, ended FROM sessions WHERE {_SESSION}"  # noqa: S608 -- a constant
@@ -87,22 +84,20 @@ class Journal:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._lock = threading.Lock()
-        with _understood():
-            self._connection = open_database(directory / "keyholder.db")
-        with self._transaction() as connection:
-            for table in _TABLES:
-                connection.execute(table)
+        self._database = Database(directory / "keyholder.db", _SCHEMA)
 
     def close(self) -> None:
-        """Close the database, once no thread uses it: SQLite would crash the process of one that does."""
-        with self._lock:
-            self._connection.close()
+        """Close the database, once no thread uses it."""
+        self._database.close()
+
+    def probe(self) -> None:
+        """Raise UnavailableError unless the journal can be written."""
+        self._database.probe()
 
     def find(self, learner: str, session: str) -> Session | None:
         """A learner's session, or None."""
         key = {"learner": learner, "session": session}
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             row = connection.execute(_FIND, key).fetchone()
             last = connection.execute(_LAST, key).fetchone()
         if row is None:
@@ -125,12 +120,12 @@ class Journal:
 
     def add(self, learner: str, session: str, n: int) -> None:
         """Begin a session with the key of this modulus, unless it has begun."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute(_ADD, {"learner": learner, "session": session, "modulus": f"{n:x}"})
 
     def sign(self, session: Session, roster: Signed) -> None:
         """Note the roster of a session that has no other. Raises RosterError(roster_changed)."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             if connection.execute(_SET_ROSTER, _key(session) | {"roster": roster.head.to_bytes()}).rowcount != 1:
                 raise RosterError("this session has another roster, or has ended", reason=Reason.ROSTER_CHANGED)
 
@@ -140,7 +135,7 @@ class Journal:
         Raises RoundError(round_old, round_opened), or StateError when the session has ended meanwhile.
         """
         opened, key = Opened.parse(signed.body), _key(session)
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             if connection.execute(_HAS_ENDED, key).fetchone() != (0,):
                 raise StateError("the session has ended", reason=Reason.OUT_OF_TURN)
             last = connection.execute(_LAST, key).fetchone()
@@ -160,39 +155,24 @@ class Journal:
 
     def end(self, session: Session) -> None:
         """Note that a session has ended."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute(_END, _key(session))
 
     def expire(self, seconds: float) -> list[int]:
         """End all sessions of which nothing new was asked for so long; the moduli of their keys."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             return [int(modulus, 16) for (modulus,) in connection.execute(_EXPIRE, {"seconds": seconds}).fetchall()]
 
     def count(self, session: Session) -> int:
         """How many rounds of a session were opened."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             (count,) = connection.execute(_COUNT, _key(session)).fetchone()
         return int(count)
 
     def active(self) -> list[int]:
         """The moduli of all sessions that have not ended."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             return [int(modulus, 16) for (modulus,) in connection.execute(_ACTIVE)]
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, of one thread at a time, rolled back by whatever is raised."""
-        with self._lock, _understood(), transaction(self._connection) as connection:
-            yield connection
-
-
-@contextmanager
-def _understood() -> Iterator[None]:
-    """Turn what SQLite and the file system raise into UnavailableError."""
-    try:
-        yield
-    except (sqlite3.DatabaseError, OSError):
-        raise UnavailableError("the journal is busy, damaged or cannot be written") from None
 
 
 def _key(session: Session) -> dict[str, str]:

@@ -10,15 +10,14 @@ from pydantic_settings import SettingsConfigDict
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.service.keys import PublicKey
 from common.service.settings import Limits, ServiceSettings
-from common.service.tokens import TokenHash
-from common.strict import Identifier, Strict
+from common.service.tokens import Caller
+from common.strict import Identifier
 
 
-class PinnedLearner(Strict):
+class PinnedLearner(Caller):
     """A learner that may have sums opened."""
 
     name: Annotated[Identifier, Field(description="name under which its sessions are kept")]
-    token_hash: Annotated[TokenHash, Field(description="hash of its bearer token, as `parley-party token` prints it")]
     public_key: Annotated[
         PublicKey, Field(description="its Ed25519 key, as `parley-learner identity` prints it: no other is believed")
     ]
@@ -46,17 +45,10 @@ class KeyHolderSettings(ServiceSettings):
     )
 
     @model_validator(mode="after")
-    def _learners_distinct(self) -> Self:
-        for name in PinnedLearner.model_fields:
-            values = [getattr(learner, name) for learner in self.learners]
-            if len(set(values)) != len(values):
-                raise ValueError(f"learners: two share a {name}")
+    def _keys_distinct(self) -> Self:
+        if len({learner.public_key for learner in self.learners}) != len(self.learners):
+            raise ValueError("learners: two share a public_key")
         return self
-
-    @property
-    def tokens(self) -> dict[str, str]:
-        """The learners' names by the hashes of their tokens."""
-        return {learner.token_hash: learner.name for learner in self.learners}
 
     @property
     def pins(self) -> dict[str, str]:

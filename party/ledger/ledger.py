@@ -1,21 +1,22 @@
-"""The ledger on disk: what was approved, what was answered, what it cost, and the one-time noise, in one database.
+"""The ledger on disk: what was approved, what was answered, what it cost, and the one-time noise, in one chain.
 
 An answer is released only when it is committed: charge, answer, one-time noise and the chain's new link are one
 transaction, which is read back before anything is sent. So a crash at any moment leaves either nothing, and the round
 may be asked again, or everything, and the same question gets the same bytes for nothing.
+
+A run's whole price is reserved when it is approved: two runs that do not fit together never exhaust each other.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,14 +24,29 @@ import numpy as np
 import numpy.typing as npt
 
 from common.encoding.npy import pack_array
-from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError, UnavailableError
-from common.privacy.account import Account, Cost, Price, exhausted
+from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError
+from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
 from common.runs.specification import RunSpec
-from common.service.sqlite import open_database, transaction
-from party.ledger import statements as sql
-from party.ledger.hash_chain import Ask, Entry, Head, check_chain, verify_receipt, write_receipt
-from party.ledger.head_file import HeadFile
+from common.secure_sum.session import Identity
+from common.service.chain import Appending, Chain, chain_schema
+from common.wire.receipts import Bound, Head, Receipt, read_receipt, verify_receipt, write_receipt
+from party.ledger.books import NOTHING, Books, RunBook, refusal_day
+from party.ledger.records import (
+    Answered,
+    Approved,
+    Begun,
+    Ended,
+    EndReason,
+    Entry,
+    Joined,
+    LedgerRecord,
+    Limited,
+    Refused,
+    Released,
+    from_json,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from common.wire.party_api import RunProposal
@@ -38,6 +54,22 @@ if TYPE_CHECKING:
 Kept = Mapping[str, npt.NDArray[Any]]
 Compute = Callable[[Kept], tuple[bytes, Kept]]
 """One answer: from the one-time noise kept so far to the body, and all one-time noise there is now."""
+
+LEDGER = chain_schema("ledger", 0x504C4731)
+MOST_REFUSALS = 1000
+"""Of one learner and day that are noted: a learner must not fill the owner's disk."""
+_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One round as a learner asks it; ``query`` is the digest of what it asks, ``step`` the step that answers."""
+
+    learner: str
+    run: str
+    round: int
+    query: str
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +81,32 @@ class Consent:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """An answer that may be sent: the body, and the receipt that pins the ledger it is written in."""
+class Answer:
+    """An answer that may be sent, and what its receipt binds it to."""
 
     body: bytes
-    receipt: str
-
-
-_DAMAGED = "the ledger's database is damaged"
-_OLD_COPY = "the ledger on disk is older than the one this party last wrote: a restored copy is refused"
+    bound: Bound
 
 
 class Ledger:
-    """One party's ledger. Its methods are for one thread; several processes may share the directory.
+    """One party's ledger. Threads take turns; several processes may share the directory.
 
     Every method raises UnavailableError while the database cannot be written, and LedgerError when it is damaged or is
     not the one that the party last wrote.
     """
 
-    def __init__(self, directory: Path, party: str, limit: Account) -> None:
-        """Open the ledger in ``directory``, or begin it; ``limit`` is the owner's budget as of now.
+    def __init__(self, directory: Path, identity: Identity, limit: Account, *, reservation_days: float = 30.0) -> None:
+        """Open the ledger in ``directory``; ``limit`` is the owner's budget as of now.
 
-        Of a limit below what is spent, what is spent remains: nothing is left then.
+        Of a limit below what is spent, what is spent remains: nothing is left then. Raises LedgerError where there is
+        no ledger, or only half of one: `create_ledger` makes one.
         """
-        self._party = party
-        with _understood():
-            self._connection = open_database(directory / "ledger.db")
-            self._file = HeadFile(directory / "ledger.head")
+        check_exists(directory)
+        self.identity = identity
+        self._reservation = int(reservation_days * _DAY)
+        self._consents = lru_cache(256)(self._read_consent)
+        self.books = Books()
+        self._chain = Chain(directory / "ledger", LEDGER, self._tell)
         try:
             self._open(limit)
         except BaseException:
@@ -90,216 +121,305 @@ class Ledger:
 
     def close(self) -> None:
         """Close the database and the head file."""
-        self._connection.close()
-        self._file.close()
+        self._chain.close()
 
     def approve(self, learner: str, proposal: RunProposal, price: Price) -> Consent:
-        """Write the consent to a run down; where there is one already, that one counts.
+        """Write the consent to a run down and reserve its price; where there is one already, that one counts.
 
         Raises BudgetExhaustedError where too little is left.
         """
-        spec, totals = proposal.spec.model_dump_json(), json.dumps(asdict(price))
-        row = {"learner": learner, "run": proposal.run, "spec": spec, "price": totals}
-        with self._transaction() as connection:
-            if (known := connection.execute(sql.FIND_CONSENT, row).fetchone()) is None:
-                _account(connection).charge(price.whole)  # refuses; the rounds are charged one by one
-                connection.execute(sql.ADD_CONSENT, row)
-                return Consent(proposal.spec, price)
-        return _consent(*known)
+        with self._transaction() as chain:
+            if (learner, proposal.run) not in self.books.runs:
+                self.books.account.reserve(price.whole)  # refuses
+                spec = proposal.spec
+                approved = Approved(
+                    learner=learner,
+                    run=proposal.run,
+                    user=proposal.user,
+                    purpose=proposal.purpose,
+                    study=spec.study.name,
+                    algorithm=spec.algorithm,
+                    spec=spec.digest,
+                    secure_sum=spec.secure_sum,
+                    rounds=len(price.epsilon),
+                    reserved=price.whole,
+                    adjacency=price.adjacency,
+                    lasts=self._reservation,
+                )
+                attachments = {"spec": spec.model_dump_json().encode(), "price": json.dumps(asdict(price)).encode()}
+                self._append(chain, approved, attachments)
+        consent = self.consent(learner, proposal.run)
+        assert consent is not None  # noqa: S101 -- written above
+        return consent
 
     def consent(self, learner: str, run: str) -> Consent | None:
         """The consent to a run, or None."""
-        with self._transaction() as connection:
-            row = connection.execute(sql.FIND_CONSENT, {"learner": learner, "run": run}).fetchone()
-        return _consent(*row) if row else None
+        self._look()
+        found = self.books.runs.get((learner, run))
+        return self._consents(found.number) if found else None
 
-    def end(self, learner: str, run: str) -> None:
+    def end(self, learner: str, run: str, by: EndReason = "learner") -> None:
         """Answer no more rounds of a run; raises NotFoundError if there is no such run."""
-        with self._transaction() as connection:
-            if connection.execute(sql.END_RUN, {"learner": learner, "run": run}).rowcount == 0:
-                raise NotFoundError(f"run {run} is not known here")
+        with self._transaction() as chain:
+            if self._run(learner, run).ended is None:
+                self._append(chain, Ended(learner, run, by))
 
-    def answer(self, ask: Ask, price: Price, compute: Compute) -> Released:
+    def release(self, learner: str, run: str) -> None:
+        """Free what is still reserved for a run, which goes on as far as the budget bears; raises NotFoundError."""
+        with self._transaction() as chain:
+            if self._run(learner, run).reserved != NOTHING:
+                self._append(chain, Released(learner, run))
+
+    def refuse(self, learner: str, run: str, algorithm: str, rule: str, reason: str) -> None:
+        """Note a refusal by one of the owner's rules, up to `MOST_REFUSALS` of a learner a day."""
+        with self._transaction() as chain:
+            if self.books.refusals.get(refusal_day(learner, _now()), 0) < MOST_REFUSALS:
+                self._append(chain, Refused(learner, run, algorithm, rule, reason))
+
+    def answer(self, ask: Ask, compute: Compute) -> Answer:
         """The stored answer to ``ask``, at no cost, or a new one: charged, computed, committed, read back.
 
         Raises ConflictError if the round was asked something else, is over, or the run has ended; NotFoundError for an
         unknown run; BudgetExhaustedError when the price does not fit. Whatever is raised, nothing was charged.
         """
-        key = _record(ask)
-        with self._transaction() as connection:
-            stored = connection.execute(sql.FIND_ANSWER, key).fetchone()
-            if stored is None:
-                cost = self._charge(connection, ask, price)
-                self._add(connection, ask, cost, price.adjacency, compute)
-        if stored is None:
-            with _understood():
-                stored = self._connection.execute(sql.FIND_ANSWER, key).fetchone()
-            self._seen = Head(*stored[2:])
-            self._file.write(self._seen)
-        query, body, number, link = stored
-        if query != ask.query:
+        with self._transaction() as chain:
+            run = self._run(ask.learner, ask.run)
+            if ask.round not in run.answers:
+                self._add(chain, ask, run, compute)
+        answer = self.recall(ask)
+        assert answer is not None  # noqa: S101 -- written above
+        return answer
+
+    def recall(self, ask: Ask) -> Answer | None:
+        """The stored answer to ``ask``, or None; raises ConflictError if the round was asked something else."""
+        run = self.books.runs.get((ask.learner, ask.run))
+        if run is None or (number := run.answers.get(ask.round)) is None:
+            return None
+        record, body = self._chain.read(number, "body")
+        if record["query"] != ask.query:
             raise ConflictError(f"round {ask.round} of run {ask.run} was asked something else before")
-        return Released(body, write_receipt(self._party, Head(number, link), self._adjacency, self._key))
+        return Answer(body, Bound(ask.run, ask.round, ask.query, record["attached"]["body"]))
 
     def join(self, learner: str, run: str, invitation: bytes) -> None:
         """Keep the invitation to a run's secure sum, unless there is one."""
-        with self._transaction() as connection:
-            connection.execute(sql.JOIN, {"learner": learner, "run": run, "invitation": invitation})
+        with self._transaction() as chain:
+            if self._run(learner, run).joined is None:
+                self._append(chain, Joined(learner, run), {"invitation": invitation})
 
     def invitation(self, learner: str, run: str) -> bytes | None:
         """The invitation to a run's secure sum that was accepted, or None."""
-        return self._blob(sql.FIND_INVITATION, learner, run)
+        self._look()
+        found = self.books.runs.get((learner, run))
+        return None if found is None or found.joined is None else self._chain.attachment(found.joined, "invitation")
 
     def last_answer(self, learner: str, run: str) -> bytes | None:
         """The answer to the last round that a run was answered, or None."""
-        return self._blob(sql.LAST_ANSWER, learner, run)
+        self._look()
+        found = self.books.runs.get((learner, run))
+        return self._chain.attachment(found.answers[found.last], "body") if found and found.last else None
 
     def unended(self, most: int) -> list[tuple[str, str]]:
         """The newest runs that have not ended, at most so many, as (learner, run)."""
-        with self._transaction() as connection:
-            return connection.execute(sql.UNENDED, (most,)).fetchall()
+        self._look()
+        return [key for key, _ in self.books.unended()][-most:][::-1]
 
     def joined(self) -> list[tuple[str, str]]:
         """All secure sums that were joined and have not ended, as (learner, run)."""
-        with self._transaction() as connection:
-            return connection.execute(sql.JOINED).fetchall()
+        self._look()
+        return [key for key, run in self.books.unended() if run.joined is not None]
 
     def account(self) -> Account:
-        """What may be spent and what has been."""
-        with self._transaction() as connection:
-            return _account(connection)
+        """What may be spent, what has been, and what is reserved."""
+        self._look()
+        return self.books.account
 
     def entries(self) -> list[Entry]:
         """All entries, oldest first."""
-        with self._transaction() as connection:
-            return [Entry(*row[:-1]) for row in connection.execute(sql.ENTRIES)]
+        self._look()
+        return [from_json(number, json.loads(record)) for number, record in self._chain.records()]
 
-    def check_receipt(self, text: str) -> None:
-        """Raise LedgerError unless this ledger contains the history that a receipt of this party pins."""
-        head = verify_receipt(text, self._party, self._key)
-        with self._transaction() as connection:
-            self._check_contains(connection, head)
+    def answers(self) -> list[Answered]:
+        """All answers, oldest first."""
+        return [entry.record for entry in self.entries() if isinstance(entry.record, Answered)]
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """All records as the chain holds them, with their numbers."""
+        self._look()
+        return self._chain.records()
+
+    def attachment(self, number: int, name: str) -> bytes:
+        """An attachment of an entry."""
+        return self._chain.attachment(number, name)
+
+    def probe(self) -> None:
+        """Raise UnavailableError unless an answer could be written down."""
+        self._chain.probe()
+
+    @property
+    def head(self) -> Head:
+        """The newest head."""
+        return self._chain.head
+
+    def receipt(self, to: str = "", shown: Receipt | None = None, bound: Bound | None = None) -> str:
+        """A receipt of the ledger as it stands, for whom it is ``shown`` to; see `Receipt`."""
+        account = self.books.account
+        return write_receipt(
+            self.identity.signing_key,
+            signer=self.identity.name,
+            ledger=self._origin,
+            head=self.head,
+            to=to,
+            shown=None if shown is None else shown.head,
+            answer=bound,
+            totals={
+                "spent": list(account.spent.units),
+                "reserved": list(account.reserved.units),
+                "adjacency": self.books.hides(),
+            },
+        )
+
+    def check_receipt(self, text: str) -> Receipt:
+        """A receipt whose history this ledger contains, or has replaced with its cost accounted for.
+
+        Raises LedgerError for any other; where this party did sign it, the ledger is an old copy, and refuses from now
+        on whoever asks.
+        """
+        receipt = read_receipt(text)
+        if receipt.ledger == self._origin and self._chain.holds(receipt.head):
+            return receipt
+        self._look()
+        if receipt.ledger == self._origin and self._chain.holds(receipt.head):  # as another process has written it
+            return receipt
+        assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
+        if receipt.head.count <= self.books.begun.recovered.get(receipt.ledger, -1):
+            return receipt
+        verify_receipt(text, self.identity.name, self.identity.key)
+        self._chain.forbid(receipt.head)
+        raise LedgerError(
+            f"a receipt shows that this ledger had {receipt.head.count} entries, and it does not hold them: it is an "
+            "old copy. Put the newest one back, or run parley-party recover"
+        )
+
+    def _tell(self, number: int, record: dict[str, Any]) -> None:
+        self.books.tell(from_json(number, record))
 
     def _open(self, limit: Account) -> None:
-        with self._transaction() as connection:
-            if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-                raise LedgerError(_DAMAGED)
-            for table in sql.LEDGER_TABLES:
-                connection.execute(table)
-            beginning = connection.execute(sql.BEGINNING).fetchone()
-            if beginning is None:
-                beginning = secrets.token_hex(32), secrets.token_bytes(32)
-                connection.execute(sql.BEGIN, beginning)
-            self._genesis, self._key = Head(0, beginning[0]), beginning[1]
-            self._seen = self._checked(connection)
-            self._check_adjacency(connection, limit)
-            terms = {"epsilon": limit.epsilon_limit, "delta": limit.delta_limit, "adjacency": limit.adjacency}
-            connection.execute(sql.SET_LIMIT, terms)
+        with self._transaction() as chain:
+            if (begun := self.books.begun) is None:
+                raise LedgerError("the ledger is empty: it was not made by parley-party init")
+            if (begun.party, begun.key) != (self.identity.name, self.identity.key):
+                raise LedgerError(f"the ledger is one of {begun.party} with another key: give back its identity key")
+            self._origin = self._chain.origin
+            if limit.adjacency == "whole_party" and self.books.weaker:
+                raise InvalidInputError(
+                    f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"
+                    " each: they cannot count against a budget for all of the owner's data; keep replace_one, or begin "
+                    "a new ledger"
+                )
+            terms = Limited(limit.epsilon_limit, limit.delta_limit, limit.adjacency, limit.composition)
+            if terms != _terms(self.books.account):
+                self._append(chain, terms)
+        self.expire()
 
-    def _checked(self, connection: sqlite3.Connection) -> Head:
-        """The head of the ledger after every check that can be made of it."""
-        rows = connection.execute(sql.ENTRIES)
-        head = check_chain(self._genesis, ((Entry(*row[:-1]), row[-1]) for row in rows))
-        spent = _account(connection)
-        if (spent.epsilon_spent, spent.delta_spent) != connection.execute(sql.SUMS).fetchone():
-            raise LedgerError("the ledger's account does not add up to its entries")
-        if (outside := self._file.read()) is not None:
-            self._check_contains(connection, outside)
-        elif head.count > 0:
-            raise LedgerError("the ledger's head file is missing")
-        else:
-            self._file.write(head)
-            self._file.sync()
-        return head
+    def expire(self) -> None:
+        """End the runs that nobody has asked about for as long as the owner reserves budget for them."""
+        with self._transaction() as chain:
+            for (learner, run), book in list(self.books.unended()):
+                if book.expires <= _now():
+                    self._append(chain, Ended(learner, run, "expired"))
 
-    def _check_adjacency(self, connection: sqlite3.Connection, limit: Account) -> None:
-        """Raise InvalidInputError where the limit is to hide whole parties and charges were made that hide less."""
-        self._adjacency = limit.adjacency
-        (weaker,) = connection.execute(sql.WEAKER_ENTRIES).fetchone()
-        if limit.adjacency == "whole_party" and weaker:
-            raise InvalidInputError(
-                f"policy.adjacency is whole_party, and {weaker} answers in the ledger protect one record each: they "
-                "cannot count against a budget for all of the owner's data; keep replace_one, or begin a new ledger"
-            )
-
-    def _check_contains(self, connection: sqlite3.Connection, head: Head) -> None:
-        """Raise LedgerError unless the ledger once had this head."""
-        link = (self._genesis.link,) if head.count == 0 else connection.execute(sql.LINK_AT, (head.count,)).fetchone()
-        if link != (head.link,):
-            raise LedgerError(_OLD_COPY)
-
-    def _charge(self, connection: sqlite3.Connection, ask: Ask, price: Price) -> Cost:
-        """Charge a new round, or raise: see `answer`."""
-        row = connection.execute(sql.PROGRESS, _record(ask)).fetchone()
-        if row is None:
-            raise NotFoundError(f"run {ask.run} is not known here")
-        ended, last = row
-        if ended:
+    def _add(self, chain: Appending, ask: Ask, run: RunBook, compute: Compute) -> None:
+        """Charge a new round, compute its answer, and write it down with its one-time noise; or raise: see `answer`."""
+        if run.ended is not None:
             raise ConflictError(f"run {ask.run} has ended")
-        if ask.round <= last:
-            raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {last} was answered")
-        cost = price.step(ask.round, last)
-        if connection.execute(sql.CHARGE, {"epsilon": cost.epsilon, "delta": cost.delta}).rowcount != 1:
-            raise exhausted(_account(connection), cost)
-        return cost
-
-    def _add(
-        self, connection: sqlite3.Connection, ask: Ask, cost: Cost, adjacency: Adjacency, compute: Compute
-    ) -> None:
-        """Compute an answer and write it down with its one-time noise and its link."""
-        row = connection.execute(sql.LAST_LINK).fetchone()
-        head = Head(*row) if row else self._genesis
-        if head.count < self._seen.count:
-            raise LedgerError(_OLD_COPY)
-        key = {"learner": ask.learner, "run": ask.run}
-        kept = {
-            name: np.load(io.BytesIO(value), allow_pickle=False)
-            for name, value in connection.execute(sql.FIND_ONCE, key)
-        }
+        if ask.round <= run.last:
+            raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {run.last} was answered")
+        price = self._consents(run.number).price
+        cost = price.step(ask.round, run.last)
+        self.books.after(run, cost)  # refuses
+        kept = {name: _array(self._chain.attachment(number, f"once:{name}")) for name, number in run.once.items()}
         body, now = compute(kept)
-        new = [key | {"name": name, "value": pack_array(value)} for name, value in now.items() if name not in kept]
-        connection.executemany(sql.ADD_ONCE, new)
-        answer, at = hashlib.sha256(body).hexdigest(), int(time.time())
-        price = cost.epsilon, cost.delta, adjacency
-        entry = Entry(head.count + 1, ask.learner, ask.run, ask.round, ask.query, answer, *price, at)
-        connection.execute(sql.ADD_ENTRY, _record(entry) | {"link": head.follow(entry).link, "body": body})
+        once = {f"once:{name}": pack_array(value) for name, value in now.items() if name not in kept}
+        answered = Answered(ask.learner, ask.run, ask.round, ask.query, ask.step, cost, price.adjacency)
+        self._append(chain, answered, {"body": body, **once})
 
-    def _blob(self, query: str, learner: str, run: str) -> bytes | None:
-        """The one blob that a query about a run finds, or None."""
-        with self._transaction() as connection:
-            row = connection.execute(query, {"learner": learner, "run": run}).fetchone()
-        return None if row is None else bytes(row[0])
+    def _append(self, chain: Appending, record: LedgerRecord, attachments: Mapping[str, bytes] | None = None) -> None:
+        chain.append(to_json(record, _now()), attachments)
+
+    def _run(self, learner: str, run: str) -> RunBook:
+        """Where a run stands; raises NotFoundError."""
+        if (found := self.books.runs.get((learner, run))) is None:
+            raise NotFoundError(f"run {run} is not known here")
+        return found
+
+    def _read_consent(self, number: int) -> Consent:
+        """What an entry consents to."""
+        spec = self._chain.attachment(number, "spec")
+        return Consent(RunSpec.model_validate_json(spec), read_price(self._chain.attachment(number, "price")))
+
+    def _look(self) -> None:
+        """Take what other processes have appended."""
+        with self._transaction():
+            pass
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, rolled back by whatever is raised."""
-        with _understood(), transaction(self._connection) as connection:
-            yield connection
+    def _transaction(self) -> Iterator[Appending]:
+        """One transaction, in which the books are up to date."""
+        with self._chain.transaction() as chain:
+            yield chain
 
 
-@contextmanager
-def _understood() -> Iterator[None]:
-    """Turn what SQLite and the file system raise into Parley's errors."""
+def create_ledger(
+    directory: Path,
+    identity: Identity,
+    adjacency: Adjacency,
+    *,
+    spent: Cost = NOTHING,
+    recovered: Mapping[str, int] | None = None,
+) -> None:
+    """Begin a party's ledger in a directory; raises LedgerError where there is anything of one already."""
+    if any((directory / f"ledger.{end}").exists() for end in ("db", "head")):
+        raise LedgerError(f"there is a ledger in {directory} already, or a part of one")
+    begun = Begun(identity.name, identity.key, secrets.token_hex(32), recovered or {}, spent, adjacency)
+    chain = Chain(directory / "ledger", LEDGER, lambda _number, _record: None)
     try:
-        yield
-    except sqlite3.OperationalError:
-        raise UnavailableError("the ledger is busy or cannot be written") from None
-    except sqlite3.DatabaseError:
-        raise LedgerError(_DAMAGED) from None
-    except OSError as error:
-        raise UnavailableError(f"the ledger cannot be opened: {error.strerror}") from None
+        with chain.transaction() as appending:
+            appending.append(to_json(begun, _now()))
+    finally:
+        chain.close()
 
 
-def _record(values: Ask | Entry) -> dict[str, Any]:
-    """A dataclass as a statement's parameters."""
-    return {name: getattr(values, name) for name in values.__slots__}
+def check_exists(directory: Path) -> None:
+    """Raise LedgerError, with the way out, where a directory has no ledger or only a part of one."""
+    has = [end for end in ("db", "head") if (directory / f"ledger.{end}").exists()]
+    if not has:
+        raise LedgerError(
+            f"there is no ledger in {directory}: make a new party's with parley-party init; if there was one, restore "
+            "the newest or run parley-party recover, for what it had spent stays spent"
+        )
+    if len(has) == 1:
+        raise LedgerError(f"of the ledger in {directory} only ledger.{has[0]} is left: run parley-party recover")
 
 
-def _account(connection: sqlite3.Connection) -> Account:
-    return Account(*connection.execute(sql.ACCOUNT).fetchone())
+def read_price(content: bytes) -> Price:
+    """A price list as it is attached to an approval; raises LedgerError."""
+    try:
+        columns: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(content).items()
+        }
+        return Price(**columns)
+    except (ValueError, TypeError, AttributeError):
+        raise LedgerError("a price list that cannot be read") from None
 
 
-def _consent(spec: str, price: str) -> Consent:
-    totals = json.loads(price)
-    due = Price(tuple(totals["epsilon"]), tuple(totals["delta"]), totals["adjacency"])
-    return Consent(RunSpec.model_validate_json(spec), due)
+def _terms(account: Account) -> Limited:
+    return Limited(account.epsilon_limit, account.delta_limit, account.adjacency, account.composition)
+
+
+def _array(packed: bytes) -> npt.NDArray[Any]:
+    return np.asarray(np.load(io.BytesIO(packed), allow_pickle=False))
+
+
+def _now() -> int:
+    """Seconds since 1970."""
+    return int(time.time())

@@ -112,7 +112,7 @@ async def _train(
 ) -> dict[str, Any]:
     """Drive the program to its model."""
     algorithm, facts = spec.build(), joined(spec.facts(), name, holding.n_examples)
-    others = HttpFederation(parties, spec.minimum_contributors, order.deadline, shift=spec.facts().wire_shift)
+    others = HttpFederation(spec, parties, order.deadline)
     own_facts = facts.of(len(parties))
     federation = OwnShard(others, algorithm, algorithm.prepare(holding.shard, own_facts), own_facts)
     model = await drive(algorithm.program(facts), federation, order.run, MemoryLog())

@@ -7,7 +7,7 @@ round, so that no round can be asked a question that its price was not made for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from common.data.study import Study
@@ -20,6 +20,8 @@ from common.runs.pricing import price
 from common.runs.specification import PublicRows, RunSpec, digest_of_rows
 from common.secure_sum.party import PartyPolicy
 from party.settings import PartySettings, Policy
+
+_NO_SUMS = "the owner pins no public key of {}, so there is no secure sum"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,8 +47,12 @@ class Terms:
             raise InvalidInputError(f"round {query.round} must ask about the public rows that were approved")
 
 
-def review(spec: RunSpec, policy: Policy, party: str, study: Study, n_examples: int) -> Price:
+def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
+    spec: RunSpec, policy: Policy, party: str, study: Study, n_examples: int, known: Collection[str] | None = None
+) -> Price:
     """The price of a run that the owner allows.
+
+    ``known`` are the parties whose keys the owner pins, itself among them; None where it has no secure sums.
 
     Raises ForbiddenError, whose ``rule`` says which rule refuses it, BudgetExhaustedError where no budget bears it, and
     InvalidInputError where the specification contradicts itself.
@@ -56,7 +62,10 @@ def review(spec: RunSpec, policy: Policy, party: str, study: Study, n_examples: 
         raise ForbiddenError("the study is not the one that the owner agreed to", rule="study")
     if int(own.own_examples) != n_examples:
         raise ForbiddenError("the run misstates the size of this party's shard", rule="n_examples")
-    for rule, reason in _violations(spec, policy, algorithm, own):
+    if own.secure_sum and known is None:
+        raise ForbiddenError(_NO_SUMS.format("key holders"), rule="secure_sum")
+    unknown = len(set(spec.names) - {party, *(known or ())}) if own.secure_sum else 0
+    for rule, reason in _violations(spec, policy, algorithm, own, unknown):
         raise ForbiddenError(reason, rule=rule)
     algorithm.check_noise(own)
     due = price(algorithm, own, policy.view)
@@ -66,8 +75,10 @@ def review(spec: RunSpec, policy: Policy, party: str, study: Study, n_examples: 
     return due
 
 
-def _violations(spec: RunSpec, policy: Policy, algorithm: Algorithm, own: OwnFacts) -> Iterator[tuple[str, str]]:
-    """The owner's rules that a run breaks, each with the reason in words."""
+def _violations(
+    spec: RunSpec, policy: Policy, algorithm: Algorithm, own: OwnFacts, unknown: int
+) -> Iterator[tuple[str, str]]:
+    """The owner's rules that a run breaks, each with the reason in words; ``unknown`` of its parties are not pinned."""
     if spec.algorithm not in policy.algorithms:
         yield "algorithms", f"the owner does not allow {spec.algorithm}"
     if algorithm.curator and len(spec.parties) > 1:
@@ -81,21 +92,23 @@ def _violations(spec: RunSpec, policy: Policy, algorithm: Algorithm, own: OwnFac
         yield "max_rounds", f"a run may have at most {policy.max_rounds} rounds"
     if own.secure_sum and any(question.reveal != "sum" for question in questions):
         yield "secure_sum", f"{spec.algorithm} reveals each answer, so it has no secure sum"
-    yield from _weak_terms(spec, policy, own)
+    yield from _weak_terms(spec, policy, own, unknown)
 
 
-def _weak_terms(spec: RunSpec, policy: Policy, own: OwnFacts) -> Iterator[tuple[str, str]]:
-    """The rules by which a run promises too little, or hides too few among too few."""
+def _weak_terms(spec: RunSpec, policy: Policy, own: OwnFacts, unknown: int) -> Iterator[tuple[str, str]]:
+    """The rules by which a run promises too little, or hides too few among too few: the learner may be all unknown."""
+    why = f": the keys of {unknown} of its parties are not pinned, so each may be the learner's" if unknown else ""
+    fewest, colluders = policy.minimum_contributors + unknown, policy.colluders + unknown
     if own.own_epsilon > policy.max_epsilon_per_run:
         yield "max_epsilon_per_run", f"one run may cost at most epsilon {policy.max_epsilon_per_run:g}"
     if own.own_delta > policy.max_delta_per_run:
         yield "max_delta_per_run", f"one run may cost at most delta {policy.max_delta_per_run:g}"
-    if spec.minimum_contributors < policy.minimum_contributors:
-        yield "minimum_contributors", f"each sum needs at least {policy.minimum_contributors} contributors"
+    if spec.minimum_contributors < fewest:
+        yield "minimum_contributors", f"each sum needs at least {fewest} contributors{why}"
     if policy.require_secure_sum and not own.secure_sum:
         yield "require_secure_sum", "the owner requires a secure sum"
-    if own.secure_sum and spec.colluders < policy.colluders:
-        yield "colluders", f"shared noise must tolerate at least {policy.colluders} colluders"
+    if own.secure_sum and spec.colluders < colluders:
+        yield "colluders", f"shared noise must tolerate at least {colluders} colluders{why}"
 
 
 def _check_affordable(due: Price, policy: Policy) -> None:
@@ -125,10 +138,12 @@ def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
     pin = next(known.public_key for known in settings.learners if known.name == learner)
     if settings.secure_sum is None or pin is None:
         whose = "key holders" if settings.secure_sum is None else "the learner"
-        raise ForbiddenError(f"the owner pins no public key of {whose}, so there is no secure sum", rule="secure_sum")
+        raise ForbiddenError(_NO_SUMS.format(whose), rule="secure_sum")
     return PartyPolicy(
         learner=pin,
         key_holders=settings.secure_sum.pins,
+        parties=settings.secure_sum.party_pins,
         minimum_contributors=settings.policy.minimum_contributors,
+        colluders=settings.policy.colluders,
         minimum_key_bits=settings.secure_sum.minimum_key_bits,
     )

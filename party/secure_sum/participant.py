@@ -27,8 +27,7 @@ from common.secure_sum.errors import Reason, RoundError, StateError
 from common.secure_sum.messages import Contribution, SumQuery
 from common.secure_sum.party import PartyRole as Role
 from common.secure_sum.session import Identity
-from party.ledger.hash_chain import Ask
-from party.ledger.ledger import Released
+from party.ledger.ledger import Answer, Ask
 from party.policy.approval import sum_policy
 from party.secure_sum.obfuscator_pool import Obfuscators, Reserved
 
@@ -98,7 +97,7 @@ class SecureSumParticipant:
         _, terms = self._owner.agreed(learner, run)
         terms.check(question)
         round_terms(terms.algorithm, terms.facts, round).check(query)
-        return Asked(Ask(learner, run, round, query.digest), query, question, role)
+        return Asked(Ask(learner, run, round, query.digest, query.step), query, question, role)
 
     def reserve(self, asked: Asked) -> Reserved:
         """The obfuscators of an answer, none if it was given before; may take seconds, in any thread."""
@@ -107,7 +106,7 @@ class SecureSumParticipant:
         roster = asked.role.roster
         return self._obfuscators.reserve([holder.n for holder in roster.key_holders], roster.layout.blocks)
 
-    def contribute(self, asked: Asked, reserved: Reserved) -> Released:
+    def contribute(self, asked: Asked, reserved: Reserved) -> Answer:
         """The contribution to one round, charged when it is new; raises what `Party.release` raises."""
         return self._owner.release(
             asked.ask,

@@ -99,7 +99,7 @@ def measure(task: Task) -> Iterator[Mapping[str, object]]:
         noises = (SeededNoise([seed, 2]) for seed in range(task.repeat))
         with threadpool_limits(1, user_api="blas"):  # two that wait for a busy machine take thrice the time
             rates = [accuracy(simulate(algorithm, stack, facts, noise), task.test) for noise in noises]
-        (promise,) = guarantees(algorithm, facts)
+        promise, *_ = guarantees(algorithm, facts)
         yield {
             "accuracy": round(float(np.mean(rates)), 4), "sd": round(float(np.std(rates)), 4), "repeat": task.repeat,
             "published": published, "epsilon": round(promise.epsilon, 4), "delta": promise.delta, "n": n,

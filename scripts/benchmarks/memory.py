@@ -23,7 +23,7 @@ from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.service.tokens import hash_token, new_token
 from scripts.benchmarks.rounds import BARE, party_toml
-from scripts.loopback import COMMANDS, free_ports, processes, resident_mb, wait_until_ready
+from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 ROWS, FEATURES = 500, 30
 FASTAPI_ALONE = """
@@ -54,6 +54,7 @@ def measure(folder: Path) -> dict[str, float]:
         "bare": (sys.executable, "-c", FASTAPI_ALONE, str(ports["bare"])),
         "bare_numpy": (sys.executable, BARE, str(ports["bare_numpy"]), str(ROWS), str(FEATURES)),
     }
+    make_ledgers(folder / "party.toml")
     with processes(commands, folder) as running:
         wait_until_ready({name: f"http://127.0.0.1:{port}" for name, port in ports.items()})
         measured = {f"{name}_mb": round(resident_mb(process.pid), 1) for name, process in running.items()}

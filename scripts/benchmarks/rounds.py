@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.service.tokens import hash_token, new_token
-from scripts.loopback import COMMANDS, free_ports, processes, resident_mb, wait_until_ready
+from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 PARTIES, ROWS = 5, 2_000
 FEATURES = (50, 1_000)
@@ -96,6 +96,7 @@ def real_rounds(folder: Path, d: int, rounds: int) -> dict[str, Any]:
         for name in names
     }
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    make_ledgers(*(folder / f"{name}.toml" for name in names if name != "learner"))
     with processes(commands, folder) as running:
         wait_until_ready(urls)
         first, times = watch(urls["learner"], token, rounds + WARM_UP)

@@ -148,7 +148,7 @@ def write_table(table: Table, path: Path) -> None:
 def _csv_row(point: Point, result: SimulationResult) -> dict[str, object]:
     """One line of the table; the epsilon of a view is empty where nothing is promised for it."""
     settings = result.settings
-    epsilons = {guarantee.view: guarantee.epsilon for guarantee in result.guarantees}
+    epsilons = {guarantee.view: guarantee.epsilon for guarantee in reversed(result.guarantees)}
     return {
         "line": point.line,
         "data": settings.data,

@@ -139,12 +139,12 @@ def test_noise_that_does_not_fit_is_refused_before_anything_is_answered(case: Ca
     case.algorithm.check_noise(facts.everyone)
 
 
-def test_each_part_of_a_query_is_in_its_digest() -> None:
+async def test_each_part_of_a_query_is_in_its_digest() -> None:
     query = Query(1, "gradient", np.array([0.5, 2.0]))
     log = MemoryLog()
-    log.append(query, Reply(np.zeros(2), (0,)))
-    assert log.recall(dataclasses.replace(query, message=query.message.copy())) is log.entries[1][1]
-    assert log.recall(dataclasses.replace(query, round=2)) is None
+    await log.append(query, Reply(np.zeros(2), (0,)))
+    assert await log.recall(dataclasses.replace(query, message=query.message.copy())) is log.entries[1][1]
+    assert await log.recall(dataclasses.replace(query, round=2)) is None
     messages = [np.array([0.5, np.nextafter(2.0, 3)]), np.array([[0.5, 2.0]]), np.array([0.5, 2.0, 0.0])]
     for other in (
         dataclasses.replace(query, round=2),

@@ -142,10 +142,10 @@ class WrittenLog:
     def __init__(self, store: RunStore, run: str) -> None:
         self.store, self.run = store, run
 
-    def recall(self, query: Query) -> Reply | None:
+    async def recall(self, query: Query) -> Reply | None:
         return logged_reply(self.store.reply(self.run, query.round), query)
 
-    def append(self, query: Query, reply: Reply) -> NoReturn:
+    async def append(self, query: Query, reply: Reply) -> NoReturn:
         pytest.fail(f"round {query.round} was logged again")
 
 

@@ -79,6 +79,36 @@ def test_rows_on_the_sphere_keep_their_direction_and_length() -> None:
     assert np.abs(Shard(X, np.ones(2000)).X - unit).max() <= 2.0**-FEATURE_BITS
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 50])
+def test_a_row_beyond_the_ball_by_its_last_bit_is_projected(d: int) -> None:
+    """By one step of the grid, by one of the norm's last bits, or by as little as a squared norm can exceed 1."""
+    rng = np.random.default_rng(d)
+    rows = rng.normal(size=(20_000, d))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    on_grid = np.rint(rows * 2.0**FEATURE_BITS) * 2.0**-FEATURE_BITS  # half of these lie outside, by next to nothing
+    first = np.eye(d)[0]
+    beyond = [first, first * (1 + 2.0**-52), first * (1 + 2.0**-FEATURE_BITS), -first * (1 + 2.0**-52)]
+    X = np.concatenate([on_grid, rows * (1 + 2.0**-52), beyond])
+    outside = sum(sum(v * v for v in row) > 4**FEATURE_BITS for row in integers(on_grid))
+    assert outside > 5000 or d == 1
+    shard = Shard(X, np.ones(len(X)))
+    assert all(sum(v * v for v in row) <= 4**FEATURE_BITS for row in integers(shard.X))
+    assert (np.abs(shard.X[-len(beyond) :, 0]) == 1).all(), "the sphere itself is reached"
+    print(f"d = {d}: {outside} rows beyond the ball by next to nothing, none afterwards")
+
+
+def test_a_norm_that_came_out_too_small_is_noticed_in_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However a library rounds: rows divided by too little are taken back inside, by a check that is exact."""
+    rng, norm = np.random.default_rng(2), np.linalg.norm
+    X = rng.normal(size=(20_000, 3))
+    honest = Shard(X, np.ones(len(X)))
+    monkeypatch.setattr(np.linalg, "norm", lambda *args, **terms: norm(*args, **terms) * (1 - 2.0**-20))
+    shard = Shard(X, np.ones(len(X)))
+    monkeypatch.undo()
+    assert not np.array_equal(shard.X, honest.X)
+    assert all(sum(v * v for v in row) <= 4**FEATURE_BITS for row in integers(shard.X))
+
+
 @given(st.lists(raw(), min_size=1, max_size=4))
 def test_a_stack_gives_back_its_parts(parts: list[tuple[FloatArray, FloatArray]]) -> None:
     assume(len({X.shape[1] for X, _ in parts}) == 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,6 +36,7 @@ from party.answering.release import KeepingNoise, NoiseFactory
 from party.api.app import create_party_app as create_party
 from party.ledger.ledger import Kept
 from party.settings import PartySettings
+from tests.support.ledgers import make_ledger
 
 USER, LEARNER = "a-users-token", "the-learners-token"
 AUTHORIZED = {"Authorization": f"Bearer {USER}"}
@@ -55,7 +57,7 @@ class Cluster:
     """K parties' data and the settings of all services, under ``root``.
 
     ``policy`` and ``learner`` change the parties' policies and the learner's settings. ``given`` is a study and each
-    party's columns of it, in place of the made-up ones.
+    party's columns of it, in place of the made-up ones. Ledgers are made at once, unless it says otherwise.
     """
 
     root: Path
@@ -67,6 +69,7 @@ class Cluster:
     policy: dict[str, Any] = field(default_factory=dict)
     learner: dict[str, Any] = field(default_factory=dict)
     given: tuple[Study, Sequence[Columns]] | None = None
+    makes_ledgers: bool = True
 
     def __post_init__(self) -> None:
         self.study, tables = self.given or (made_up(self.n_features), ())
@@ -80,6 +83,8 @@ class Cluster:
                 write_csv(pa.table(dict(tables[index])), self.root / f"{name}.csv")
             else:
                 self._make_data_up(index, self.root / f"{name}.csv")
+            if self.makes_ledgers:
+                make_ledger(self.party_settings(name))
 
     def _make_data_up(self, index: int, path: Path) -> None:
         """One party's examples: separable by the sum of the features, sizes that differ."""
@@ -224,6 +229,15 @@ async def watch(client: httpx.AsyncClient, run: str, after: int = 0) -> list[tup
     """All of a run's events to its end, as (kind, data)."""
     response = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)}, timeout=60)
     return [(event.kind, json.loads(event.data)) for event in parse_events(response.text.splitlines())]
+
+
+async def until_paused(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+    """Why a run is paused, once it is."""
+    async with asyncio.timeout(60):
+        while (view := (await client.get(f"/v1/runs/{run}")).json())["state"] != "paused":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    pause: dict[str, Any] = view["pause"]
+    return pause
 
 
 async def train(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from typing import Any
 
 from common.client.peer import Peer
 from common.service.serve import serve
-from common.service.sqlite import transaction
+from common.service.sqlite import Database
 from learner.api.app import create_learner_app
 from learner.settings import LearnerSettings
-from learner.storage import run_store, session_store
 from learner.storage.run_store import RunStore
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -52,11 +51,11 @@ def start_dying_learner(settings: LearnerSettings, last: int) -> BaseProcess:
 
 def _serve(settings: LearnerSettings, last: int) -> None:
     steps = Steps(last)
-    send, enter = Peer._send, RunStore.enter
+    send, enter, transaction = Peer._send, RunStore.enter, Database.transaction
 
     @contextmanager
-    def counted(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        with transaction(connection) as inside:
+    def counted(self: Database) -> Iterator[sqlite3.Connection]:
+        with transaction(self) as inside:
             yield inside
         steps.take()
 
@@ -70,6 +69,6 @@ def _serve(settings: LearnerSettings, last: int) -> None:
             steps.begin()
         enter(self, run, state, **more)
 
-    run_store.transaction = session_store.transaction = counted  # type: ignore[attr-defined]
+    Database.transaction = counted  # type: ignore[method-assign]
     Peer._send, RunStore.enter = counted_send, counted_enter  # type: ignore[method-assign]
     serve(create_learner_app(settings), settings)

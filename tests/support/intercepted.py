@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from common.client.receipts import bound_answer
+from common.encoding.npy import unpack_array
+from common.protocol.messages import Query
+from common.secure_sum.session import Identity
+from common.wire.receipts import RECEIPT_HEADER, Head, read_receipt, write_receipt
 from tests.support.cluster import Cluster, asgi_learner, party_apps
 
 Intercept = Callable[[httpx.Request], Awaitable[httpx.Response | None]]
@@ -55,12 +60,39 @@ def unreachable(path: str = "") -> Intercept:
     return refuse
 
 
+async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.Response) -> str:
+    """The receipt that a party would have given with a response, over the ledger that it was shown."""
+    shown = read_receipt(request.headers[RECEIPT_HEADER]) if RECEIPT_HEADER in request.headers else None
+    head = shown.head if shown else Head(1, "0" * 64)
+    bound, url = None, request.url
+    if "/rounds/" in url.path:
+        round = int(url.path.rsplit("/", 1)[1])
+        message = unpack_array(request.content, "<f8")
+        query = Query(round, url.params["step"], message, "each" if url.params["reveal"] == "each" else "sum")
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        body = b"".join([part async for part in response.stream])
+        bound = bound_answer(url.path.split("/")[3], round, query.digest, body)
+    ledger = shown.ledger if shown else head.link
+    return write_receipt(
+        signer.signing_key,
+        signer=signer.name,
+        ledger=ledger,
+        head=head,
+        shown=None if shown is None else shown.head,
+        answer=bound,
+    )
+
+
 @dataclass
 class Intercepted(httpx.AsyncBaseTransport):
-    """Each request is first offered to ``intercept``; what it leaves goes to the party; ``seen`` lists them all."""
+    """Each request is first offered to ``intercept``; what it leaves goes to the party; ``seen`` lists them all.
+
+    What a test answers with success bears a receipt by the ``signer``, as what the party answers does.
+    """
 
     inner: httpx.AsyncBaseTransport
     intercept: Intercept = pass_on
+    signer: Identity | None = None
     seen: list[str] = field(default_factory=list)
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -69,7 +101,11 @@ class Intercepted(httpx.AsyncBaseTransport):
             self.seen.append(f"{request.method} {request.url.path}")
             self.news.notify_all()
         taken = await self.intercept(request)
-        return taken if taken is not None else await self.inner.handle_async_request(request)
+        if taken is None:
+            return await self.inner.handle_async_request(request)
+        if taken.is_success and self.signer is not None:
+            taken.headers[RECEIPT_HEADER] = await receipt_of(self.signer, request, taken)
+        return taken
 
     async def wait_until_seen(self, request: str) -> None:
         """Wait for a request, as `seen` lists it."""
@@ -85,7 +121,10 @@ class Intercepted(httpx.AsyncBaseTransport):
 async def intercepted_parties(cluster: Cluster) -> AsyncIterator[dict[str, Intercepted]]:
     """The parties of a cluster in this process, by name."""
     async with party_apps(cluster) as apps:
-        yield {name: Intercepted(httpx.ASGITransport(app)) for name, app in apps.items()}
+        yield {
+            name: Intercepted(httpx.ASGITransport(app), signer=cluster.party_settings(name).identity)
+            for name, app in apps.items()
+        }
 
 
 @asynccontextmanager

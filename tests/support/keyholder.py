@@ -82,7 +82,8 @@ def begin(client: httpx.Client, seed: int = 0, parties: int = 3, d: int = 5, m_m
     """A session whose roster all have signed, the key holder over HTTP."""
     roster, who = new_roster(client, seed, parties, d, m_min)
     (holder,) = roster.key_holders
-    policy = PartyPolicy(LEARNER.key, {holder.name: holder.key}, m_min, KEY_BITS)
+    pins = {party.name: party.key for party in roster.parties}
+    policy = PartyPolicy(LEARNER.key, {holder.name: holder.key}, pins, m_min, minimum_key_bits=KEY_BITS)
     randbytes = random.SystemRandom().randbytes
     session = LocalSession(
         roster=roster,

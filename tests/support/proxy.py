@@ -2,7 +2,8 @@
 
 What befalls a request: ``cut_before`` drops it before the service sees it; ``cut_after`` lets the service do its work
 and loses the response; ``truncate`` loses the response's second half; ``duplicate`` sends the request twice and
-returns the second response; ``delay`` lets it wait. Every cut closes the client's connection.
+returns the second response; ``delay`` lets it wait. Every cut closes the client's connection. A partition lets no
+request through until it is over; and a status may be answered in the service's place.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class CutError(Exception):
 
 @dataclass
 class FaultyProxy:
-    """``url`` is where it listens; ``done`` counts what it did, "none" included; ``faulty`` may change at any time."""
+    """``url`` is where it listens; ``done`` counts what it did, "none" included; ``faulty`` may change at any time.
+
+    ``is_open`` is cleared while there is a partition; ``status`` is answered to every request unless it is 0.
+    """
 
     upstream_port: int
     random: random.Random
@@ -34,19 +38,33 @@ class FaultyProxy:
     url: str = ""
     done: Counter[str] = field(default_factory=Counter)
     open: set[asyncio.StreamWriter] = field(default_factory=set)
+    status: int = 0
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.is_open.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One client's connection, with one of its own to the service."""
-        upstream = await asyncio.open_connection("127.0.0.1", self.upstream_port)
-        self.open.update((writer, upstream[1]))
         with suppress(CutError, ConnectionError, asyncio.IncompleteReadError):
-            while request := await _message(reader):
-                await self._befall(request, writer, upstream)
-        for each in (writer, upstream[1]):
-            each.close()
-            self.open.discard(each)
+            upstream = await asyncio.open_connection("127.0.0.1", self.upstream_port)
+            self.open.update((writer, upstream[1]))
+            try:
+                while request := await _message(reader):
+                    await self._befall(request, writer, upstream)
+            finally:
+                upstream[1].close()
+                self.open.discard(upstream[1])
+        writer.close()
+        self.open.discard(writer)
 
     async def _befall(self, request: bytes, writer: asyncio.StreamWriter, upstream: Streams) -> None:
+        if self.status:
+            self.done[str(self.status)] += 1
+            writer.write(b"HTTP/1.1 %d No\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n" % self.status)
+            await writer.drain()
+            return
+        await self.is_open.wait()
         fault = self.random.choice(self.faults) if self.random.random() < self.faulty else "none"
         self.done[fault] += 1
         if fault == "cut_before":
@@ -74,7 +92,8 @@ async def faulty_proxy(upstream_port: int, seed: int, faulty: float = 0.5) -> As
         try:
             yield proxy
         finally:
-            for writer in proxy.open:
+            proxy.is_open.set()
+            for writer in list(proxy.open):
                 writer.close()
 
 

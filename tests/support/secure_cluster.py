@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -36,6 +35,7 @@ from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from tests.support.cluster import LEARNER, Cluster, party_apps, running
 from tests.support.intercepted import Intercepted
+from tests.support.ledgers import stored_answers
 
 KEY_BITS = 2048
 VECTORS = Path(__file__).parents[1] / "vectors" / "secure_sum"
@@ -78,8 +78,8 @@ class SecureCluster(Cluster):
     n_key_holders: int = 1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.key_holders = tuple(f"key-holder-{index + 1}" for index in range(self.n_key_holders))
+        super().__post_init__()
 
     def pins(self, names: tuple[str, ...]) -> list[dict[str, str]]:
         """Names with their public keys."""
@@ -91,7 +91,11 @@ class SecureCluster(Cluster):
         secure: dict[str, object] = {
             "identity_key": _pem(name),
             "learners": [learner | {"token_hash": hash_token(LEARNER)}],
-            "secure_sum": {"key_holders": self.pins(self.key_holders), "minimum_key_bits": KEY_BITS},
+            "secure_sum": {
+                "key_holders": self.pins(self.key_holders),
+                "parties": self.pins(tuple(other for other in self.names if other != name)),
+                "minimum_key_bits": KEY_BITS,
+            },
         }
         return super().party_settings(name, **(secure | changes))
 
@@ -156,9 +160,7 @@ def charges(cluster: Cluster, run: str) -> dict[str, list[int]]:
     """What each party's ledger says that a run was charged, round by round, in micro-units of epsilon."""
     charged = {}
     for name in cluster.names:
-        with closing(sqlite3.connect(cluster.root / name / "ledger.db")) as ledger:
-            rows = ledger.execute("SELECT epsilon FROM entries WHERE run = ? ORDER BY round", (run,))
-            charged[name] = [epsilon for (epsilon,) in rows]
+        charged[name] = [answered.cost.epsilon for answered, _ in stored_answers(cluster.root / name, run)]
     return charged
 
 

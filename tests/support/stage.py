@@ -45,7 +45,10 @@ class Stage:
         self.learner = LearnerRole(self.roster, self.identities["learner"].signing_key)
         self.holder = KeyHolderRole(self.identities[HOLDER], self.key, self.roster.learner, minimum_key_bits=KEY_BITS)
         self.invitation = self.learner.invite({HOLDER: self.holder.accept(self.learner.propose())})
-        policy = PartyPolicy(self.roster.learner, {HOLDER: self.identities[HOLDER].key}, 2, KEY_BITS)
+        pins = {name: self.identities[name].key for name in cluster.names}
+        policy = PartyPolicy(
+            self.roster.learner, {HOLDER: self.identities[HOLDER].key}, pins, 2, minimum_key_bits=KEY_BITS
+        )
         self.others = {name: PartyRole(self.identities[name], policy) for name in cluster.names[1:]}
 
     def invite(self, client: httpx.Client, roster: Roster | None = None, **claims: object) -> httpx.Response:

@@ -13,7 +13,7 @@ import pytest
 from common.files.studies import read_study
 from common.files.tables import read_columns
 from common.secure_sum.envelope import public_hex
-from common.service.tokens import identify
+from common.service.tokens import Tokens
 from learner.experiments.datasets import WDBC, wdbc_columns
 from learner.settings import LearnerSettings, load_studies
 from party.data.owner_data import load_holding
@@ -52,14 +52,14 @@ def contents(root: Path) -> dict[Path, bytes]:
 def test_every_service_can_read_what_it_is_given(root: Path) -> None:
     made = on_loopback(root)
     learner = LearnerSettings.load(made.services[LEARNER].config)
-    assert identify(f"Bearer {made.user_token}", {user.token_hash: user.name for user in learner.users}) == "analyst"
+    assert Tokens(learner.tokens).identify(f"Bearer {made.user_token}") == "analyst"
     assert [entry.name for entry in learner.parties] == list(HOSPITALS)
     for entry in learner.parties:
         party = PartySettings.load(made.services[entry.name].config)
         holding = load_holding(party)
         assert party.name == entry.name
         assert str(entry.url) == f"http://{party.host}:{party.port}/" == f"{made.services[entry.name].url}/"
-        assert identify(f"Bearer {entry.token_text()}", party.tokens) == "learner"
+        assert Tokens(party.tokens).identify(f"Bearer {entry.token_text()}") == "learner"
         assert holding.study == WDBC
         assert holding.n_examples in {85, 86}
         assert party.state == root.resolve() / "state" / entry.name
@@ -73,7 +73,7 @@ def test_everybody_pins_everybody_else(root: Path) -> None:
     (entry,) = learner.key_holders
     own = {"learner": public_hex(learner.signing_key()), KEY_HOLDER: public_hex(holder.signing_key())}
     assert (entry.name, entry.public_key) == (KEY_HOLDER, own[KEY_HOLDER])
-    assert identify(f"Bearer {entry.token_text()}", holder.tokens) == "learner"
+    assert Tokens(holder.tokens).identify(f"Bearer {entry.token_text()}") == "learner"
     assert holder.pins == {"learner": own["learner"]}
     for peer in learner.parties:
         party = PartySettings.load(services[peer.name].config)

@@ -102,6 +102,10 @@ def test_a_loss_without_curvature_is_refused() -> None:
         minimise(Hinge(), problem(1, 5, 2), 1.0)
 
 
-def test_a_tolerance_out_of_reach_is_an_error() -> None:
-    with pytest.raises(InvalidInputError, match="did not reach a gradient of 0 in 200 Newton steps"):
-        minimise(Logistic(), problem(1, 50, 2), 1.0, np.array([0.1, 0.3]), tolerance=0.0)
+def test_a_tolerance_out_of_reach_is_no_error() -> None:
+    shard, tilt = problem(1, 50, 2), np.array([0.1, 0.3])
+    risk = Risk(Logistic(), shard, np.array(1.0), tilt)
+    for most_steps in (0, 1000):
+        left = np.linalg.norm(risk.gradient(minimise(Logistic(), shard, 1.0, tilt, 0.0, most_steps)))
+        print(f"a gradient of {left:.1e} where 0 was asked for")
+        assert left < 1e-13

@@ -19,11 +19,11 @@ from common.protocol.facts import FederationFacts, OwnFacts
 from common.runs.pricing import guarantees, highest_charge, price, schedule
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
-from party.ledger.hash_chain import Ask
-from party.ledger.ledger import Ledger
+from party.ledger.ledger import Ask
 from party.policy.approval import review
 from party.settings import Policy
 from tests.support.cluster import Cluster
+from tests.support.ledgers import open_ledger
 from tests.support.rounds import run_spec
 
 
@@ -58,7 +58,7 @@ def test_the_rounds_of_others_are_free() -> None:
     )
     for index in range(3):
         most = highest_charge(ALGORITHM, FACTS.of(index))
-        assert most == pytest.approx(price(ALGORITHM, FACTS.of(index)).whole.epsilon / 1e6, abs=1e-6)
+        assert most.epsilon == pytest.approx(price(ALGORITHM, FACTS.of(index)).whole.epsilon, abs=1)
     (promise,) = guarantees(ALGORITHM, FACTS)
     assert promise.epsilon == pytest.approx(price(ALGORITHM, FACTS.of(0)).whole.epsilon / 1e6, abs=1e-5)
 
@@ -67,15 +67,15 @@ def test_the_rounds_of_others_are_free() -> None:
 def test_a_ledger_takes_an_answer_that_costs_nothing(tmp_path: Path, adjacency: Adjacency) -> None:
     spec = run_spec(Cluster(tmp_path / "cluster", n_parties=2))
     due = price(ALGORITHM, FACTS.of(1))
-    with Ledger(tmp_path / "ledger", "party-2", limit(1.0, 1e-4, adjacency)) as ledger:
+    with open_ledger(tmp_path / "ledger", limit(1.0, 1e-4, adjacency)) as ledger:
         ledger.approve("learner", RunProposal(run="run", spec=spec), due)
         asks = [Ask("learner", "run", round, "0" * 64) for round in (1, 2)]
         for ask in asks:
-            ledger.answer(ask, due, lambda kept: (b"answer", kept))
-        assert [(entry.epsilon, entry.delta) for entry in ledger.entries()] == [(0, 0), (due.epsilon[1], due.delta[1])]
-        assert ledger.account().epsilon_spent == due.epsilon[1]
-    with Ledger(tmp_path / "ledger", "party-2", limit(1.0, 1e-4)) as ledger:
-        assert len(ledger.entries()) == 2, "the chain holds"
+            ledger.answer(ask, lambda kept: (b"answer", kept))
+        assert [answer.cost for answer in ledger.answers()] == [Cost(0, 0), due.step(2, 0)]
+        assert ledger.account().spent == due.step(2, 0)
+    with open_ledger(tmp_path / "ledger", limit(1.0, 1e-4)) as ledger:
+        assert len(ledger.answers()) == 2, "the chain holds"
 
 
 def test_a_run_without_any_part_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

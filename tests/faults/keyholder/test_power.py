@@ -38,8 +38,8 @@ def live(state: Path, synchronous: str) -> Recording:
     """Open some rounds; checkpoints come often, so that cuts fall into them too."""
     rng, released = random.Random(1), []
     with recorded_disk() as disk, closing(Journal(state)) as journal:
-        journal._connection.execute(f"PRAGMA synchronous = {synchronous}")
-        journal._connection.execute("PRAGMA wal_autocheckpoint = 30")
+        journal._database._connection.execute(f"PRAGMA synchronous = {synchronous}")
+        journal._database._connection.execute("PRAGMA wal_autocheckpoint = 30")
         for number in range(SESSIONS):
             journal.add("learner", name := f"{number:032x}", n=2 * number + 3)
             for round in range(ROUNDS):

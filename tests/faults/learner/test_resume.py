@@ -22,7 +22,9 @@ from common.protocol.messages import Query, Reply
 from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from learner.settings import LearnerSettings
+from party.ledger.records import Answered
 from tests.support.cluster import AUTHORIZED, Cluster
+from tests.support.ledgers import stored_answers
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 
 BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, 50
@@ -33,21 +35,20 @@ JOIN_SECONDS = 30
 class LedgerFederation:
     """The parties' stored answers to one run, summed as the learner should have."""
 
-    ledgers: list[Path]
+    states: list[Path]
     run: str
 
     async def answer(self, run: str, query: Query) -> Reply:
-        answers = [unpack_array(body, "<i8") for body in self.column("body", query.round)]
+        answers = [unpack_array(rounds[query.round - 1][1], "<i8") for rounds in self.rounds()]
         return Reply(to_reals(np.sum(answers, axis=0)), tuple(range(len(answers))))
 
     def count(self) -> list[Any]:
         """How many rounds each party has answered."""
-        return [_look_up(ledger, "SELECT count(*) FROM entries WHERE run = ?", self.run) for ledger in self.ledgers]
+        return [len(rounds) for rounds in self.rounds()]
 
-    def column(self, name: str, round: int) -> list[Any]:
-        """One value of each party's entry of a round."""
-        question = f"SELECT {name} FROM entries WHERE run = ? AND round = ?"  # noqa: S608
-        return [_look_up(ledger, question, self.run, round) for ledger in self.ledgers]
+    def rounds(self) -> list[list[tuple[Answered, bytes]]]:
+        """Each party's answers, round by round."""
+        return [stored_answers(state, self.run) for state in self.states]
 
 
 @dataclass
@@ -147,11 +148,11 @@ async def _check(killed: Killed, run: str, model: dict[str, Any]) -> int:
     """Compare a model with an offline replay of the parties' answers; return how many charges were too many."""
     spec = killed.spec(run)
     algorithm, facts = spec.build(), spec.facts()
-    ledgers = LedgerFederation([killed.settings.state.parent / name / "ledger.db" for name in spec.names], run)
+    ledgers = LedgerFederation([killed.settings.state.parent / name for name in spec.names], run)
     replayed = await drive(algorithm.program(facts), ledgers, run, MemoryLog())
     assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()
 
     assert ledgers.count() == [len(algorithm.questions(facts))] * len(spec.names)
     due = [[cost.epsilon for cost in schedule(algorithm, facts.of(index))] for index in range(len(spec.names))]
-    paid = np.transpose([ledgers.column("epsilon", round) for round in range(1, len(algorithm.questions(facts)) + 1)])
-    return int((paid != np.array(due)).sum())
+    paid = [[answered.cost.epsilon for answered, _ in rounds] for rounds in ledgers.rounds()]
+    return int((np.array(paid) != np.array(due)).sum())

@@ -64,8 +64,8 @@ async def test_a_dropped_party_stays_dropped_after_a_restart(cluster: Cluster, p
     assert max(parties["party-2"].rounds()) == 2
 
 
-async def test_a_run_without_quorum_fails_naming_the_silent(cluster: Cluster, parties: Parties) -> None:
-    async with learner_of(cluster, parties) as client:
+async def test_a_run_without_quorum_fails_once_patience_is_spent(cluster: Cluster, parties: Parties) -> None:
+    async with learner_of(cluster, parties, patience_seconds=0.1) as client:
         parties["party-1"].intercept = silent("/rounds/2")
         parties["party-3"].intercept = always(503, b'{"detail": "the ledger is locked"}', "/rounds/2")
         run = await submit(client, minimum_contributors=2)
@@ -75,6 +75,10 @@ async def test_a_run_without_quorum_fails_naming_the_silent(cluster: Cluster, pa
     assert problem["silent"] == ["party-1", "party-3"]
     assert "party-1 did not answer within 0.5 s; party-3 cannot answer: the ledger is locked" in problem["detail"]
     assert max(parties["party-2"].rounds()) == 2
+    states = [data for kind, data in events if kind == "state"]
+    assert [data["state"] for data in states] == ["queued", "recruiting", "running", "paused", "failed"]
+    assert states[3]["who"] == ["party-1", "party-3"]
+    assert states[3]["reason"] == problem["detail"]
 
 
 async def test_a_party_that_recovers_within_the_deadline_is_not_lost(cluster: Cluster, parties: Parties) -> None:

@@ -19,12 +19,11 @@ from typing import Protocol
 import httpx
 import pytest
 
-from common.privacy.account import limit
 from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
-from party.ledger.hash_chain import Entry
-from party.ledger.ledger import Ledger
+from party.answering.party import open_store
+from party.ledger.records import Answered
 from party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.loops import PartyLoop
@@ -131,7 +130,7 @@ def redrawn(witness: Witness) -> int:
     return sum(len(bodies) - 1 for bodies in runs.values())
 
 
-def price_of(spec: RunSpec, entries: list[Entry]) -> int:
+def price_of(spec: RunSpec, entries: list[Answered]) -> int:
     """What these answers cost by the price list, in micro-units."""
     costs = schedule(spec.build(), spec.facts().of(0), "model")
     return sum(costs[entry.round - 1].epsilon for entry in entries)
@@ -146,9 +145,9 @@ def test_kill_at_random_points(tmp_path: Path) -> None:
     witness = Witness(cluster, spec)
     for number in range(KILLS):
         witness.see_die(WebLife(settings, cluster) if number % 5 == 0 else PartyLoop(settings, OnlyOnce), rng)
-    with Ledger(settings.state, "party-1", limit(1000, 0.1)) as store:
-        account, entries = store.account(), store.entries()
-    overspent = account.epsilon_spent - price_of(spec, entries)
+    with open_store(settings) as store:
+        account, entries = store.account(), store.answers()
+    overspent = account.spent.epsilon - price_of(spec, entries)
     lost = len(witness.answers.keys() - {(entry.run, entry.round) for entry in entries})
     figures = f"{overspent} overspent, {lost} lost, {witness.changed} changed on retry"
     print(f"kill -9 at {KILLS} random points: {figures}, {redrawn(witness)} redrawn one-time noise")

@@ -7,8 +7,6 @@ with it what is computed from its released bytes: its digest in the ledger, and 
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import shutil
 import time
@@ -21,10 +19,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from common.encoding.npy import NPY, pack_array
-from common.privacy.account import limit
 from common.privacy.noise import NoNoise
-from party.api.app import RECEIPT, create_party_app
-from party.ledger.ledger import Ledger
+from common.wire.receipts import RECEIPT_HEADER as RECEIPT
+from common.wire.receipts import read_receipt
+from party.answering.party import open_store
+from party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
@@ -56,9 +55,8 @@ def visible(response: httpx.Response) -> tuple[tuple[str, str], ...]:
     """A response's headers; of the receipt what is not computed from the answer, and its length."""
     headers = dict(response.headers)
     if receipt := headers.get(RECEIPT.lower()):
-        fields = json.loads(base64.b64decode(receipt))
-        assert set(fields) == {"party", "count", "head", "adjacency", "mac"}
-        headers[RECEIPT.lower()] = f"{fields['party']} {fields['count']} {fields['adjacency']} {len(receipt)}"
+        fields = read_receipt(receipt)
+        headers[RECEIPT.lower()] = f"{fields.signer} {fields.head.count} {fields.to} {fields.totals} {len(receipt)}"
     return tuple(headers.items())
 
 
@@ -107,10 +105,8 @@ def watch(cluster: Cluster, beginning: Path, edit: Edit, capfd: pytest.CaptureFi
                 answers += [response.content] if is_answer else []
     finally:
         data.write_text(original)
-    with Ledger(state, "party-1", limit(100, 0.1)) as store:
-        entries = [
-            (entry.number, entry.run, entry.round, entry.query, entry.epsilon, entry.delta) for entry in store.entries()
-        ]
+    with open_store(cluster.party_settings("party-1")) as store:
+        entries = [entry.record for entry in store.entries()]
     return Seen(tuple(responses), tuple(answers), CLOCK.sub("", "".join(capfd.readouterr())), tuple(entries))
 
 
@@ -137,8 +133,8 @@ NEIGHBOURS = {
 @pytest.fixture
 def beginning(tmp_path: Path) -> Path:
     """The state of a ledger that has just begun."""
-    Ledger(tmp_path / "beginning", "party-1", limit(100, 0.1)).close()
-    return tmp_path / "beginning"
+    made = Cluster(tmp_path / "made", n_parties=2)
+    return made.root / "party-1"
 
 
 def test_neighbours_look_alike(

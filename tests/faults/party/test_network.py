@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from common.encoding.npy import NPY, pack_array
-from common.privacy.account import limit
-from party.ledger.ledger import Ledger
+from party.answering.party import open_store
 from tests.support.cluster import Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 from tests.support.proxy import FAULTS, FaultyProxy, faulty_proxy
@@ -85,8 +84,8 @@ def test_3000_tries_through_a_faulty_proxy(tmp_path: Path) -> None:
             for index in range(RUNS):
                 propose(http, run_spec(cluster, n_rounds=TRIES // RUNS), f"run-{index}").raise_for_status()
         clients, proxy = asyncio.run(try_all(cluster, settings.port))
-    with Ledger(settings.state, settings.name, limit(100, 0.1)) as store:
-        charges = Counter((entry.run, entry.round) for entry in store.entries())
+    with open_store(settings) as store:
+        charges = Counter((answer.run, answer.round) for answer in store.answers())
     rounds = {(client.run, round) for client in clients for round in client.answers}
     tries, changed = sum(client.tries for client in clients), sum(client.changed for client in clients)
     assert tries >= TRIES

@@ -12,17 +12,18 @@ import pytest
 
 from common.errors import ParleyError
 from common.privacy.account import Account, Price
+from common.service.head_file import HeadFile
 from common.wire.party_api import RunProposal
-from party.ledger.hash_chain import Ask, Head
-from party.ledger.head_file import HeadFile
-from party.ledger.ledger import Kept, Ledger
+from common.wire.receipts import Head
+from party.ledger.ledger import Ask, Kept, Ledger
 from tests.support.cluster import Cluster
+from tests.support.ledgers import open_ledger
 from tests.support.powercut import Disk, recorded_disk
 from tests.support.rounds import run_spec
 
 CUTS, RUNS, ROUNDS = 400, 8, 12
-LIMIT = Account(10**6, 10**6)
-PRICE = Price(tuple(range(1, ROUNDS + 1)), (1,) * ROUNDS)
+LIMIT = Account(10**6, 10**6, composition="basic")
+PRICE = Price(tuple(range(1, ROUNDS + 1)), (1,) * ROUNDS, (0,) * ROUNDS, (0,) * ROUNDS)
 
 
 @dataclass
@@ -54,15 +55,16 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
 
         monkeypatch.setattr(HeadFile, "write", noted_write)
         monkeypatch.setattr(HeadFile, "sync", noted_sync)
-        with Ledger(state, "party", LIMIT) as store:
-            store._connection.execute("PRAGMA wal_autocheckpoint = 30")
-            store._connection.execute(pragma)
-            proposal = run_spec(Cluster(state.parent / "cluster", n_parties=1))
+        with open_ledger(state, LIMIT) as store:
+            with store._chain._database.reading() as connection:
+                connection.execute("PRAGMA wal_autocheckpoint = 30")
+                connection.execute(pragma)
+            proposal = run_spec(Cluster(state.parent / "cluster", n_parties=1, makes_ledgers=False))
             for run in range(RUNS):
                 store.approve("learner", RunProposal(run=f"run-{run}", spec=proposal), PRICE)
                 for round in range(1, ROUNDS + 1):
                     ask = Ask("learner", f"run-{run}", round, "query")
-                    body = store.answer(ask, PRICE, compute).body
+                    body = store.answer(ask, compute).body
                     released.append((len(disk.events), ask, body))
         monkeypatch.undo()
     return Recording(disk, released)
@@ -75,7 +77,7 @@ def cut(recording: Recording, state: Path, directory: Path, rng: random.Random) 
     for path, content in recording.disk.after_cut(at, rng).items():
         (directory / Path(path).relative_to(state)).write_bytes(content)
     try:
-        with Ledger(directory, "party", LIMIT) as store:
+        with open_ledger(directory, LIMIT) as store:
             return sum(lost(store, ask, body) for when, ask, body in recording.released if when <= at), False
     except ParleyError:
         return 0, True
@@ -84,7 +86,7 @@ def cut(recording: Recording, state: Path, directory: Path, rng: random.Random) 
 def lost(store: Ledger, ask: Ask, body: bytes) -> bool:
     """Whether a released answer is not the one that the ledger holds."""
     try:
-        return store.answer(ask, PRICE, lambda kept: (b"redrawn", kept)).body != body
+        return store.answer(ask, lambda kept: (b"redrawn", kept)).body != body
     except ParleyError:
         return True
 

@@ -8,22 +8,23 @@ from pathlib import Path
 from common.errors import BudgetExhaustedError
 from common.privacy.account import Account, Price
 from common.wire.party_api import RunProposal
-from party.ledger.hash_chain import Ask
-from party.ledger.ledger import Ledger
+from party.ledger.ledger import Ask
 from tests.support.cluster import Cluster
+from tests.support.ledgers import open_ledger
 from tests.support.rounds import run_spec
 
 PROCESSES, BUDGET, ROUNDS = 16, 100, 20
-LIMIT = Account(BUDGET, 1)
-PRICE = Price(tuple(range(1, ROUNDS + 1)), (0,) * ROUNDS)
+LIMIT = Account(BUDGET, 1, composition="basic")
+NOTHING = (0,) * ROUNDS
+PRICE = Price(tuple(range(1, ROUNDS + 1)), NOTHING, NOTHING, NOTHING)
 
 
 def spend(directory: Path, learner: str) -> int:
     """Ask round after round until the budget is exhausted: how many were granted."""
-    with Ledger(directory, "party", LIMIT) as store:
+    with open_ledger(directory, LIMIT) as store:
         for round in range(1, ROUNDS + 1):
             try:
-                store.answer(Ask(learner, "run", round, "query"), PRICE, lambda kept: (b"answer", kept))
+                store.answer(Ask(learner, "run", round, "query"), lambda kept: (b"answer", kept))
             except BudgetExhaustedError:
                 return round - 1
     return ROUNDS
@@ -32,13 +33,14 @@ def spend(directory: Path, learner: str) -> int:
 def test_16_processes_share_a_budget_for_100(tmp_path: Path) -> None:
     learners = [f"learner-{index}" for index in range(PROCESSES)]
     proposal = RunProposal(run="run", spec=run_spec(Cluster(tmp_path, n_parties=1)))
-    with Ledger(tmp_path / "state", "party", LIMIT) as store:
+    with open_ledger(tmp_path / "state", LIMIT) as store:
         for learner in learners:
             store.approve(learner, proposal, PRICE)
+            store.release(learner, "run")  # so that all race for what is left
     with multiprocessing.get_context("forkserver").Pool(PROCESSES) as pool:
         granted = pool.starmap(spend, [(tmp_path / "state", learner) for learner in learners], chunksize=1)
-    with Ledger(tmp_path / "state", "party", LIMIT) as store:
-        assert store.account().epsilon_spent == len(store.entries()) == BUDGET
+    with open_ledger(tmp_path / "state", LIMIT) as store:
+        assert store.account().spent.epsilon == len(store.answers()) == BUDGET
     print(f"{PROCESSES} processes, budget for {BUDGET}: exactly {sum(granted)} granted")
     assert sum(granted) == BUDGET
     assert sum(granted) < PROCESSES * ROUNDS

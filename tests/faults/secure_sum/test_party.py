@@ -43,7 +43,7 @@ def test_a_killed_party_contributes_each_round_once(tmp_path: Path) -> None:
             stage.total(asked, after)
             used += stage.obfuscators(after)
             answered += before is not None
-        spent = client.get("/v1/budget").json()["epsilon_spent"]
+        spent = client.get("/v1/budget").json()["units"]["spent"][0] / 1e6
     with stopped_at_exit(process):
         assert len(set(used)) == len(used) == KILLS * stage.roster.layout.blocks
         assert 0.999 < spent <= 1.001  # the whole run's epsilon, once

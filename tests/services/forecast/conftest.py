@@ -9,28 +9,39 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from common.privacy.account import Cost, limit
 from party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 
 BUDGETS = {"party-1": 10.0, "party-2": 5.0, "party-3": 2.0, "party-4": 1.0, "party-5": 0.3}
+DELTA = 1e-5
+"""Of each budget."""
+
+
+def left_after(*costs: Cost) -> dict[str, float]:
+    """The epsilon that each budget has left after these charges."""
+    return {
+        name: limit(epsilon, DELTA).charge(sum(costs, Cost(0, 0))).epsilon_left for name, epsilon in BUDGETS.items()
+    }
 
 
 class Owners(Cluster):
     """Five parties, each with a budget of its own."""
 
-    fears: ClassVar[dict[str, str]] = {}
+    fears: ClassVar[dict[str, Any]] = {}
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings."""
-        self.policy = {"epsilon": BUDGETS[name], "max_epsilon_per_run": 10.0, "max_rounds": 50} | self.fears
+        whole = {"epsilon": BUDGETS[name], "delta": DELTA, "max_delta_per_run": DELTA}
+        self.policy = whole | {"max_epsilon_per_run": 10.0, "max_rounds": 50} | self.fears
         return super().party_settings(name, **changes)
 
 
 class ModelViewers(Owners):
-    """Five parties that fear for the final model alone."""
+    """Five parties that fear for the final model alone, and have room for the slack of a claim."""
 
-    fears: ClassVar[dict[str, str]] = {"view": "model"}
+    fears: ClassVar[dict[str, Any]] = {"view": "model", "delta": 0.1}
 
 
 @pytest.fixture

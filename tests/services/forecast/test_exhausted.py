@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.services.forecast.conftest import BUDGETS
+from common.privacy.account import SQUARE_UNITS, Cost, limit
+from common.privacy.calibration import gaussian_mu
+from tests.services.forecast.conftest import BUDGETS, DELTA, left_after
 from tests.support.cluster import submit, watch
 from tests.support.intercepted import Intercepted
 
 Parties = dict[str, Intercepted]
 WU: dict[str, Any] = {"algorithm": "wu_strongly_convex", "parameters": {"n_rounds": 20, "calibration": "tight"}}
+
+
+def gaussian(epsilon: float) -> Cost:
+    """The cost of a Gaussian run across runs."""
+    return Cost(1, 1, math.ceil(gaussian_mu(epsilon, DELTA) ** 2 * SQUARE_UNITS))
 
 
 async def left(client: httpx.AsyncClient) -> dict[str, float]:
@@ -37,13 +45,13 @@ async def test_a_budget_that_would_end_within_the_horizon_is_refused_beforehand(
     events = await watch(client, await submit(client, epsilon=0.25, **WU))
     assert events[-1][1]["state"] == "completed"
     before = await left(client)
-    assert before == pytest.approx({name: epsilon - 0.25 for name, epsilon in BUDGETS.items()}, abs=1e-5)
+    assert before == pytest.approx(left_after(gaussian(0.25)), abs=1e-5)
 
     asked = {name: party.rounds() for name, party in parties.items()}
-    problem = await problem_of(client, epsilon=0.2, **WU)  # party-5's 0.05 would last for two of the 20 rounds
+    problem = await problem_of(client, epsilon=0.2, **WU)  # what party-5 has left would not last for 20 rounds
     assert (problem["status"], problem["party"], problem["reason"]) == (502, "party-5", "budget-exhausted")
-    assert problem["epsilon_left"] == pytest.approx(0.05, abs=1e-5)
-    assert "party-5 refused: epsilon 0.2, delta 1e-05 are asked for; epsilon 0.05" in problem["detail"]
+    assert problem["epsilon_left"] == before["party-5"] < 0.2
+    assert "party-5 refused: epsilon 0.2, delta 1e-05 are asked for; epsilon 0.1" in problem["detail"]
     assert await left(client) == before
     assert {name: party.rounds() for name, party in parties.items()} == asked
     print(f"five parties: {problem['detail']}; before round 1, nobody charged")
@@ -56,9 +64,10 @@ async def test_each_owners_own_budget_counts(client: httpx.AsyncClient) -> None:
         }, **WU)
     )  # fmt: skip
     assert events[-1][1]["state"] == "completed"
-    spent = {name: BUDGETS[name] - now for name, now in (await left(client)).items()}
-    expected = {"party-1": 2.0, "party-2": 2.0, "party-3": 2.0, "party-4": 1.0, "party-5": 0.3}
-    assert spent == pytest.approx(expected, abs=1e-4)
+    now = await left(client)
+    assert [now[name] for name in ("party-3", "party-4", "party-5")] == [0, 0, 0], "all of it, to the last unit"
+    for name in ("party-1", "party-2"):
+        assert now[name] == pytest.approx(limit(BUDGETS[name], DELTA).charge(gaussian(2.0)).epsilon_left, abs=1e-4)
 
 
 async def test_a_horizon_that_costs_more_than_the_ledger_allows_is_refused(client: httpx.AsyncClient) -> None:

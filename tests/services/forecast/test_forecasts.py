@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from common.forecast.forecast import Forecast, forecast
-from common.runs.pricing import highest_charge
-from tests.services.forecast.conftest import BUDGETS, ModelViewers, Owners
+from common.privacy.account import MICRO, limit
+from common.runs.pricing import highest_charge, price
+from tests.services.forecast.conftest import BUDGETS, DELTA, ModelViewers, Owners, left_after
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable
 from tests.support.rounds import run_spec
@@ -57,11 +58,14 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
     answer = await ask(client, ROSTER)
     views = {owner["name"]: owner for owner in answer["owners"]}
     assert {name: view["epsilon_now"] for name, view in views.items()} == BUDGETS
-    assert {name: view["epsilon_left"] for name, view in views.items()} == pytest.approx(
-        {name: view["epsilon_now"] - view["epsilon"] for name, view in views.items()}
-    )
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.5)
-    assert views["party-1"]["epsilon"] == highest_charge(spec.build(), spec.facts().of(0))
+    most = highest_charge(spec.build(), spec.facts().of(0))
+    assert views["party-1"]["epsilon"] == most.epsilon / MICRO
+    bears = {name: limit(epsilon, DELTA).bears(most) for name, epsilon in BUDGETS.items()}
+    assert {name: view["fits"] for name, view in views.items()} == bears
+    assert list(bears.values()) == [True, True, True, False, False]
+    left = {name: limit(BUDGETS[name], DELTA).charge(most).epsilon_left for name in bears if bears[name]}
+    assert {name: view["epsilon_left"] for name, view in views.items()} == left | {"party-4": None, "party-5": None}
     expected = forecast(spec.build(), spec.facts())
     assert isinstance(expected, Forecast)
     assert answer["outcome"]["excess"]["estimate"] == pytest.approx(expected.excess.estimate)
@@ -70,7 +74,7 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
     assert all(not party.rounds() for party in parties.values())
 
 
-async def test_the_run_time_is_that_of_an_earlier_run_like_it(client: httpx.AsyncClient) -> None:
+async def test_the_run_time_is_that_of_an_earlier_run_like_it(client: httpx.AsyncClient, owners: Cluster) -> None:
     terms = ROSTER | {"epsilon": 0.1}
     run = await submit(client, **terms)
     events = await watch(client, run)
@@ -81,9 +85,9 @@ async def test_the_run_time_is_that_of_an_earlier_run_like_it(client: httpx.Asyn
         "ms_per_round": ms,
         "basis": f"the median round of run {run}",
     }
-    left = [owner["epsilon_now"] for owner in answer["owners"]]
-    assert left == pytest.approx([epsilon - 0.1 for epsilon in BUDGETS.values()], abs=1e-3)
-    assert all(now >= epsilon - 0.1 - 1e-6 for now, epsilon in zip(left, BUDGETS.values(), strict=True))
+    spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.1)
+    left = left_after(price(spec.build(), spec.facts().of(0)).whole)
+    assert {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]} == left
 
 
 @pytest.mark.parametrize(
@@ -104,8 +108,8 @@ async def test_what_it_says_a_run_costs_is_what_the_ledgers_are_charged_at_most(
     assert (await watch(client, await submit(client, **order)))[-1][1]["state"] == "completed"
     after = (await ask(client, order))["owners"]
     spared = [now["epsilon_now"] - then["epsilon_left"] for now, then in zip(after, before, strict=True)]
-    assert min(spared) >= -1e-9
-    assert max(spared) <= (0.001 if order["algorithm"] == "wu_strongly_convex" else 1e-9)
+    assert spared == [0] * 5, "what counts across runs is known exactly"
+    assert all(then["fits"] for then in before)
     charged = before[0]["epsilon_now"] - after[0]["epsilon_now"]
     print(f"{order['algorithm']}, declared {order['epsilon']}: forecast {before[0]['epsilon']}, charged {charged:.6f}")
 

@@ -11,6 +11,7 @@ import pytest
 from common.client.federation import HttpFederation
 from tests.support.cluster import AUTHORIZED, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, learner_of, unreachable
+from tests.support.rounds import run_spec
 
 Parties = dict[str, Intercepted]
 TERMS: dict[str, Any] = {"minimum_contributors": 2, "answer_every": 3, "parameters": {"n_rounds": 8}}
@@ -27,9 +28,11 @@ def missing(*rounds: int) -> Intercept:
     return refuse
 
 
-async def run(cluster: Cluster, parties: Parties, **terms: object) -> list[tuple[str, dict[str, Any]]]:
+async def run(
+    cluster: Cluster, parties: Parties, patience_seconds: float = 60.0, **terms: object
+) -> list[tuple[str, dict[str, Any]]]:
     """The events of a run."""
-    async with learner_of(cluster, parties, deadline_seconds=0.3) as client:
+    async with learner_of(cluster, parties, deadline_seconds=0.3, patience_seconds=patience_seconds) as client:
         return await watch(client, await submit(client, **(TERMS | terms)))
 
 
@@ -37,7 +40,7 @@ async def spent(party: Intercepted) -> float:
     """What a party's ledger has charged."""
     headers = AUTHORIZED | {"Authorization": "Bearer the-learners-token"}
     async with httpx.AsyncClient(transport=party.inner, base_url="http://party", headers=headers) as client:
-        return float((await client.get("/v1/budget")).json()["epsilon_spent"])
+        return float((await client.get("/v1/budget")).json()["units"]["spent"][0] / 1e6)
 
 
 async def test_a_round_goes_on_without_the_silent_who_are_asked_again(cluster: Cluster, parties: Parties) -> None:
@@ -73,7 +76,7 @@ def path(parties: Parties, round: int) -> str:
 
 async def test_too_few_in_a_round_fail_the_run_by_name(cluster: Cluster, parties: Parties) -> None:
     parties["party-1"].intercept = parties["party-2"].intercept = missing(4)
-    events = await run(cluster, parties)
+    events = await run(cluster, parties, patience_seconds=0)
     problem = events[-1][1]["problem"]
     assert (problem["type"], problem["silent"]) == ("urn:parley:problem:quorum-lost", ["party-1", "party-2"])
 
@@ -135,10 +138,11 @@ async def test_refuses_to_wait_for_no_rounds(client: httpx.AsyncClient) -> None:
     ],
 )
 def test_who_is_asked_follows_from_the_last_replies(
-    every: int, recent: list[tuple[int, ...]], active: tuple[int, ...]
+    cluster: Cluster, every: int, recent: list[tuple[int, ...]], active: tuple[int, ...]
 ) -> None:
-    names: Any = ("party-1", "party-2", "party-3")
-    assert HttpFederation(names, 1, 1.0, every, recent).active == active
+    parties: Any = cluster.names
+    spec = run_spec(cluster, minimum_contributors=1, answer_every=every)
+    assert HttpFederation(spec, parties, 1.0, recent).active == active
 
 
 async def test_without_the_option_the_first_silence_drops(cluster: Cluster, parties: Parties) -> None:

@@ -191,8 +191,13 @@ async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str 
         (always(302, location="http://127.0.0.1:1/"), "party-refused", "redirects are not followed"),
         (
             always(401, b'{"detail": "unknown token", "type": "urn:parley:problem:unauthorized"}'),
-            "party-refused",
+            "unavailable",
             "unknown token",
+        ),
+        (
+            always(503, b'{"detail": "it was set back", "type": "urn:parley:problem:ledger-refused"}', "/rounds/"),
+            "party-refused",
+            "party-2 refused: it was set back",
         ),
         (always(404, b"<html>"), "party-refused", "HTTP status 404"),
         (
@@ -231,7 +236,7 @@ async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str 
         (
             always(200, pack_array(np.zeros(3, np.int64)), "/rounds/", **NPY),
             "party-refused",
-            "party-2 refused: it answered 3 values",
+            "party-2 refused: it answered 3 values where 4 were asked",
         ),
         (
             always(200, pack_array(np.full(4, 2**53)), "/rounds/", **NPY),
@@ -251,7 +256,7 @@ async def test_a_run_fails_naming_the_party_and_why(
     cluster: Cluster, parties: Parties, intercept: Intercept, kind: str, word: str
 ) -> None:
     parties["party-2"].intercept = intercept
-    async with learner_of(cluster, parties, deadline_seconds=0.5) as client:
+    async with learner_of(cluster, parties, deadline_seconds=0.5, patience_seconds=0) as client:
         run = await submit(client)
         events = await watch(client, run)
         assert events[-1][1]["state"] == "failed"

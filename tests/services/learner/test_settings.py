@@ -59,7 +59,7 @@ def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (
             '[[users]]\nname = "alice"',
             '[[users]]\nname = "bob"\ntoken_hash = "HASH"\n[[users]]\nname = "alice"',
-            "token_hash",
+            "users: two share a name or a token",
         ),
         ('token = "secret-a"', "", "'hospital-a' needs either token or token_file"),
         ('token = "secret-a"', 'token = "secret-a"\ntoken_file = "x"', "needs either token or token_file"),

@@ -10,19 +10,22 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from common.client.receipts import Receipt
 from common.errors import ConflictError, NotFoundError
 from common.protocol.messages import Query, Reply
-from learner.run import ENDS, TRANSITIONS, Notice, RunState
+from common.wire.receipts import Head, Receipt, read_receipt, write_receipt
+from learner.run import ENDS, TRANSITIONS, Notice, Pause, RunState
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster
+from tests.support.ledgers import KEY
 from tests.support.rounds import run_spec
 
+PAUSE = Pause("party-1 did not answer", ("party-1",), "2026-01-01T00:00:00.000+00:00")
 STATES: tuple[RunState, ...] = get_args(RunState)
 PATHS: dict[RunState, tuple[RunState, ...]] = {
     "queued": (),
     "recruiting": ("recruiting",),
     "running": ("recruiting", "running"),
+    "paused": ("recruiting", "paused"),
     "completed": ("recruiting", "running", "completed"),
     "failed": ("failed",),
     "cancelled": ("cancelled",),
@@ -48,16 +51,19 @@ def test_the_table_knows_every_state() -> None:
 
 @pytest.mark.parametrize(("state", "follower"), list(product(STATES, STATES)))
 def test_runs_change_state_by_the_table_alone(store: RunStore, run: str, state: RunState, follower: RunState) -> None:
+    def move(to: RunState) -> None:
+        store.pause(run, PAUSE) if to == "paused" else store.enter(run, to)
+
     for step in PATHS[state]:
-        store.enter(run, step)
+        move(step)
     told = len(store.events(run))
     if follower in TRANSITIONS[state]:
-        store.enter(run, follower)
+        move(follower)
         assert store.state(run) == follower
         assert len(store.events(run)) == told + 1
     else:
         with pytest.raises(ConflictError, match=f"is {state} and cannot become {follower}"):
-            store.enter(run, follower)
+            move(follower)
         assert store.state(run) == state
         assert len(store.events(run)) == told
     assert (run in store.unfinished()) == (store.state(run) not in ENDS)
@@ -86,11 +92,16 @@ def test_a_round_is_logged_as_it_was(store: RunStore, run: str) -> None:
     assert [event.kind for event in store.events(run)] == ["state", "dropped", "round"]
 
 
+def receipt(party: str, count: int) -> Receipt:
+    """A receipt of a ledger with so many entries."""
+    head = Head(count, f"{count:064x}")
+    return read_receipt(write_receipt(KEY, signer=party, ledger="0" * 64, head=head))
+
+
 def test_the_newest_receipt_is_kept(store: RunStore) -> None:
-    for count in (3, 5, 4):
-        store.keep([Receipt("party-1", count, f"receipt {count}"), Receipt("party-2", count, "other")])
-    assert store.receipts()["party-1"] == Receipt("party-1", 5, "receipt 5")
-    assert set(store.receipts()) == {"party-1", "party-2"}
+    for count in (3, 5):
+        store.keep([receipt("party-1", count), receipt("party-2", 7)])
+    assert store.receipts() == {"party-1": receipt("party-1", 5), "party-2": receipt("party-2", 7)}
 
 
 def test_listens_to_its_own_news(tmp_path: Path) -> None:

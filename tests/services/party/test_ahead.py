@@ -13,7 +13,7 @@ from party.answering import noise_pool as ahead
 from party.answering.noise_pool import NoisePool
 from party.answering.party import Party
 from party.api.app import create_party_app
-from party.ledger.ledger import Released
+from party.ledger.ledger import Answer
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
@@ -76,7 +76,7 @@ def test_a_round_draws_no_noise_but_the_first(
         made.append(self)
         return make(self, count)
 
-    def watched_answer(self: Party, learner: str, run: str, query: Any) -> Released:  # noqa: ANN401 -- a query
+    def watched_answer(self: Party, learner: str, run: str, query: Any) -> Answer:  # noqa: ANN401 -- a query
         before = len(made)
         released = answer(self, learner, run, query)
         within.append(len(made) - before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 import httpx
@@ -15,7 +14,9 @@ from common.protocol.messages import Query
 from common.runs.specification import Budget
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.service.tokens import hash_token
-from party.api.app import RECEIPT, create_party_app
+from common.wire.receipts import RECEIPT_HEADER as RECEIPT
+from common.wire.receipts import read_receipt
+from party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
@@ -23,7 +24,7 @@ from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weig
 
 def charged(client: httpx.Client) -> float:
     """The epsilon that the party has spent."""
-    spent: float = client.get("/v1/budget").json()["epsilon_spent"]
+    spent: float = client.get("/v1/budget").json()["units"]["spent"][0] / 1e6
     return spent
 
 
@@ -108,14 +109,17 @@ def test_a_round_skipped_is_paid_and_cannot_be_asked_later(client: httpx.Client,
 
 
 def test_an_exhausted_budget_is_a_refusal_that_says_what_is_left(cluster: Cluster) -> None:
-    policy: dict[str, Any] = {"epsilon": 1.5, "delta": 0.1, "max_epsilon_per_run": 1.1, "max_delta_per_run": 0.1}
+    policy: dict[str, Any] = {
+        "composition": "basic",
+        "epsilon": 1.5,
+        "delta": 0.1,
+        "max_epsilon_per_run": 1.1,
+        "max_delta_per_run": 0.1,
+    }
     with TestClient(create_party_app(cluster.party_settings("party-1", policy=policy)), headers=ASKING) as client:
-        for run in ("a", "b"):  # both are approved: approval costs nothing
-            propose(client, run_spec(cluster, n_rounds=2), run).raise_for_status()
-        for round in (1, 2):
-            ask(client, round, weights(cluster, round), "a").raise_for_status()
+        propose(client, run_spec(cluster, n_rounds=2), "a").raise_for_status()
         left = client.get("/v1/budget").json()["epsilon_left"]
-        refused = ask(client, 1, weights(cluster, 1), "b")
+        refused = propose(client, run_spec(cluster, n_rounds=2), "b")  # before a round of the first was answered
         assert kind(refused) == "budget-exhausted"
         assert refused.status_code == 403
         assert refused.json()["epsilon_left"] == left
@@ -170,10 +174,14 @@ def test_runs_of_different_learners_are_apart(cluster: Cluster) -> None:
 def test_a_receipt_of_this_ledger_is_taken_and_any_other_refused(client: httpx.Client, cluster: Cluster) -> None:
     propose(client, run_spec(cluster))
     receipt = ask(client, 1, weights(cluster, 1)).headers[RECEIPT]
-    fields = json.loads(base64.b64decode(receipt))
-    assert (fields["party"], fields["count"]) == ("party-1", 1)
+    fields = read_receipt(receipt)
+    assert (fields.signer, fields.head.count, fields.to) == ("party-1", 4, "learner")
+    assert fields.answer is not None
+    assert (fields.answer.run, fields.answer.round) == ("run", 1)
     assert propose(client, run_spec(cluster), "next", **{RECEIPT: receipt}).is_success
-    forged = base64.b64encode(json.dumps(fields | {"count": 2}).encode()).decode()
+    claim, _, signature = receipt.partition(".")
+    altered = base64.b64decode(claim).replace(b'"count":4', b'"count":1000000000000000000000000000000')
+    forged = f"{base64.b64encode(altered).decode()}.{signature}"
     for other in (
         forged,
         "not base64",

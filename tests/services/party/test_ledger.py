@@ -9,10 +9,10 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,14 +23,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
-from common.privacy.account import Account, Price
+from common.privacy.account import Account, Cost, Price
 from common.runs.specification import Budget, Member, RunSpec
 from common.wire.party_api import RunProposal
-from party.ledger.hash_chain import Ask, Entry, Head, check_chain
-from party.ledger.ledger import Kept, Ledger, Released
+from party.ledger.ledger import MOST_REFUSALS, Answer, Ask, Kept
+from tests.support.ledgers import open_ledger
 
 ROUNDS = 6
-LIMIT = Account(epsilon_limit=100, delta_limit=12)
+LIMIT = Account(epsilon_limit=100, delta_limit=12, composition="basic")
 SPEC = RunSpec(
     study=Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes"))),
     algorithm="dp_gd",
@@ -47,7 +47,7 @@ steps = st.lists(st.integers(1, 25), min_size=ROUNDS, max_size=ROUNDS)
 
 def price_of(epsilons: list[int], delta: int = 5) -> Price:
     """A run's price whose rounds cost these epsilons; delta falls due with the first."""
-    return Price(tuple(np.cumsum(epsilons).tolist()), (delta,) * ROUNDS)
+    return Price(tuple(np.cumsum(epsilons).tolist()), (delta,) * ROUNDS, (0,) * ROUNDS, (0,) * ROUNDS)
 
 
 PRICE = price_of([1] * ROUNDS)
@@ -69,11 +69,13 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
-        self.store = Ledger(self.directory, "party", LIMIT)
+        self.store = open_ledger(self.directory, LIMIT)
         self.draws = Draws()
         self.prices: dict[tuple[str, str], Price] = {}
         self.ended: set[tuple[str, str]] = set()
-        self.answers: dict[tuple[str, str, int], tuple[str, Released]] = {}
+        self.freed: set[tuple[str, str]] = set()
+        self.receipts: list[str] = []
+        self.answers: dict[tuple[str, str, int], tuple[str, Answer]] = {}
 
     def teardown(self) -> None:
         self.store.close()
@@ -84,20 +86,26 @@ class LedgerMachine(RuleBasedStateMachine):
         return max((key[2] for key in self.answers if key[:2] == (learner, run)), default=0)
 
     @property
-    def spent(self) -> tuple[int, int]:
+    def spent(self) -> Cost:
         """What all rounds answered so far cost."""
-        totals = [
-            (price.epsilon[last - 1], price.delta[last - 1])
-            for key, price in self.prices.items()
-            if (last := self.last(*key))
-        ]
-        return sum(epsilon for epsilon, _ in totals), sum(delta for _, delta in totals)
+        return self.total(lambda price, last: price.step(last, 0) if last else Cost(0, 0))
+
+    @property
+    def taken(self) -> Cost:
+        """What is spent, and reserved for runs that have neither ended nor been released."""
+        return self.total(lambda price, last: price.whole, self.freed) + self.total(
+            lambda price, last: price.step(last, 0) if last else Cost(0, 0), self.prices.keys() - self.freed
+        )
+
+    def total(self, cost: Callable[[Price, int], Cost], without: AbstractSet[tuple[str, str]] = frozenset()) -> Cost:
+        """A sum over runs."""
+        costs = [cost(price, self.last(*key)) for key, price in self.prices.items() if key not in without]
+        return sum(costs, Cost(0, 0))
 
     @rule(learner=learners, run=names, epsilons=steps)
     def propose(self, learner: str, run: str, epsilons: list[int]) -> None:
-        price = price_of(epsilons)
-        epsilon, delta = self.spent
-        fits = epsilon + sum(epsilons) <= LIMIT.epsilon_limit and delta + 5 <= LIMIT.delta_limit
+        price, taken = price_of(epsilons), self.taken
+        fits = taken.epsilon + sum(epsilons) <= LIMIT.epsilon_limit and taken.delta + 5 <= LIMIT.delta_limit
         if (learner, run) not in self.prices and not fits:
             with pytest.raises(BudgetExhaustedError):
                 self.store.approve(learner, RunProposal(run=run, spec=SPEC), price)
@@ -112,18 +120,19 @@ class LedgerMachine(RuleBasedStateMachine):
         price = self.prices.get((learner, run), PRICE)
         stored = self.answers.get((learner, run, round))
         if stored and stored[0] == query:
-            assert self.store.answer(ask, price, self.draws) == stored[1]
+            assert self.store.answer(ask, self.draws) == stored[1]
             return
         refusal = self.refusal(ask, price, answered=stored is not None)
         before = self.draws.count
         if refusal:
             with pytest.raises(refusal):
-                self.store.answer(ask, price, self.draws)
+                self.store.answer(ask, self.draws)
             assert self.draws.count == before
             return
-        released = self.store.answer(ask, price, self.draws)
+        released = self.store.answer(ask, self.draws)
         assert self.draws.count == before + 1
         self.answers[learner, run, round] = query, released
+        self.receipts.append(self.store.receipt(learner, bound=released.bound))
         etas = {body.body.split()[1] for key, (_, body) in self.answers.items() if key[:2] == (learner, run)}
         assert len(etas) == 1
 
@@ -134,9 +143,10 @@ class LedgerMachine(RuleBasedStateMachine):
             return NotFoundError
         if answered or key in self.ended or ask.round <= self.last(*key):
             return ConflictError
-        cost = price.step(ask.round, self.last(*key))
-        epsilon, delta = self.spent
-        fits = epsilon + cost.epsilon <= LIMIT.epsilon_limit and delta + cost.delta <= LIMIT.delta_limit
+        if key not in self.freed:
+            return None  # what was reserved is always borne
+        cost = price.step(ask.round, self.last(*key)) + self.taken
+        fits = cost.epsilon <= LIMIT.epsilon_limit and cost.delta <= LIMIT.delta_limit
         return None if fits else BudgetExhaustedError
 
     @rule(learner=learners, run=names)
@@ -144,27 +154,35 @@ class LedgerMachine(RuleBasedStateMachine):
         if (learner, run) in self.prices:
             self.store.end(learner, run)
             self.ended.add((learner, run))
+            self.freed.add((learner, run))
         else:
             with pytest.raises(NotFoundError):
                 self.store.end(learner, run)
 
+    @rule(learner=learners, run=names)
+    def release(self, learner: str, run: str) -> None:
+        if (learner, run) in self.prices:
+            self.store.release(learner, run)
+            self.freed.add((learner, run))
+
     @rule()
     def restart(self) -> None:
         self.store.close()
-        self.store = Ledger(self.directory, "party", LIMIT)
+        self.store = open_ledger(self.directory, LIMIT)
 
     @precondition(lambda self: self.answers)
     @rule()
     def present_receipts(self) -> None:
-        for _, released in self.answers.values():
-            self.store.check_receipt(released.receipt)
+        for receipt in self.receipts:
+            self.store.check_receipt(receipt)
 
     @invariant()
     def adds_up(self) -> None:
         account = self.store.account()
-        assert (account.epsilon_spent, account.delta_spent) == self.spent
-        assert account.epsilon_spent <= account.epsilon_limit
-        assert len(self.store.entries()) == len(self.answers)
+        assert account.spent == self.spent
+        assert account.spent + account.reserved == self.taken
+        assert account.spent.epsilon + account.reserved.epsilon <= account.epsilon_limit
+        assert len(self.store.answers()) == len(self.answers)
 
 
 TestLedger = LedgerMachine.TestCase
@@ -174,51 +192,51 @@ TestLedger.settings = settings(max_examples=50, stateful_step_count=25)
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A ledger with five answers, closed."""
-    with Ledger(tmp_path, "party", LIMIT) as store:
+    with open_ledger(tmp_path, LIMIT) as store:
         store.approve("ann", RunProposal(run="r", spec=SPEC), PRICE)
         for round in range(1, ROUNDS):
-            store.answer(Ask("ann", "r", round, "q"), PRICE, Draws())
+            store.answer(Ask("ann", "r", round, "q"), Draws())
     return tmp_path
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE entries SET epsilon = 2 WHERE number = 3",
-        "UPDATE entries SET query = 'x' WHERE number = 5",
-        "UPDATE entries SET link = 'x' WHERE number = 5",
+        "UPDATE entries SET record = CAST(replace(CAST(record AS TEXT), '1', '2') AS BLOB) WHERE number = 3",
+        "UPDATE entries SET record = x'7b7d' WHERE number = 5",
+        "UPDATE entries SET link = zeroblob(32) WHERE number = 5",
+        "UPDATE entries SET number = 20 WHERE number = 5",
         "DELETE FROM entries WHERE number = 2",
-        "DELETE FROM entries WHERE number = 5",
+        "DELETE FROM entries WHERE number = 8",
         "DELETE FROM entries",
-        "UPDATE account SET epsilon_spent = 0",
-        "UPDATE account SET genesis = 'x'",
+        "DROP TABLE attachments",
     ],
 )
 def test_a_changed_ledger_is_refused(directory: Path, change: str) -> None:
     with closing(sqlite3.connect(directory / "ledger.db")) as connection, connection:
         connection.execute(change)
-    with pytest.raises(LedgerError):
-        Ledger(directory, "party", LIMIT)
+    with pytest.raises(LedgerError), open_ledger(directory, LIMIT) as store:
+        store.answer(Ask("ann", "r", 1, "q"), Draws())
 
 
 @pytest.mark.parametrize("content", [b"", b"0", b"x" * 86, b"%020d %064x\n" % (4, 1)])
 def test_a_missing_or_damaged_head_file_is_refused(directory: Path, content: bytes) -> None:
     (directory / "ledger.head").write_bytes(content)
     with pytest.raises(LedgerError):
-        Ledger(directory, "party", LIMIT)
+        open_ledger(directory, LIMIT)
     (directory / "ledger.head").unlink()
     with pytest.raises(LedgerError):
-        Ledger(directory, "party", LIMIT)
+        open_ledger(directory, LIMIT)
 
 
 def test_a_head_file_may_lag_behind(directory: Path) -> None:
     """A crash between commit and head file leaves it so."""
-    with Ledger(directory, "party", LIMIT) as store:
+    with open_ledger(directory, LIMIT) as store:
         head = (directory / "ledger.head").read_bytes()
-        store.answer(Ask("ann", "r", ROUNDS, "q"), PRICE, Draws())
+        store.answer(Ask("ann", "r", ROUNDS, "q"), Draws())
     (directory / "ledger.head").write_bytes(head)
-    with Ledger(directory, "party", LIMIT) as store:
-        assert len(store.entries()) == ROUNDS
+    with open_ledger(directory, LIMIT) as store:
+        assert len(store.answers()) == ROUNDS
 
 
 def test_an_answer_that_fails_leaves_no_trace(directory: Path) -> None:
@@ -228,48 +246,66 @@ def test_an_answer_that_fails_leaves_no_trace(directory: Path) -> None:
     def keep_too_much(kept: Kept) -> tuple[bytes, Kept]:
         return b"", {"name": np.array([object()])}  # cannot be written without pickle
 
-    with Ledger(directory, "party", LIMIT) as store:
+    with open_ledger(directory, LIMIT) as store:
         before = store.account(), store.entries()
         for compute, error in ((fail, ZeroDivisionError), (keep_too_much, ValueError)):
             with pytest.raises(error):
-                store.answer(Ask("ann", "r", ROUNDS, "q"), PRICE, compute)
+                store.answer(Ask("ann", "r", ROUNDS, "q"), compute)
         assert (store.account(), store.entries()) == before
-        assert store.answer(Ask("ann", "r", ROUNDS, "q"), PRICE, Draws()).body
+        assert store.answer(Ask("ann", "r", ROUNDS, "q"), Draws()).body
 
 
 def test_a_limit_may_be_lowered_and_raised(directory: Path) -> None:
     ask = Ask("ann", "r", ROUNDS, "q")
-    with Ledger(directory, "party", Account(3, 1)) as store:
+    with open_ledger(directory, Account(3, 1, composition="basic")) as store:
         account = store.account()
         assert (account.epsilon_left, account.delta_left) == (0, 0)
-        assert account.epsilon_spent == ROUNDS - 1
+        assert account.spent.epsilon == ROUNDS - 1
         with pytest.raises(BudgetExhaustedError):
-            store.answer(ask, PRICE, Draws())
-    with Ledger(directory, "party", LIMIT) as store:
-        store.answer(ask, PRICE, Draws())
+            store.answer(ask, Draws())
+    with open_ledger(directory, LIMIT) as store:
+        store.answer(ask, Draws())
 
 
 def test_a_full_disk_is_no_answer_and_no_charge(directory: Path) -> None:
-    with Ledger(directory, "party", LIMIT) as store:
-        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
-        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with open_ledger(directory, LIMIT) as store:
+        with store._chain._database.reading() as connection:
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(UnavailableError):
-            store.answer(Ask("ann", "r", ROUNDS, "q"), PRICE, lambda kept: (b"x" * 10**6, kept))
-        assert len(store.entries()) == ROUNDS - 1
-        assert store.account().epsilon_spent == ROUNDS - 1
+            store.answer(Ask("ann", "r", ROUNDS, "q"), lambda kept: (b"x" * 10**6, kept))
+        assert len(store.answers()) == ROUNDS - 1
+        assert store.account().spent.epsilon == ROUNDS - 1
 
 
-def test_the_chain_covers_every_field(directory: Path) -> None:
-    with Ledger(directory, "party", LIMIT) as store:
-        genesis, (first, second, *_) = store._genesis, store.entries()
-    link = genesis.follow(first).link
-    for name in Entry.__slots__:
-        value = getattr(first, name)
-        changed: dict[str, Any] = {name: value + 1 if isinstance(value, int) else f"{value}x"}
-        other = replace(first, **changed)
-        assert genesis.follow(other).link != link
-    with pytest.raises(LedgerError):
-        check_chain(genesis, [(second, Head(1, link).follow(second).link)])
+def test_the_next_of_two_runs_that_do_not_fit_together_is_refused_at_approval(tmp_path: Path) -> None:
+    price = price_of([10] * ROUNDS)
+    with open_ledger(tmp_path, LIMIT) as store:
+        store.approve("ann", RunProposal(run="first", spec=SPEC), price)
+        with pytest.raises(BudgetExhaustedError):
+            store.approve("bob", RunProposal(run="second", spec=SPEC), price)
+        store.answer(Ask("ann", "first", 1, "q"), Draws())
+        store.end("ann", "first", "owner")
+        store.approve("bob", RunProposal(run="second", spec=SPEC), price)
+        assert store.account().reserved == price.whole
+
+
+def test_what_nobody_asks_about_any_more_frees_its_budget(tmp_path: Path) -> None:
+    price = price_of([10] * ROUNDS)
+    with open_ledger(tmp_path, LIMIT, reservation_days=1e-9) as store:
+        store.approve("ann", RunProposal(run="forgotten", spec=SPEC), price)
+        store.expire()
+        assert store.account().reserved == Cost(0, 0)
+        with pytest.raises(ConflictError, match="has ended"):
+            store.answer(Ask("ann", "forgotten", 1, "q"), Draws())
+
+
+def test_one_learner_does_not_fill_the_ledger_with_refusals(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        for number in range(MOST_REFUSALS + 5):
+            store.refuse("ann", f"run-{number}", "dp_gd", "algorithms", "not allowed")
+        store.refuse("bob", "run", "dp_gd", "algorithms", "not allowed")
+        assert len(store.entries()) == 2 + MOST_REFUSALS + 1
 
 
 def test_the_ledger_is_its_owners_alone(directory: Path) -> None:

@@ -53,9 +53,9 @@ def test_other_rows_than_approved_are_refused_at_no_charge(client: httpx.Client,
     ):
         refused = ask(client, 1, np.ascontiguousarray(message), step="votes")
         assert (refused.status_code, refused.json()["detail"]) == (422, why)
-    assert client.get("/v1/budget").json()["epsilon_spent"] == 0
+    assert client.get("/v1/budget").json()["units"]["spent"][0] / 1e6 == 0
     assert ask(client, 1, rows, step="votes").is_success
-    assert client.get("/v1/budget").json()["epsilon_spent"] > 0
+    assert client.get("/v1/budget").json()["units"]["spent"][0] / 1e6 > 0
 
 
 def test_a_message_of_another_rank_is_refused_at_no_charge(client: httpx.Client, cluster: Cluster) -> None:
@@ -65,7 +65,7 @@ def test_a_message_of_another_rank_is_refused_at_no_charge(client: httpx.Client,
     assert (refused.status_code, refused.json()["detail"]) == (422, f"the message must have shape ({d},), not (1, {d})")
     body = {"step": "gradient", "message": [[[0.0] * d]]}
     assert client.put("/v1/runs/descent/rounds/1", json=body).status_code == 422
-    assert client.get("/v1/budget").json()["epsilon_spent"] == 0
+    assert client.get("/v1/budget").json()["units"]["spent"][0] / 1e6 == 0
 
 
 def test_rows_named_without_need_or_needed_without_name_are_refused(

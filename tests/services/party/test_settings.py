@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
 from common.errors import InvalidInputError
-from common.service.tokens import hash_token
+from common.service.tokens import KnownToken, hash_token
 from party.settings import PartySettings
 
 HASH = hash_token("token")
@@ -56,7 +57,7 @@ def test_a_file_is_read_once_and_cannot_be_changed(path: Path) -> None:
     settings = PartySettings.load(path)
     assert settings.policy.epsilon == 3
     assert settings.policy.view == "transcript"
-    assert settings.tokens == {HASH: "learner"}
+    assert settings.tokens == (KnownToken(HASH, "learner"),)
     with pytest.raises(ValueError, match="frozen"):
         settings.port = 1  # type: ignore[misc]
 
@@ -73,7 +74,7 @@ def test_the_environment_wins_over_the_file(path: Path, monkeypatch: pytest.Monk
     assert settings.policy.epsilon == 2.5
     assert settings.policy.delta == 1e-4
     assert settings.policy.algorithms == ("dp_gd", "psgd")
-    assert settings.tokens == {HASH: "other"}
+    assert settings.tokens == (KnownToken(HASH, "other"),)
 
 
 def test_a_secret_may_stand_in_a_file_of_its_own(path: Path, tmp_path: Path) -> None:
@@ -109,6 +110,14 @@ def test_a_secret_may_stand_in_a_file_of_its_own(path: Path, tmp_path: Path) -> 
         (("[[learners]]", 'algorithms = ["sesame"]\n[[learners]]'), "policy"),
         (('"data.csv"', '"data.csv"\nout_of_bounds = "sesame"'), "data.out_of_bounds"),
         (('path = "data.csv"', ""), "data.path"),
+        (("port", "version = 2\n"), "version: this Parley reads settings of version 1: use one that knows these"),
+        ((f'token_hash = "{HASH}"', ""), "learners.0: 'learner' needs either token_hash or tokens"),
+        ((f'token_hash = "{HASH}"', "tokens = []"), "learners.0: 'learner' needs either token_hash or tokens"),
+        (("token_hash", f'tokens = [{{hash = "{HASH}"}}]\ntoken_hash'), "needs either token_hash or tokens"),
+        (
+            (f'token_hash = "{HASH}"', f'tokens = [{{hash = "{HASH}", expires = "soon"}}]'),
+            "learners.0.tokens.0.expires",
+        ),
     ],
 )
 def test_errors_name_the_key_and_no_value(path: Path, change: tuple[str, str], named: str) -> None:
@@ -118,6 +127,15 @@ def test_errors_name_the_key_and_no_value(path: Path, change: tuple[str, str], n
         PartySettings.load(path)
     assert "sesame" not in refused.value.detail or named == "policy"  # names of algorithms are no secret
     assert HASH not in refused.value.detail
+
+
+def test_a_learner_may_have_several_tokens(path: Path) -> None:
+    later = hash_token("later")
+    several = f'tokens = [{{hash = "{HASH}", expires = 2027-01-31}}, {{hash = "{later}"}}]'
+    path.write_text("version = 1\n" + FILE.replace(f'token_hash = "{HASH}"', several))
+    first, second = PartySettings.load(path).tokens
+    assert first == KnownToken(HASH, "learner", date(2027, 1, 31))
+    assert second == KnownToken(later, "learner")
 
 
 def test_two_learners_with_one_token_are_refused(path: Path) -> None:

@@ -74,7 +74,7 @@ class Neighbours:
         entry = next(peer for other in self.owners.names if other != name
                      for peer in self.owners.party_settings(other).peers if peer.name == name)  # fmt: skip
         async with open_client_of(entry, httpx.ASGITransport(self.apps[name])) as client:
-            return float((await client.get("/v1/budget")).json()["epsilon_spent"])
+            return float((await client.get("/v1/budget")).json()["units"]["spent"][0] / 1e6)
 
 
 @pytest.fixture

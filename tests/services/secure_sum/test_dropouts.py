@@ -1,4 +1,4 @@
-"""Parties that fall silent in mid-round: at no cost while enough remain; below that the round is burnt, and says so."""
+"""Parties that fall silent in mid-round: at no cost while enough remain; below that the run waits for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from common.runs.specification import RunSpec
-from tests.support.cluster import Stream, submit, watch
-from tests.support.intercepted import Intercept, Intercepted, learner_of, silent, unreachable
+from tests.support.cluster import Stream, submit, until_paused, watch
+from tests.support.intercepted import Intercept, Intercepted, learner_of, pass_on, silent, unreachable
 from tests.support.rounds import run_spec
 from tests.support.secure_cluster import SUMS, Rehearsal, SecureCluster, charges, due, secure_services
 
@@ -83,12 +83,32 @@ def losing(party: Intercepted) -> Intercept:
     return lose
 
 
-async def test_below_the_minimum_the_round_is_burnt_and_those_who_answered_are_charged(
+async def test_below_the_minimum_the_round_is_asked_again_and_costs_what_it_costs_once(
     cluster: SecureCluster, services: Services
 ) -> None:
     services["party-2"].intercept = unreachable("/rounds/2")
     services["party-3"].intercept = silent("/rounds/", after=1)
-    async with learner_of(cluster, services) as client:
+    async with learner_of(cluster, services, deadline_seconds=1.0) as client:
+        run = await submit(client, **TERMS)
+        pause = await until_paused(client, run)
+        assert pause["who"] == ["party-2", "party-3"]
+        assert "round 2: 1 parties answered and 2 are needed" in pause["reason"]
+        assert pause["written"]
+        assert charges(cluster, run)["party-1"] == due(specification(cluster))["party-1"][:2]
+        services["party-2"].intercept = services["party-3"].intercept = pass_on
+        resumed = await client.post(f"/v1/runs/{run}/resume")
+        assert resumed.status_code == 200
+        events = await watch(client, run)
+        assert events[-1][1]["state"] == "completed", events[-1]
+        model = (await client.get(f"/v1/runs/{run}/model")).json()
+    assert np.array(model["weights"]).tobytes() == await rehearsed(cluster, absent={})
+    assert charges(cluster, run) == due(specification(cluster))
+
+
+async def test_below_the_minimum_a_run_fails_once_patience_is_spent(cluster: SecureCluster, services: Services) -> None:
+    services["party-2"].intercept = unreachable("/rounds/2")
+    services["party-3"].intercept = silent("/rounds/", after=1)
+    async with learner_of(cluster, services, deadline_seconds=1.0, patience_seconds=0) as client:
         run = await submit(client, **TERMS)
         events = await watch(client, run)
         opened = (await client.get(f"/v1/runs/{run}/receipts")).json()
@@ -96,7 +116,7 @@ async def test_below_the_minimum_the_round_is_burnt_and_those_who_answered_are_c
     assert problem["type"] == "urn:parley:problem:quorum-lost"
     assert problem["silent"] == ["party-2", "party-3"]
     assert problem["charged"] == ["party-1"]
-    assert "the round is burnt, and charged to who answered: party-1" in problem["detail"]
+    assert "charged to who answered, once however often it is asked: party-1" in problem["detail"]
     assert [each["round"] for each in opened] == [1]
     assert not any("/rounds/2" in path for path in services["key-holder-1"].seen)
 

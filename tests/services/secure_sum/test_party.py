@@ -19,10 +19,10 @@ from common.secure_sum import paillier
 from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import Contribution, SumQuery
+from common.service import chain
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from party.answering.release import NoiseFactory
 from party.api.app import create_party_app
-from party.ledger import statements as sql
 from party.policy.approval import review, terms
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
@@ -67,7 +67,8 @@ def party(
 def spent(client: httpx.Client) -> tuple[float, float]:
     """What the party's ledger says was spent."""
     budget = client.get("/v1/budget").json()
-    return budget["epsilon_spent"], budget["delta_spent"]
+    epsilon, delta, *_ = budget["units"]["spent"]
+    return epsilon / 1e6, delta / 1e18
 
 
 # ── rounds ───────────────────────────────────────────────────────────────────
@@ -121,7 +122,7 @@ def test_an_answer_that_failed_to_be_stored_is_not_remembered(
         stage.begin(client)
         first = stage.query(1, weights(cluster, 1))
         with monkeypatch.context() as patch:
-            patch.setattr(sql, "ADD_ENTRY", "INSERT INTO nowhere VALUES (1)")
+            patch.setattr(chain, "_ADD", "INSERT INTO nowhere VALUES (1)")
             assert stage.ask(client, 1, first).status_code == 503
         assert spent(client) == (0.0, 0.0)
         totals = [stage.total(first, stage.ask(client, 1, first).raise_for_status().content).tolist()]
@@ -244,8 +245,9 @@ def test_only_the_roster_of_the_approved_run_is_signed(
     joined = stage.put(client, "roster", stage.invitation)
     assert joined.json() == stage.put(client, "roster", stage.invitation).json()
     Signed(stage.roster.body, bytes.fromhex(joined.json()["signature"])).verify(stage.roster.TAG, first.key)
+    refused(stage.invite(client, minimum_contributors=3), Reason.ROSTER_CHANGED)
     changed = replace(third, key="cd" * 32)
-    refused(stage.invite(client, parties=(first, second, changed)), Reason.ROSTER_CHANGED)
+    refused(stage.invite(client, parties=(first, second, changed)), Reason.WRONG_PIN)
 
 
 def test_pins_that_do_not_match_are_refused(cluster: SecureCluster, refused: Refused) -> None:
@@ -261,6 +263,8 @@ def test_pins_that_do_not_match_are_refused(cluster: SecureCluster, refused: Ref
         ({"secure_sum": other_key}, Reason.WRONG_PIN),
         ({"secure_sum": sums | {"key_holders": [holder | {"name": "another"}]}}, Reason.WRONG_PIN),
         ({"secure_sum": sums | {"minimum_key_bits": 3072}}, Reason.WRONG_KEY_SIZE),
+        ({"secure_sum": sums | {"parties": [sums["parties"][0] | {"public_key": "ab" * 32}]}}, Reason.WRONG_PIN),
+        ({"secure_sum": sums | {"parties": sums["parties"][1:]}}, Reason.TOO_FEW_REQUIRED),
         ({"policy": policy | {"minimum_contributors": 3}}, Reason.TOO_FEW_REQUIRED),
     ]
     for changes, reason in wrong:
@@ -310,13 +314,30 @@ def test_an_algorithm_that_reveals_each_answer_has_no_secure_sum(cluster: Secure
     policy = cluster.party_settings("party-1").policy.model_copy(update={"algorithms": ("local",)})
     summed = plain.model_copy(update={"secure_sum": "paillier"})
     with pytest.raises(ForbiddenError, match="reveals each answer"):
-        review(summed, policy, "party-1", cluster.study, plain.parties[0].n_examples)
+        review(summed, policy, "party-1", cluster.study, plain.parties[0].n_examples, plain.names)
 
 
 def test_a_sum_over_one_party_is_no_run(client: httpx.Client, cluster: SecureCluster) -> None:
     body = Stage(cluster).spec.model_dump(mode="json") | {"minimum_contributors": 1}
     response = client.post("/v1/runs", json={"run": "run", "spec": body})
     assert response.status_code == 422
+
+
+def test_a_learner_with_keys_of_its_own_behind_four_real_names_opens_no_fifth_answer(tmp_path: Path) -> None:
+    """The attack through the service: refused with pins at the roster, and without them at the run's approval."""
+    cluster = SecureCluster(tmp_path, n_parties=5)
+    stage = Stage(cluster, minimum_contributors=5)
+    sybils = [replace(each, key=f"{index:064x}") for index, each in enumerate(stage.roster.parties)][1:]
+    with party(cluster) as client:
+        propose(client, stage.spec, "run").raise_for_status()
+        answer = stage.invite(client, parties=(stage.roster.parties[0], *sybils))
+        assert (answer.status_code, answer.json()["reason"]) == (403, Reason.WRONG_PIN)
+    sums = cluster.party_settings("party-1").model_dump()["secure_sum"]
+    with party(cluster, secure_sum=sums | {"parties": []}) as client:
+        response = propose(client, Stage(cluster, minimum_contributors=5, colluders=3).spec, "another")
+        assert rule(response) == "colluders"
+        assert "the keys of 4 of its parties are not pinned" in response.json()["detail"]
+        print(f"four keys of the learner's: {answer.json()['reason']}; nobody pinned: {response.json()['detail']}")
 
 
 # ── keys and obfuscators ─────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import OwnKeyError
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from learner.settings import LearnerSettings
 from tests.support.cluster import LEARNER, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, silent, unreachable
@@ -105,7 +105,8 @@ async def test_a_party_refuses_a_roster_with_another_key_in_its_name(
     cluster.learner = {"parties": pinned(cluster, "parties", "party-2")}
     async with learner_of(cluster, services) as client:
         problem = await problem_of(client)
-    assert (problem["party"], problem["reason"]) == ("party-2", "not_on_roster")
+    assert (problem["party"], problem["reason"]) == ("party-2", "ledger-refused")
+    assert "not signed with the key of party-2" in problem["detail"], "its receipts tell, before any roster"
 
 
 @pytest.mark.parametrize("changed", ["party", "key holder"])
@@ -131,8 +132,8 @@ class WrongPins(SecureCluster):
     """A cluster in which the first party or the key holder pins somebody else."""
 
     def __init__(self, root: Path, n_parties: int, changed: str) -> None:
-        super().__init__(root, n_parties=n_parties)
         self.changed = changed
+        super().__init__(root, n_parties=n_parties)
 
     def party_settings(self, name: str, **changes: object) -> Any:  # noqa: ANN401
         settings = super().party_settings(name, **changes)
@@ -171,7 +172,6 @@ def answering(**changes: object) -> Intercept:
         (always(200, b'{"session": "", "modulus": "x"}', "/v1/sessions"), "wrong_key_size", "not one of 2048 bits"),
         (always(200, b'{"signature": "00"}', "/roster"), "bad_signature", "not by the pinned key"),
         (always(200, b'{"signature": "xyz"}', "/roster"), "bad_signature", "not by the pinned key"),
-        (always(401, b"", "/v1/keyholder"), "http", "HTTP status 401"),
         (always(200, b"torn", "/rounds/2"), "wrong_frame", "a torn frame"),
         (always(200, Signed(b"{}", bytes(64)).to_bytes(), "/rounds/2"), "bad_signature", "does not verify"),
         (always(403, b'{"detail": "no", "reason": "too_few_contributors"}', "/rounds/2"), "too_few_contributors", "no"),
@@ -190,12 +190,12 @@ async def test_a_key_holder_that_is_wrong_or_refuses_fails_the_run_by_name(
 
 
 @pytest.mark.parametrize("path", ["/v1/keyholder", "/roster", "/rounds/2"])
-@pytest.mark.parametrize("fault", [unreachable, silent])
+@pytest.mark.parametrize("fault", [unreachable, silent, partial(always, 401, b"")])
 async def test_a_key_holder_out_of_reach_fails_the_run_by_name(
     cluster: SecureCluster, services: Services, fault: Callable[[str], Intercept], path: str
 ) -> None:
     services["key-holder-1"].intercept = fault(path)
-    async with learner_of(cluster, services, key_holder_seconds=0.5) as client:
+    async with learner_of(cluster, services, key_holder_seconds=0.5, patience_seconds=0) as client:
         problem = await problem_of(client)
     assert problem["type"] == "urn:parley:problem:unavailable"
     assert problem["key_holder"] == "key-holder-1"
@@ -249,9 +249,8 @@ def tampering(party: Intercepted) -> Intercept:
         signed = Signed.from_bytes(await response.aread())
         seed, blob = signed.attachments
         changed = Signed(signed.body, signed.signature, (seed, blob[:-1] + bytes([blob[-1] ^ 1])))
-        return httpx.Response(
-            200, headers={"content-type": SIGNED_MEDIA_TYPE}, stream=httpx.ByteStream(changed.to_bytes())
-        )
+        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(changed.to_bytes()))
 
     return tamper
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 
 from common.errors import SecureSumError
@@ -19,7 +20,7 @@ from common.secure_sum.keyholder import KeyHolderRole
 from common.secure_sum.learner import LearnerRole
 from common.secure_sum.messages import Open, Opened, Roster, SumQuery
 from common.secure_sum.paillier import blocks_to_blob, encrypt_blocks, make_obfuscators, public_key
-from common.secure_sum.party import PartyPolicy, PartyRole
+from common.secure_sum.party import PartyPolicy, PartyRole, PartyState
 from common.secure_sum.session import Identity
 from tests.support.attacks import request, resign, with_blob
 
@@ -314,6 +315,7 @@ def newcomer(session: LocalSession, /, **terms: object) -> PartyRole:
     policy = PartyPolicy(
         session.roster.learner,
         {holder.name: holder.key for holder in session.roster.key_holders},
+        {party.name: session.identities[party.name].key for party in session.roster.parties},
         minimum_contributors=2,
         minimum_key_bits=2048,
     )
@@ -327,6 +329,9 @@ def newcomer(session: LocalSession, /, **terms: object) -> PartyRole:
         ({"key_holders": {"key-holder-1": "00" * 32}}, Reason.WRONG_PIN),
         ({"key_holders": {}}, Reason.WRONG_PIN),
         ({"minimum_contributors": 3}, Reason.TOO_FEW_REQUIRED),
+        ({"parties": {"party-2": "00" * 32}}, Reason.WRONG_PIN),
+        ({"parties": {}}, Reason.TOO_FEW_REQUIRED),
+        ({"colluders": 1}, Reason.TOO_FEW_REQUIRED),
         ({"minimum_key_bits": 3072}, Reason.WRONG_KEY_SIZE),
     ],
 )
@@ -336,6 +341,31 @@ def test_rosters_against_the_partys_policy(
     session = start()
     with refused(reason):
         newcomer(session, **terms).join(invitation(session, session.roster))
+
+
+def test_keys_of_the_learners_own_behind_real_names(start: Start, refused: Refused) -> None:
+    """Sybils: with four shares of its own, the learner takes the fifth party's answer out of the sum.
+
+    Whoever pins no party falls for it, as far as it counts nobody as a contributor or a colluder of the learner's.
+    """
+    sybils = start(parties=5, minimum_contributors=5)  # keys that all were drawn by the learner, but for one
+    victim = sybils.identities["party-1"]
+    secret = np.array([7, -3, 11, 0, 2])
+    zeros = {party.name: np.zeros(5, dtype=np.int64) for party in sybils.roster.parties}
+    opened = sybils.sum(1, zeros | {"party-1": secret})
+    assert opened.values.tolist() == secret.tolist()
+
+    theirs = Identity("party-2", Ed25519PrivateKey.from_private_bytes(bytes(32))).key
+    known = {"party-2": theirs}
+    for pins, reason in ((known, Reason.WRONG_PIN), ({}, Reason.TOO_FEW_REQUIRED)):
+        careful = newcomer(sybils, parties=pins)
+        assert careful.state == PartyState.NEW
+        with refused(reason):
+            careful.join(invitation(sybils, sybils.roster))
+    priced = replace(sybils.roster, colluders=4)
+    one_sum = newcomer(sybils, parties={}, minimum_contributors=1)
+    one_sum.join(invitation(sybils, priced))  # whose share of the noise is then the whole
+    print(f"{victim.name}'s answer opened for whoever pins nobody; refused with one pin, and with none")
 
 
 def test_a_roster_whose_learner_is_not_who_signed_it(start: Start, refused: Refused) -> None:

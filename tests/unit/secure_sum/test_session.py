@@ -41,6 +41,7 @@ def rejoin(session: LocalSession, name: str) -> PartyRole:
     policy = PartyPolicy(
         session.roster.learner,
         {holder.name: holder.key for holder in session.roster.key_holders},
+        {party.name: session.identities[party.name].key for party in session.roster.parties},
         minimum_contributors=2,
         minimum_key_bits=2048,
     )

@@ -1,4 +1,4 @@
-"""The ledger's head as a party keeps it outside its database, to know an old copy of the database by.
+"""A chain's head as a service keeps it outside its database, to know an old copy of the database by.
 
 The file is written after each commit and before the answer is sent, in place and of fixed length, so that it is never
 torn. It may lag behind the database, by a crash in between or by a power cut, and never runs ahead of it: if it does,
@@ -12,13 +12,13 @@ import re
 from pathlib import Path
 
 from common.errors import LedgerError
-from party.ledger.hash_chain import Head
+from common.wire.receipts import Head
 
 _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
 
 
 class HeadFile:
-    """The file that names the newest head a party released an answer under."""
+    """The file that names the newest head that a service showed anyone."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
@@ -28,7 +28,7 @@ class HeadFile:
         content = os.pread(self._descriptor, 4096, 0)
         line = _LINE.fullmatch(content)
         if content and not line:
-            raise LedgerError("the ledger's head file is damaged")
+            raise LedgerError("the head file is damaged")
         return Head(int(line[1]), line[2].decode()) if line else None
 
     def write(self, head: Head) -> None:

@@ -1,0 +1,81 @@
+"""How near its minimiser a solver surely comes, from public numbers alone: a bound for every shard of a size.
+
+Noise and price of a private minimiser are fixed before any data are touched, so its proof may not lean on how well the
+solver fared on the shard that there is. With n examples, Lambda the regularization on the sum scale, b = n c + Lambda
+the largest curvature and kappa = b / Lambda, take F's gradient g at some w:
+
+- *In exact arithmetic* a gradient step of 1 / b leads to (I - H / b) g, H the mean of F's Hessians on the way, whose
+  eigenvalues lie in [Lambda, b]: a gradient shorter by the factor 1 - 1 / kappa, whatever the examples are. `minimise`
+  ends with such steps, from an iterate whose gradient is no longer than at w = 0.
+- *In floating point* let e(w) bound the rounding of a gradient and of a step, the latter times b. A gradient step that
+  does not shorten the computed gradient, where they end, then proves |g| <= 4 kappa e. While |g| > 8 kappa e, each
+  step shortens it by the factor 1 - 1 / (2 kappa) at least. So after 2 kappa ln(|g_0| / (8 kappa e)) steps, if not
+  before, |g| <= 8 kappa e has come true, and it stays true.
+- e(w) <= A + B |w|, and |w| <= |w*| + |g| / Lambda by strong convexity, where |w*| <= sqrt(2 n loss(0) / Lambda) from
+  F(w*) <= F(0), and a linear term t moves it by at most |t| / Lambda. With 8 kappa B <= Lambda / 2 therefore
+  |g| <= 16 kappa (A + B |w*|).
+
+By strong convexity again, the answer lies within |g| / Lambda of the minimiser. So where one record moves the minimiser
+by 2 L / Lambda, it moves the answer by at most 2 (L + |g|) / Lambda, solved well or badly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.data.shard import rows_of_a_block
+from common.errors import InvalidInputError
+from common.learning.losses import Loss, bounded_slope, loss_at_zero
+
+TOLERANCE = 1e-9
+"""The norm of the objective's gradient, on the sum scale, at which a private minimiser counts as solved."""
+MOST_STEPS = 10**6
+"""How many gradient steps a private minimiser may take after Newton's, which commonly leave nothing to do."""
+_MOST_LEFT = 0.1
+"""The longest gradient that may be left, in parts of L: the noise is by as much larger."""
+_U = 2.0**-53
+"""Half the distance from 1 to the next larger float."""
+
+
+def gradient_left(
+    loss: Loss,
+    n_examples: IntArray,
+    n_features: int,
+    regularization: FloatArray,
+    tilt: float = 0.0,
+) -> FloatArray:
+    """The largest norm (...) of F's gradient, on the sum scale, where `minimise` ends with `TOLERANCE`, `MOST_STEPS`.
+
+    ``n_examples`` (...), of one party each; ``regularization`` (...) on the sum scale; ``tilt`` is the largest norm of
+    the linear term. Raises InvalidInputError where that is no small part of the loss's L or takes too many steps.
+    """
+    slope, n = bounded_slope(loss), n_examples.astype(np.float64)
+    kappa = 1 + n * loss.smoothness / regularization
+    fixed, by_weight = _rounding(loss, n, n_features, regularization, tilt)
+    radius = np.sqrt(2 * n * loss_at_zero(loss) / regularization) + tilt / regularization
+    left = TOLERANCE + 16 * kappa * (fixed + by_weight * radius)
+    steps = 2 * kappa * np.log(np.maximum((n * slope + tilt) / left, 1.0))
+    sure = (left <= _MOST_LEFT * slope) & (steps < MOST_STEPS) & (16 * kappa * by_weight <= regularization)
+    if not bool(np.all(sure)):
+        raise InvalidInputError(
+            "no solver surely finds the minimiser for this regularization, loss and number of examples, whatever the "
+            "examples are: take a larger regularization, or a smoother loss"
+        )
+    return np.asarray(left)
+
+
+def _rounding(
+    loss: Loss, n: FloatArray, n_features: int, regularization: FloatArray, tilt: float
+) -> tuple[FloatArray, FloatArray]:
+    """``(A, B)``, each (...): what rounding may do to a gradient and to a step is at most A + B |w|.
+
+    A score of d products is off by d u |w|, its slope by c times that and by some u of its own. A sum of m terms is off
+    by m u times the sum of their sizes: m rows in a block, then the blocks, then the three parts of the gradient.
+    """
+    slope, bend = bounded_slope(loss), loss.smoothness
+    rows = np.minimum(n, rows_of_a_block(n_features))
+    added = rows + n / rows + 8
+    fixed = n * (8 + loss.outputs) * (slope + bend) + added * (n * slope + tilt)
+    by_weight = n * bend * (n_features + 8) + 8 * regularization
+    return 2 * _U * fixed, 2 * _U * by_weight

@@ -1,0 +1,52 @@
+"""What is left of a budget, in words and in runs."""
+
+from __future__ import annotations
+
+import math
+
+from common.privacy.account import MICRO, SQUARE_UNITS, Account, Cost, delta_units
+from common.privacy.calibration import gaussian_mu
+from common.privacy.events import ApproximateEvent, GaussianEvent, Release
+from common.privacy.filter import cover
+
+
+def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
+    """What an account's charges come to, and how many more runs of (epsilon, delta) it bears, as sentences.
+
+    Raises InvalidInputError for an epsilon or a delta that no run can have.
+
+    >>> from common.privacy.account import limit
+    >>> in_words(limit(5, 1e-5), 0.5, 1e-6)[1]
+    'Left is one Gaussian run of (5, 1e-05), or 81 of (0.5, 1e-06), or 3 by methods of which only that is known.'
+    >>> in_words(limit(5, 1e-5, composition="basic"), 0.5, 1e-6)[1]
+    'Left is one run of (5, 1e-05), or 10 of (0.5, 1e-06), by any method.'
+    """
+    return [_so_far(account), _left(account, epsilon, delta)]
+
+
+def _so_far(account: Account) -> str:
+    """What is spent and reserved."""
+    how = "each added up" if account.composition == "basic" else "counted by a filter"
+    spent = f"epsilon {account.epsilon_spent:.3g} of {account.epsilon_limit / MICRO:g}"
+    reserved = f"{account.epsilon_reserved:.3g}"
+    return f"All answers so far have cost {spent}, {how}; what is reserved for approved runs adds {reserved}."
+
+
+def _left(account: Account, epsilon: float, delta: float) -> str:
+    """What is left, in runs."""
+    units = math.ceil(epsilon * MICRO - 1e-6), delta_units(delta)
+    one, many = f"({account.epsilon_left:.3g}, {account.delta_left:g})", f"({epsilon:g}, {delta:g})"
+    if account.composition == "basic":
+        return f"Left is one run of {one}, or {account.runs_left(Cost(*units))} of {many}, by any method."
+    known = account.runs_left(_cost(units, ApproximateEvent(epsilon, delta)))
+    if account.delta_limit == 0 or delta == 0:
+        return f"Left are {known} runs of {many} by purely private methods; no others fit a delta of 0."
+    gaussian = account.runs_left(_cost(units, GaussianEvent(gaussian_mu(epsilon, delta))))
+    unknown = f"{known} by methods of which only that is known"
+    return f"Left is one Gaussian run of {one}, or {gaussian} of {many}, or {unknown}."
+
+
+def _cost(units: tuple[int, int], release: Release) -> Cost:
+    """The cost of a run of one release."""
+    square, slack = cover(release)
+    return Cost(*units, math.ceil(square * SQUARE_UNITS), delta_units(float(slack)))

@@ -1,0 +1,239 @@
+"""An append-only chain of records on disk: each link is a hash over the link before and over the record.
+
+So one link names all that the chain holds up to there. A record is canonical JSON; bytes that are too long for it are
+*attachments*, whose SHA-256 the record names, and which are compared with it whenever they are read. All that a
+service knows it works out from its records, which it reads once when it starts and as they are added: there is nothing
+stored that a link does not cover. The links stay in memory, so a record that is changed later is noticed when it is
+read again.
+
+The newest head also stands in a file beside the database, by which an old copy of the database alone is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.encoding.canonical_json import canonical
+from common.errors import LedgerError
+from common.service.head_file import HeadFile
+from common.service.sqlite import Database, Schema
+from common.wire.receipts import Head
+
+_TABLES = (
+    """CREATE TABLE entries (
+        number INTEGER PRIMARY KEY,
+        record BLOB NOT NULL,                         -- canonical JSON
+        link BLOB NOT NULL                            -- SHA-256 over the link before and the record
+    ) STRICT""",
+    """CREATE TABLE attachments (
+        number INTEGER NOT NULL REFERENCES entries,
+        name TEXT NOT NULL,
+        value BLOB NOT NULL,                          -- its SHA-256 stands in the record, under "attached"
+        PRIMARY KEY (number, name)
+    ) STRICT""",
+)
+_FROM = "SELECT number, record, link FROM entries WHERE number >= ? ORDER BY number"
+_ADD = "INSERT INTO entries (number, record, link) VALUES (?, ?, ?)"
+_ATTACH = "INSERT INTO attachments (number, name, value) VALUES (?, ?, ?)"
+_ATTACHED = "SELECT value FROM attachments WHERE number = ? AND name = ?"
+_ERASE = "DELETE FROM attachments WHERE number = ? AND name = ?"
+
+_LINK_BYTES = 32
+_NOTHING = bytes(_LINK_BYTES)
+
+Record = dict[str, Any]
+Apply = Callable[[int, Record], None]
+"""Is told each record, with its number, in order."""
+
+
+def chain_schema(name: str, application: int) -> Schema:
+    """The schema of a chain that is called so in words, with the number of its kind of file."""
+    return Schema(name, application, 1, _TABLES)
+
+
+def next_link(link: bytes, record: bytes) -> bytes:
+    """The link after one more record, (32,)."""
+    return hashlib.sha256(link + record).digest()
+
+
+def attached(attachments: Mapping[str, bytes]) -> dict[str, str]:
+    """What a record names its attachments by."""
+    return {name: hashlib.sha256(value).hexdigest() for name, value in attachments.items()}
+
+
+class Chain:
+    """The chain in the files ``stem``.db and ``stem``.head; ``apply`` is told all records.
+
+    Several processes may share the files. Every method raises UnavailableError while they cannot be used, and
+    LedgerError where they were changed or are an old copy.
+    """
+
+    def __init__(self, stem: Path, schema: Schema, apply: Apply) -> None:
+        """Read the chain; what is missing is begun: whether it may be is the caller's business."""
+        self._name = schema.name
+        self._apply = apply
+        self._links = bytearray()
+        self._forbidden = False
+        self._database = Database(stem.with_suffix(".db"), schema, damaged=LedgerError)
+        try:
+            self._file = HeadFile(stem.with_suffix(".head"))
+            try:
+                self._begin()
+            except BaseException:
+                self._file.close()
+                raise
+        except BaseException:
+            self._database.close()
+            raise
+
+    def close(self) -> None:
+        """Close the files."""
+        self._database.close()
+        self._file.close()
+
+    @property
+    def head(self) -> Head:
+        """The head, as this process knows it."""
+        return Head(self._count, self._links[-_LINK_BYTES:].hex() if self._count else _NOTHING.hex())
+
+    @property
+    def origin(self) -> str:
+        """The first link, by which the chain is told from others; it must have a record."""
+        return self._link(1).hex()
+
+    def holds(self, head: Head) -> bool:
+        """Whether the chain once had this head, as this process knows it."""
+        return 0 <= head.count <= self._count and self._link(head.count).hex() == head.link
+
+    def forbid(self, head: Head) -> None:
+        """Refuse from now on, after a restart too, because somebody has shown a later head than there is."""
+        self._forbidden = True
+        self._file.write(head)
+        self._file.sync()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Appending]:
+        """Look at the chain as it is now, and append: all or nothing. What was appended is read back at the end.
+
+        Within it, `apply` has been told all that other processes appended, and not yet what is appended in it.
+        """
+        with self._database.transaction() as connection:
+            if self._forbidden:
+                raise self._old_copy()
+            self._catch_up(connection)
+            appending = Appending(connection, self.head)
+            yield appending
+        if appending.head != self.head:
+            with self._database.reading() as connection:
+                self._catch_up(connection)
+                self._file.write(self.head)
+
+    def attachment(self, number: int, name: str) -> bytes:
+        """An attachment of a record. Raises LedgerError where record or attachment were changed, or it is gone."""
+        return self.read(number, name)[1]
+
+    def read(self, number: int, name: str) -> tuple[Record, bytes]:
+        """A record and one of its attachments; raises as `attachment` does."""
+        record = self.record(number)
+        with self._database.reading() as connection:
+            value = connection.execute(_ATTACHED, (number, name)).fetchone()
+        if value is None or attached({name: value[0]})[name] != record["attached"].get(name):
+            raise self._changed(number)
+        return record, bytes(value[0])
+
+    def record(self, number: int) -> Record:
+        """A record; raises LedgerError where it was changed."""
+        return dict(json.loads(self._genuine(number)))
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """All records as they are stored, checked, with their numbers; raises LedgerError at one that was changed."""
+        for number in range(1, self._count + 1):
+            yield number, self._genuine(number)
+
+    def probe(self) -> None:
+        """Raise UnavailableError unless the chain can be written."""
+        self._database.probe()
+
+    @property
+    def _count(self) -> int:
+        return len(self._links) // _LINK_BYTES
+
+    def _link(self, count: int) -> bytes:
+        """The link of record number ``count``; of 0, the one before all."""
+        return bytes(self._links[(count - 1) * _LINK_BYTES : count * _LINK_BYTES]) if count else _NOTHING
+
+    def _genuine(self, number: int) -> bytes:
+        """A record as it is stored."""
+        with self._database.reading() as connection:
+            row = connection.execute(_FROM + " LIMIT 1", (number,)).fetchone()
+        if row is None or not self._is_genuine(row, number):
+            raise self._changed(number)
+        return bytes(row[1])
+
+    def _begin(self) -> None:
+        with self._database.transaction() as connection:
+            self._catch_up(connection)
+        outside = self._file.read()
+        if outside is None and self._count:
+            raise LedgerError(f"the {self._name}'s head file is missing")
+        if outside is not None and not self.holds(outside):
+            raise self._old_copy()
+        self._file.write(self.head)
+        self._file.sync()
+
+    def _catch_up(self, connection: sqlite3.Connection) -> None:
+        """Tell `apply` what was appended since the last time; raises LedgerError where what was known is not there."""
+        rows = iter(connection.execute(_FROM, (max(self._count, 1),)))
+        if self._count and not self._is_last(next(rows, None)):
+            raise self._old_copy()
+        for number, record, link in rows:
+            if number != self._count + 1 or next_link(self._link(number - 1), record) != link:
+                raise self._changed(number)
+            self._apply(number, json.loads(record))
+            self._links += link
+
+    def _is_last(self, row: tuple[int, bytes, bytes] | None) -> bool:
+        """Whether a row is the last record that this process knows."""
+        return row is not None and self._is_genuine(row, self._count)
+
+    def _is_genuine(self, row: tuple[int, bytes, bytes], expected: int) -> bool:
+        """Whether a row is record number ``expected`` as it was when this process first read it."""
+        number, record, link = row
+        genuine = number == expected and link == self._link(expected)
+        return genuine and next_link(self._link(expected - 1), record) == link
+
+    def _changed(self, number: int) -> LedgerError:
+        return LedgerError(f"the {self._name} was changed at entry {number}")
+
+    def _old_copy(self) -> LedgerError:
+        return LedgerError(f"the {self._name} on disk is older than the one last written: a restored copy is refused")
+
+
+@dataclass(slots=True)
+class Appending:
+    """What a transaction appends; ``head`` is the chain's after it."""
+
+    connection: sqlite3.Connection
+    head: Head
+
+    def append(self, record: Record, attachments: Mapping[str, bytes] | None = None) -> int:
+        """Append a record with its attachments; its number."""
+        whole = record | {"attached": attached(attachments)} if attachments else record
+        content, number = canonical(whole), self.head.count + 1
+        link = next_link(bytes.fromhex(self.head.link), content)
+        self.connection.execute(_ADD, (number, content, link))
+        if attachments:
+            self.connection.executemany(_ATTACH, [(number, name, value) for name, value in attachments.items()])
+        self.head = Head(number, link.hex())
+        return number
+
+    def erase(self, number: int, name: str) -> None:
+        """Erase an attachment; its digest stays in the record."""
+        self.connection.execute(_ERASE, (number, name))

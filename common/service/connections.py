@@ -1,0 +1,115 @@
+"""Connections that nobody can fill, hold or crowd: what uvicorn leaves open is bounded here.
+
+Three things are bounded by `Limits`: the bytes that come without a piece of body (a head, the trailers or the framing
+of a body), the time for which a client is waited for, and the number of connections. When there are too many, the one
+whose client has been waited for longest makes room; where all are busy, a request is told so by the `Boundary`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from common.service.application import CROWDED
+from common.service.settings import Limits
+
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TICKS = 10  # of uvicorn's, a second
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, with bounds; it costs a request about a microsecond more."""
+
+    def __init__(self, *args: Any, limits: Limits, **options: Any) -> None:  # noqa: ANN401 -- as uvicorn calls it
+        super().__init__(*args, **options)
+        self._limits = limits
+        self._bare_bytes = 0  # since the last piece of body, or the last end of a head or of a message
+        self.waiting_since: float | None = None  # when the client began to be waited for; None while it is not
+        self._full_since: float | None = None  # when it ceased to take what is written
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the client, and have another connection make room if there are too many."""
+        super().connection_made(transport)
+        self.waiting_since = self.loop.time()
+        if len(self.connections) > self._limits.connections:
+            waited_for = (other for other in self.connections if getattr(other, "waiting_since", None) is not None)
+            oldest = min(waited_for, key=lambda other: getattr(other, "waiting_since", 0.0))
+            if oldest is not self:
+                oldest.transport.abort()
+                self.connections.discard(oldest)
+
+    def data_received(self, data: bytes) -> None:
+        """Refuse a head that does not end, and a body that is all framing."""
+        self._bare_bytes += len(data)
+        super().data_received(data)
+        if self._bare_bytes > self._limits.head_bytes and not self.transport.is_closing():
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """A request begins to arrive; note whether it comes to a crowd."""
+        super().on_message_begin()
+        self.waiting_since = self.loop.time()
+        if len(self.connections) > self._limits.connections:
+            self.scope["state"][CROWDED] = True
+
+    def on_headers_complete(self) -> None:
+        """The head has ended."""
+        self._bare_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of body has come."""
+        self._bare_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request has arrived, and the client waits for us."""
+        self._bare_bytes = 0
+        self.waiting_since = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The client is waited for again, unless its next request has come already."""
+        if not self.pipeline:
+            self.waiting_since = self.loop.time()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not take what is written."""
+        self._full_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._full_since = None
+        super().resume_writing()
+
+    def expire(self) -> None:
+        """Close the connection if its client has been waited for too long, and not because we do not read."""
+        since = self._full_since if self.flow.read_paused or self._full_since else self.waiting_since
+        if since is not None and self.loop.time() - since > self._limits.receive_seconds:
+            self.transport.abort()
+
+
+class BoundedServer(uvicorn.Server):
+    """uvicorn's server with bounded connections, which does something else besides, once a second."""
+
+    def __init__(self, config: uvicorn.Config, limits: Limits, tend: Callable[[], Awaitable[None]]) -> None:
+        config.http = partial(BoundedProtocol, limits=limits)  # type: ignore[assignment]
+        super().__init__(config)
+        self._tend = tend
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close what has been waited for too long."""
+        if counter % _TICKS == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, BoundedProtocol):
+                    connection.expire()
+            await self._tend()
+        return await super().on_tick(counter)

@@ -1,0 +1,1 @@
+"""A service's reference as a page, drawn from its OpenAPI document."""

@@ -1,0 +1,151 @@
+"""Receipts: what a service that keeps a chain of records signs of it, and how everybody knows an old copy by them.
+
+A *head* is a chain's length and its last link, a hash over all that the chain holds. A service signs its head into each
+answer, and is shown the newest head that the asker knows with each question. It answers only while its own chain holds
+that head; a chain that was set back does not, and a service that signs that it does ("shown") has not been. So a
+receipt is evidence for whoever holds it: anyone who has the service's public key can check it.
+
+A receipt is two parts in base64, joined by a dot: the claim, canonical JSON, and an Ed25519 signature of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.encoding.canonical_json import canonical
+from common.errors import LedgerError, ParleyError
+from common.secure_sum.envelope import Signed, public_hex
+
+RECEIPT_HEADER = "Parley-Receipt"
+"""The header of a receipt, of a request and of its answer."""
+
+_TAG = "parley-receipt-1"
+_LONGEST = 4096
+_LARGEST_COUNT = 2**53
+_DIGEST_LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A chain's length and its last link, 64 hexadecimal digits; an empty chain has 0 and 64 zeros."""
+
+    count: int
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The answer that a receipt came with: its run, its round, and SHA-256 of the question and of the answer's body."""
+
+    run: str
+    round: int
+    query: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What ``signer``, who holds ``key``, said of the chain that began with the link ``ledger``.
+
+    ``to`` is whom it was said to; ``shown`` is the head that it was shown and found in its chain; ``answer`` is what it
+    was sent with; ``totals`` are the signer's own public sums. ``text`` is the receipt as it was sent.
+    """
+
+    signer: str
+    key: str
+    ledger: str
+    head: Head
+    to: str
+    shown: Head | None
+    answer: Bound | None
+    totals: dict[str, Any]
+    text: str
+
+
+def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
+    key: Ed25519PrivateKey,
+    *,
+    signer: str,
+    ledger: str,
+    head: Head,
+    to: str = "",
+    shown: Head | None = None,
+    answer: Bound | None = None,
+    totals: dict[str, Any] | None = None,
+) -> str:
+    """The text of a receipt; see `Receipt`."""
+    claim = {
+        "signer": signer,
+        "key": public_hex(key),
+        "ledger": ledger,
+        "head": asdict(head),
+        "to": to,
+        "shown": shown and asdict(shown),
+        "answer": answer and asdict(answer),
+        "totals": totals or {},
+    }
+    signed = Signed.seal(_TAG, canonical(claim), key)
+    return f"{base64.b64encode(signed.body).decode()}.{base64.b64encode(signed.signature).decode()}"
+
+
+def read_receipt(text: str) -> Receipt:
+    """A receipt, whose signature is not checked. Raises LedgerError for what is none."""
+    try:
+        claim = json.loads(_signed(text).body)
+        receipt = Receipt(
+            signer=str(claim["signer"]),
+            key=str(claim["key"]),
+            ledger=_link(claim["ledger"]),
+            head=_head(claim["head"]),
+            to=str(claim["to"]),
+            shown=claim["shown"] and _head(claim["shown"]),
+            answer=claim["answer"] and Bound(**claim["answer"]),
+            totals=dict(claim["totals"]),
+            text=text,
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise LedgerError("a receipt that cannot be read") from None
+    return receipt
+
+
+def verify_receipt(text: str, signer: str, key: str) -> Receipt:
+    """A receipt that ``signer``, who holds the public ``key``, has signed. Raises LedgerError for any other."""
+    receipt = read_receipt(text)
+    try:
+        _signed(text).verify(_TAG, key)
+    except ParleyError:
+        raise LedgerError(f"a receipt that was not signed with the key of {signer}") from None
+    if (receipt.signer, receipt.key) != (signer, key):
+        raise LedgerError(f"a receipt of {receipt.signer[:100]!r}, not of {signer}")
+    return receipt
+
+
+def _signed(text: str) -> Signed:
+    """Claim and signature; raises ValueError."""
+    if len(text) > _LONGEST:
+        raise ValueError(text[:1])
+    claim, _, signature = text.partition(".")
+    try:
+        return Signed(base64.b64decode(claim, validate=True), base64.b64decode(signature, validate=True))
+    except binascii.Error as error:
+        raise ValueError(text[:1]) from error
+
+
+def _head(value: dict[str, Any]) -> Head:
+    """A head whose count is one; raises ValueError, TypeError, KeyError."""
+    count = value["count"]
+    if type(count) is not int or not 0 <= count <= _LARGEST_COUNT:
+        raise ValueError("count")
+    return Head(count, _link(value["link"]))
+
+
+def _link(value: object) -> str:
+    if not isinstance(value, str) or len(value) != _DIGEST_LENGTH:
+        raise ValueError("link")
+    return value

@@ -1,0 +1,323 @@
+"""The commands of ``parley-party`` that make, read, mend and show the ledger."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, print_table, refusing
+
+if TYPE_CHECKING:
+    from party.ledger.audit import RunSummary
+    from party.ledger.records import Answered, Entry
+
+audit_app = typer.Typer(
+    name="audit",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Write the ledger into a signed file, and check such a file anywhere, with the party's public key alone.",
+)
+Receipts = Annotated[
+    list[Path] | None,
+    typer.Option("--receipt", help="A file of this party's receipts, one a line, as learners show them; repeat."),
+]
+LearnerOption = Annotated[
+    str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
+]
+
+
+def init_command(config: Config = DEFAULT_CONFIG) -> None:
+    """Make a new party's ledger. Once: a party without its ledger does not start, for what it spent stays spent."""
+    from party.ledger.ledger import create_ledger
+    from party.settings import PartySettings
+
+    with refusing():
+        settings = PartySettings.load(config)
+        create_ledger(settings.state, settings.identity, settings.policy.adjacency)
+    typer.echo(f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back")
+
+
+def budget_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+    """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
+    from common.privacy.statement import in_words
+    from common.wire.party_api import BudgetReport
+    from party.answering.party import open_store
+    from party.settings import PartySettings
+
+    with refusing():
+        settings = PartySettings.load(config)
+        with open_store(settings) as store:
+            account = store.account()
+    left = BudgetReport.of(account)
+    if output is OutputFormat.JSON:
+        print_json(left.model_dump())
+        return
+    print_table(
+        [
+            ("", "epsilon", "delta"),
+            ("allowed", f"{left.epsilon_limit:g}", f"{left.delta_limit:g}"),
+            ("spent", f"{left.epsilon_spent:g}", f"{left.delta_spent:g}"),
+            ("reserved", f"{left.epsilon_reserved:g}", ""),
+            ("left", f"{left.epsilon_left:g}", f"{left.delta_left:g}"),
+        ]
+    )
+    for sentence in in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
+        typer.echo(sentence)
+
+
+def log_command(
+    config: Config = DEFAULT_CONFIG,
+    output: Output = OutputFormat.TEXT,
+    by_run: Annotated[
+        bool, typer.Option("--by-run", help="One line a run: who asked, what for, what it cost.")
+    ] = False,
+) -> None:
+    """List the ledger: every answer that was given, to whom, when, and what it cost. One JSON object a line with JSON.
+
+    The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
+    """
+    from party.answering.party import open_store
+    from party.ledger import audit
+    from party.settings import PartySettings
+
+    with refusing(), open_store(PartySettings.load(config)) as store:
+        entries = store.entries()
+    if by_run:
+        _print_runs(audit.by_run(entries), output)
+    else:
+        _print_answers(entries, output)
+
+
+def end_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None) -> None:
+    """Answer no more rounds of a run, and free what is still reserved for it. What was charged stays charged."""
+    _each_run(config, run, learner, "end")
+
+
+def release_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None) -> None:
+    """Free what is still reserved for a run without ending it: it goes on as far as the budget then bears."""
+    _each_run(config, run, learner, "release")
+
+
+def recover_command(
+    config: Config = DEFAULT_CONFIG,
+    receipt: Receipts = None,
+    backup: Annotated[Path | None, typer.Option(help="A directory that parley-party backup wrote.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be charged.")] = False,
+) -> None:
+    """Begin a new ledger where the old one is lost, damaged or an old copy, and charge the worst that may be spent.
+
+    Get from each learner the newest receipt it holds of this party (parley-learner receipts PARTY > FILE), from key
+    holders and co-owners too. Without a receipt of each of your learners the whole budget counts as spent. What was
+    there is put aside, runs in progress end.
+    """
+    from party.answering.party import budget_of
+    from party.ledger.recovery import recover
+    from party.settings import PartySettings
+
+    with refusing():
+        settings = PartySettings.load(config)
+        texts = [line for path in receipt or () for line in _read_text(path).split()]
+        names = [known.name for known in settings.learners]
+        done = recover(
+            settings.state, settings.identity, budget_of(settings.policy), names, texts, backup=backup, commit=yes
+        )
+    print_json({"spent": list(done.spent.units), "accounted": done.recovered, "without_receipt_of": done.missing})
+    if done.missing:
+        typer.echo(f"no receipt of {', '.join(done.missing)}: the whole budget counts as spent", err=True)
+    if not yes:
+        typer.echo("nothing was changed; say --yes to begin the new ledger", err=True)
+
+
+def backup_command(directory: Path, config: Config = DEFAULT_CONFIG) -> None:
+    """Copy ledger, head file and identity key into a new directory, while the party runs too.
+
+    A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges what it does
+    not know of.
+    """
+    from party.ledger.recovery import back_up
+    from party.settings import PartySettings
+
+    with refusing():
+        back_up(PartySettings.load(config).state, directory)
+    typer.echo(f"{directory}: keep it as private as the party's own files")
+
+
+def restore_command(directory: Path, config: Config = DEFAULT_CONFIG, receipt: Receipts = None) -> None:
+    """Bring a backup back: its identity key, and a new ledger that charges the worst that may be spent since.
+
+    The same as parley-party recover --backup DIRECTORY --yes, after the identity key was put back if it is gone.
+    """
+    from party.ledger.recovery import restore_key
+    from party.settings import PartySettings
+
+    with refusing():
+        restore_key(directory, PartySettings.load(config).state)
+    recover_command(config, receipt, directory, yes=True)
+
+
+@audit_app.command("export")
+def audit_export(
+    file: Path,
+    config: Config = DEFAULT_CONFIG,
+    bodies: Annotated[bool, typer.Option(help="Whether to put the answers themselves in.")] = True,
+) -> None:
+    """Write the whole ledger into a signed file: approvals, prices, answers, limits, refusals, in order."""
+    from party.answering.party import open_store
+    from party.ledger.audit import export
+    from party.settings import PartySettings
+
+    with refusing(), open_store(PartySettings.load(config)) as store, file.open("x", encoding="utf-8") as target:
+        target.writelines(f"{line}\n" for line in export(store, bodies=bodies))
+    typer.echo(f"{file}: check it with parley-party audit verify {file} --key {settings_key(config)}")
+
+
+@audit_app.command("verify")
+def audit_verify(
+    file: Path,
+    key: Annotated[str, typer.Option(help="The party's public key, as parley-party identity prints it.")],
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Check a file that "audit export" wrote, without a ledger: exits with status 2 if anything in it was changed."""
+    from party.ledger import audit
+
+    with refusing():
+        entries, receipt = audit.verify(_read_text(file).splitlines(), key)
+    typer.echo(f"{receipt.signer}: {len(entries)} entries, all as they were signed", err=True)
+    _print_runs(audit.by_run(entries), output)
+
+
+def settings_key(config: Path) -> str:
+    """The party's public key."""
+    from party.settings import PartySettings
+
+    return PartySettings.load(config).identity.key
+
+
+def _each_run(config: Path, run: str, learner: str | None, what: str) -> None:
+    """End or release a run, of one learner or of whoever has one of that name."""
+    from common.errors import InvalidInputError, NotFoundError
+    from party.answering.party import open_store
+    from party.settings import PartySettings
+
+    with refusing(), open_store(PartySettings.load(config)) as store:
+        owners = [name for name, known in store.books.runs if known == run and learner in {None, name}]
+        if not owners:
+            raise NotFoundError(f"run {run} is not known here")
+        if len(owners) > 1:
+            raise InvalidInputError(f"{', '.join(owners)} each have a run {run}: name one with --learner")
+        if what == "end":
+            store.end(owners[0], run, "owner")
+        else:
+            store.release(owners[0], run)
+    typer.echo(f"{run} of {owners[0]}: {'ended' if what == 'end' else 'released'}")
+
+
+def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
+    from common.privacy.account import DELTA_UNITS, MICRO
+    from party.ledger.records import Answered
+
+    answers: list[tuple[Entry, Answered]] = [(e, e.record) for e in entries if isinstance(e.record, Answered)]
+    rows: list[dict[str, Any]] = [
+        {
+            "number": entry.number,
+            "at": entry.at,
+            "learner": answer.learner,
+            "run": answer.run,
+            "round": answer.round,
+            "query": answer.query,
+            "answer": entry.attached["body"],
+            "epsilon": answer.cost.epsilon / MICRO,
+            "delta": answer.cost.delta / DELTA_UNITS,
+            "adjacency": answer.adjacency,
+        }
+        for entry, answer in answers
+    ]
+    if output is OutputFormat.JSON:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    columns = ("number", "time", "learner", "run", "round", "epsilon", "delta")
+    cells = [
+        (
+            str(r["number"]),
+            when(r["at"]),
+            r["learner"],
+            r["run"],
+            str(r["round"]),
+            f"{r['epsilon']:g}",
+            f"{r['delta']:g}",
+        )
+        for r in rows
+    ]
+    print_table([columns, *cells])
+
+
+def _print_runs(runs: list[RunSummary], output: OutputFormat) -> None:
+    from common.privacy.account import DELTA_UNITS, MICRO
+
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        terms = run.approved
+        rows.append(
+            {
+                "learner": run.learner,
+                "run": run.run,
+                "study": terms.study if terms else None,
+                "algorithm": terms.algorithm if terms else None,
+                "user": terms.user if terms else None,
+                "purpose": terms.purpose if terms else None,
+                "price": terms and terms.reserved.epsilon / MICRO,
+                "epsilon": run.charged.epsilon / MICRO,
+                "delta": run.charged.delta / DELTA_UNITS,
+                "seen": run.seen,
+                "from": when(run.first),
+                "to": when(run.last),
+                "ended": run.ended,
+                "refusals": dict(run.refusals),
+            }
+        )
+    if output is OutputFormat.JSON:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    columns = (
+        "learner",
+        "run",
+        "study",
+        "algorithm",
+        "user",
+        "purpose",
+        "price",
+        "epsilon",
+        "delta",
+        "seen",
+        "refusals",
+    )
+    print_table([columns, *(tuple(_cell(row[name]) for name in columns) for row in rows)])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{rule} x {count}" for rule, count in value.items()) or "-"
+    return f"{value:g}" if isinstance(value, float) else str(value or "-")
+
+
+def when(at: int) -> str:
+    """A time in UTC."""
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _read_text(path: Path) -> str:
+    """A text file; raises InvalidInputError."""
+    from common.errors import InvalidInputError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInputError(f"{path} cannot be read as text") from None

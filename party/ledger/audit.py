@@ -1,0 +1,138 @@
+"""A ledger as a file that anyone can check with the party's public key alone: signed, whole, in order.
+
+One JSON object a line: first the party, its key and a receipt of the head; then each record as the chain holds it, with
+its attachments in base64. A changed record breaks its link, a changed attachment its digest, a missing tail the head
+that was signed; and charges are compared with the prices that were approved.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from common.errors import LedgerError
+from common.privacy.account import Cost, Price
+from common.service.chain import attached, next_link
+from common.wire.receipts import Head, Receipt, verify_receipt
+from party.ledger.books import NOTHING, Books, RunKey
+from party.ledger.ledger import Ledger, read_price
+from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
+
+FORMAT = "parley-audit-1"
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """A run as its owner looks back on it; of one that was refused, the refusals alone, by rule."""
+
+    learner: str
+    run: str
+    approved: Approved | None = None
+    charged: Cost = NOTHING
+    reserved: Cost = NOTHING
+    rounds: int = 0
+    steps: set[str] = field(default_factory=set)
+    first: int = 0
+    last: int = 0
+    ended: str | None = None
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def seen(self) -> str:
+        """What the learner saw, in words."""
+        if not self.rounds:
+            return "nothing"
+        what = f"{self.rounds} noisy answers ({', '.join(sorted(self.steps))})"
+        hidden = self.approved is not None and self.approved.secure_sum != "none"
+        return f"sums alone, of {what} and others'" if hidden else what
+
+
+def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
+    """All runs that a ledger knows, in the order in which it first heard of them."""
+    found: dict[RunKey, RunSummary] = {}
+    for entry in entries:
+        record = entry.record
+        if not isinstance(record, Approved | Answered | Ended | Refused):
+            continue
+        key = record.learner, record.run
+        run = found.setdefault(key, RunSummary(*key, first=entry.at))
+        run.last = entry.at
+        match record:
+            case Approved():
+                run.approved = record
+            case Answered():
+                run.charged, run.rounds = run.charged + record.cost, run.rounds + 1
+                run.steps.add(record.step)
+            case Ended():
+                run.ended = record.by
+            case Refused():
+                run.refusals[record.rule] += 1
+    return list(found.values())
+
+
+def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
+    """The lines of the file; without ``bodies``, the answers are named by their digests alone."""
+    records = list(ledger.records())
+    begin = {"format": FORMAT, "party": ledger.identity.name, "key": ledger.identity.key, "receipt": ledger.receipt()}
+    yield json.dumps(begin)
+    for number, record in records:
+        names = json.loads(record).get("attached", {})
+        wanted = [name for name in names if bodies or name in {"spec", "price"}]
+        values = {name: base64.b64encode(ledger.attachment(number, name)).decode() for name in wanted}
+        yield json.dumps({"number": number, "record": record.decode(), "attachments": values})
+
+
+def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
+    """The entries of a file, and the receipt of its head, if the holder of the public ``key`` wrote it, and no other.
+
+    Raises LedgerError that says what is wrong.
+    """
+    given = iter(lines)
+    receipt = _beginning(next(given, ""), key)
+    books, entries, link = Books(), [], bytes(32)
+    prices: dict[RunKey, Price] = {}
+    for number, line in enumerate(given, 1):
+        try:
+            row = json.loads(line)
+            record = row["record"].encode()
+            values = {name: base64.b64decode(value, validate=True) for name, value in row["attachments"].items()}
+            entry = from_json(number, json.loads(record))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise LedgerError(f"line {number + 1} cannot be read") from None
+        if row["number"] != number or any(entry.attached.get(n) != d for n, d in attached(values).items()):
+            raise LedgerError(f"entry {number} was changed, or its order")
+        link = next_link(link, record)
+        _check_charge(entry, books, prices, values)
+        books.tell(entry)
+        entries.append(entry)
+    if Head(len(entries), link.hex()) != receipt.head:
+        raise LedgerError("an entry was changed, removed or added: the last link is not the one that was signed")
+    return entries, receipt
+
+
+def _beginning(line: str, key: str) -> Receipt:
+    """The receipt of a file's first line."""
+    try:
+        begin = json.loads(line)
+        if begin["format"] != FORMAT:
+            raise LedgerError(f"the file is not of the format {FORMAT}")
+        return verify_receipt(begin["receipt"], begin["party"], key)
+    except (ValueError, KeyError, TypeError):
+        raise LedgerError("the file does not begin as an audit does") from None
+
+
+def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], values: dict[str, bytes]) -> None:
+    """Raise LedgerError unless an answer was charged what its run's approved price says."""
+    match entry.record:
+        case Approved(learner, run):
+            prices[learner, run] = read_price(values.get("price", b"{}"))
+            if hashlib.sha256(values.get("spec", b"")).hexdigest() != entry.attached.get("spec"):
+                raise LedgerError(f"entry {entry.number} comes without its specification")
+        case Answered(learner, run, round):
+            book = books.runs.get((learner, run))
+            if book is None or entry.record.cost != prices[learner, run].step(round, book.last):
+                raise LedgerError(f"entry {entry.number} was not charged what was approved")

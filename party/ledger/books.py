@@ -1,0 +1,155 @@
+"""What follows from a ledger's records: its account, and where each run stands. Pure.
+
+`Books` is told the records in order and keeps what later questions need; whoever has the records, the party or an
+auditor far away, works out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from common.errors import LedgerError
+from common.privacy.account import Account, Cost
+from common.privacy.guarantee import Adjacency
+from party.ledger.records import (
+    Answered,
+    Approved,
+    Begun,
+    Ended,
+    Entry,
+    Joined,
+    LedgerRecord,
+    Limited,
+    Refused,
+    Released,
+)
+
+NOTHING = Cost(0, 0)
+RunKey = tuple[str, str]
+"""Learner and run."""
+
+
+@dataclass(slots=True)
+class RunBook:
+    """Where a run stands: the entry that approved it, its answers' entries by round, and what is still reserved."""
+
+    number: int
+    approved: Approved
+    reserved: Cost
+    expires: int
+    answers: dict[int, int] = field(default_factory=dict)
+    once: dict[str, int] = field(default_factory=dict)
+    joined: int | None = None
+    ended: str | None = None
+
+    @property
+    def last(self) -> int:
+        """The last round that was answered; 0 for none."""
+        return next(reversed(self.answers), 0)
+
+
+class Books:
+    """All that follows from the records told so far."""
+
+    def __init__(self) -> None:
+        self.begun: Begun | None = None
+        self.account = Account(0, 0)
+        self.runs: dict[RunKey, RunBook] = {}
+        self.weaker = 0
+        """How many answers hide a record each, not all of a party's data."""
+        self.refusals: dict[str, int] = {}
+        """How many refusals are noted of each learner's today, by learner and day."""
+
+    def tell(self, entry: Entry) -> None:
+        """Take one more entry; raises LedgerError where it contradicts those before."""
+        if (self.begun is None) != isinstance(entry.record, Begun):
+            raise LedgerError(f"entry {entry.number}: a ledger begins once")
+        try:
+            self._take(entry, entry.record)
+        except KeyError:
+            raise LedgerError(f"entry {entry.number} is of a run that was not approved") from None
+
+    def _take(self, entry: Entry, record: LedgerRecord) -> None:
+        match record:
+            case Begun():
+                self.begun = record
+                self.account = replace(self.account, spent=record.spent, adjacency=record.adjacency)
+                self.weaker = int(record.adjacency == "replace_one" and record.spent != NOTHING)
+            case Limited(epsilon, delta, adjacency, composition):
+                self.account = replace(
+                    self.account,
+                    epsilon_limit=epsilon,
+                    delta_limit=delta,
+                    adjacency=adjacency,
+                    composition=composition,
+                )
+            case Approved():
+                self.runs[record.learner, record.run] = RunBook(
+                    entry.number, record, record.reserved, entry.at + record.lasts
+                )
+                self._reserve(record.reserved)
+            case Answered():
+                self._answer(entry, record)
+            case Joined():
+                self.runs[record.learner, record.run].joined = entry.number
+            case Released():
+                self._release(self.runs[record.learner, record.run])
+            case Ended():
+                run = self.runs[record.learner, record.run]
+                self._release(run)
+                run.ended = record.by
+            case Refused():
+                day = refusal_day(record.learner, entry.at)
+                self.refusals[day] = self.refusals.get(day, 0) + 1
+
+    def unended(self) -> Iterator[tuple[RunKey, RunBook]]:
+        """All runs that have not ended, oldest first."""
+        return ((key, run) for key, run in self.runs.items() if run.ended is None)
+
+    def hides(self) -> Adjacency:
+        """What every charge so far hides at least."""
+        return "replace_one" if self.weaker else "whole_party"
+
+    def after(self, run: RunBook, cost: Cost) -> Account:
+        """The account after a charge to a run, first of what is reserved for it.
+
+        Raises BudgetExhaustedError where the limit does not bear it: what is reserved is borne unless the owner has
+        lowered the limit since; then what others have reserved does not count.
+        """
+        own = run.reserved
+        if own == NOTHING:
+            return self.account.charge(cost)
+        alone = replace(self.account, reserved=NOTHING).charge(cost)
+        return replace(alone, reserved=self.account.reserved - _less(own, cost))
+
+    def _answer(self, entry: Entry, record: Answered) -> None:
+        run = self.runs[record.learner, record.run]
+        taken = _less(run.reserved, record.cost)
+        run.reserved = run.reserved - taken
+        self.account = replace(
+            self.account, spent=self.account.spent + record.cost, reserved=self.account.reserved - taken
+        )
+        run.answers[record.round] = entry.number
+        for name in entry.attached:
+            if name.startswith("once:"):
+                run.once[name.removeprefix("once:")] = entry.number
+        run.expires = entry.at + run.approved.lasts
+        self.weaker += record.adjacency == "replace_one"
+
+    def _reserve(self, cost: Cost) -> None:
+        self.account = replace(self.account, reserved=self.account.reserved + cost)
+
+    def _release(self, run: RunBook) -> None:
+        self.account = replace(self.account, reserved=self.account.reserved - run.reserved)
+        run.reserved = NOTHING
+
+
+def refusal_day(learner: str, at: int) -> str:
+    """A learner and a day, in UTC."""
+    return f"{at // 86_400}:{learner}"
+
+
+def _less(one: Cost, other: Cost) -> Cost:
+    """The lesser of two costs, in each unit."""
+    return Cost(*map(min, one.units, other.units))

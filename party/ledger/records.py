@@ -1,0 +1,161 @@
+"""What a ledger is made of: one frozen class a kind of record, and its spelling.
+
+A record is written down as JSON: its ``kind``, its fields, the time, and the digests of its attachments. What is too
+long for a record is attached: a specification, a price list, an answer's body, one-time noise, an invitation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from common.errors import VersionError
+from common.privacy.account import Composition, Cost
+from common.privacy.guarantee import Adjacency
+
+EndReason = Literal["learner", "owner", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The ledger of ``party``, who signs with ``key``; ``nonce`` makes its first link unlike any other's.
+
+    ``recovered`` maps each ledger that this one replaces to the count of entries that are accounted for; what they may
+    have cost is ``spent``.
+    """
+
+    party: str
+    key: str
+    nonce: str
+    recovered: Mapping[str, int]
+    spent: Cost
+    adjacency: Adjacency
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The owner's budget from now on: epsilon in micro-units, delta in units of 1e-18, and how costs add up."""
+
+    epsilon: int
+    delta: int
+    adjacency: Adjacency
+    composition: Composition
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A run was consented to. Its whole price is reserved for it, for ``lasts`` seconds from its last answer.
+
+    ``user`` and ``purpose`` are the learner's words; ``spec`` is the digest of the specification. Attached: ``spec``
+    and ``price``.
+    """
+
+    learner: str
+    run: str
+    user: str
+    purpose: str
+    study: str
+    algorithm: str
+    spec: str
+    secure_sum: str
+    rounds: int
+    reserved: Cost
+    adjacency: Adjacency
+    lasts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A round was answered. ``query`` is SHA-256 of what was asked.
+
+    Attached: ``body``, the answer as it was sent, and, named ``once:`` and its name, each one-time noise it drew.
+    """
+
+    learner: str
+    run: str
+    round: int
+    query: str
+    step: str
+    cost: Cost
+    adjacency: Adjacency
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A secure sum was joined. Attached: ``invitation``, the roster signed by learner and key holders."""
+
+    learner: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What was still reserved for a run is free again; the run goes on as far as the budget bears it."""
+
+    learner: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run is answered no more, by whose word; what was still reserved for it is free again."""
+
+    learner: str
+    run: str
+    by: EndReason
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A run, or a round of one, was refused by one of the owner's rules."""
+
+    learner: str
+    run: str
+    algorithm: str
+    rule: str
+    reason: str
+
+
+LedgerRecord = Begun | Limited | Approved | Answered | Joined | Released | Ended | Refused
+_KINDS: dict[str, type[LedgerRecord]] = {
+    "begun": Begun,
+    "limited": Limited,
+    "approved": Approved,
+    "answered": Answered,
+    "joined": Joined,
+    "released": Released,
+    "ended": Ended,
+    "refused": Refused,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_COSTS = frozenset({"cost", "spent", "reserved"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record in its place: number, time in seconds since 1970, and SHA-256 of each attachment by name."""
+
+    number: int
+    at: int
+    record: LedgerRecord
+    attached: Mapping[str, str] = field(default_factory=dict)
+
+
+def to_json(record: LedgerRecord, at: int) -> dict[str, Any]:
+    """A record as the chain holds it."""
+    values = {item.name: getattr(record, item.name) for item in fields(record)}
+    spelt = {name: list(value.units) if isinstance(value, Cost) else value for name, value in values.items()}
+    return {"kind": _NAMES[type(record)], "at": at, **spelt}
+
+
+def from_json(number: int, values: Mapping[str, Any]) -> Entry:
+    """The entry that the chain holds; raises VersionError for a kind or a field that this Parley does not know."""
+    given = dict(values)
+    attached, at = given.pop("attached", {}), given.pop("at")
+    kind = given.pop("kind")
+    try:
+        spelt: dict[str, Any] = {name: Cost(*value) if name in _COSTS else value for name, value in given.items()}
+        return Entry(number, at, _KINDS[kind](**spelt), attached)
+    except (TypeError, KeyError):
+        raise VersionError(f"entry {number} was written by another version of Parley: use that one") from None

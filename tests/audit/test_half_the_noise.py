@@ -1,0 +1,265 @@
+"""Half of the noise is caught, for every private algorithm, on answers of the real party from data files.
+
+*What is played.* Two owners hold the worst neighbouring files: one record, and its opposite. The learner asks where
+both slopes are as steep as can be: at w = 0, where Huber's slope is 1, or for softmax where all other classes are ruled
+out. What the two answer without noise lies Delta apart. Answers with noise come through `Party`: approved, prepared,
+charged, written down, put on the wire. Under a secure sum those of m_min - t parties are added up, which is all that
+bears noise when t collude; of noise that each adds whole, one party's.
+
+*The statistic.* An event that says mu (or epsilon) is honest if the noise is at least Delta / mu (Delta / epsilon)
+wide, whatever the code says of its own sensitivity. Noise divided by that width is summed up over all draws:
+
+- Gaussian, n numbers: their squares, chi-squared with n degrees of freedom.
+- Laplace, n numbers: their absolute values; density exp(-beta |b|), n numbers in all: the lengths. Both are Gamma of
+  shape n.
+- Objective perturbation: the tilt is read off the model that it led to, -(Lambda w + gradients at w), and is Gaussian.
+
+Among scales this is the most powerful test: the likelihood ratio rises with the statistic. A run is suspect where it is
+below the ALARM quantile of its law, so honest noise, which is no narrower, is suspect at most once in 10^6 audits. Half
+the noise is 1 / (2 r) as wide, r = Delta / sensitivity, and is caught with a probability that the same law gives, which
+each audit computes and wants to be at least POWER.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from common.algorithms import REGISTRY, parameter_schema
+from common.algorithms.gop import Gop
+from common.arrays import FloatArray
+from common.data.columns import Feature, Label
+from common.data.losses import HuberLoss
+from common.data.study import Study
+from common.encoding.fixed_point import to_reals
+from common.encoding.npy import pack_array, unpack_array
+from common.privacy.calibration import gaussian_sigma, sigma_star, slack
+from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
+from common.privacy.noise import SeededNoise
+from common.protocol.messages import Query
+from common.runs.pricing import events
+from common.runs.specification import RunSpec
+from common.wire.party_api import RunProposal
+from party.answering.party import Party
+from party.ledger.ledger import Ask
+from tests.contracts.algorithms import variants
+from tests.support.noises import ScaledNoise
+from tests.support.rounds import run_spec
+from tests.support.secure_cluster import SecureCluster
+
+ALARM, POWER = 1e-6, 0.99
+D = 16
+"""Features of 1 each make a row of norm 1, all numbers of which the grid holds."""
+DRAWS = 10
+PARTIES, COLLUDERS = 3, 1
+SHORT: Mapping[str, Any] = {"n_rounds": DRAWS, "l1_clip": 4.0, "regularization": 10.0}
+"""Ten rounds; a 1-norm that a row of D equal numbers just has; minimisers where the slope is steepest."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """An algorithm with parameters, for two classes or three, plain or summed.
+
+    ``least`` is how much of the sensitivity its worst neighbours use, at least; the less, the more draws it takes.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+    summed: bool = False
+    classes: int = 2
+    draws: int = DRAWS
+    least: float = 0.9
+
+    def __str__(self) -> str:
+        chosen = [str(value) for key, value in self.parameters.items() if key not in SHORT]
+        return "-".join([self.name, *chosen, "sum" if self.summed else "each", f"{self.classes} classes"])
+
+
+def audits() -> Iterator[Audit]:
+    """Every algorithm of the registry, by its variants; those of whose noise nothing is known fail in their audit."""
+    for name, kind in REGISTRY.items():
+        if not kind.__module__.startswith("common."):
+            continue
+        taken = parameter_schema(name)["properties"]
+        short = {key: value for key, value in SHORT.items() if key in taken}
+        for chosen in variants(name):
+            for summed in (False,) if kind.curator else (False, True):
+                yield Audit(name, chosen | short, summed)
+    for summed in (False, True):
+        yield Audit("dp_gd", {"n_rounds": DRAWS}, summed, classes=3)
+    yield Audit("local_average", {"regularization": 1000.0}, classes=3, draws=60, least=0.57)
+
+
+class Heard(ScaledNoise):
+    """Seeded noise ``factor`` as wide as it should be; none that is drawn once a run, on which no event leans."""
+
+    def __init__(self, seed: list[int], factor: float) -> None:
+        super().__init__(SeededNoise(seed), factor)
+        self.kept: dict[str, Any] = {}
+
+    def draw(self, law: str, scale: Any, shape: Any, *parts: float) -> Any:  # noqa: ANN401 -- as `Noise` has them
+        drawn = super().draw(law, scale, shape, *parts) if self.factor else np.zeros(shape)
+        return drawn if law in {"l2_laplace", "gaussian"} else np.asarray(drawn, dtype=np.int64)
+
+    def once(self, name: str, draw: Any) -> Any:  # noqa: ANN401 -- whatever is drawn
+        return np.zeros_like(draw())
+
+
+@dataclass
+class Owners:
+    """Parties of one record each: ``sign`` says which of the two neighbouring files they hold."""
+
+    audit: Audit
+    root: Path
+    sign: int
+    factor: float
+
+    def __post_init__(self) -> None:
+        features = tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(D))
+        values = ("no", "yes", "maybe")[: self.audit.classes]
+        loss = {"loss": HuberLoss(h=0.5)} if self.audit.classes == 2 else {"clip_norm": 2**0.5}
+        study = Study(name="audit", features=features, label=Label(name="y", values=values), intercept=False, **loss)
+        k = PARTIES if self.audit.summed else 1
+        columns = {f"x{i}": np.array([self._feature(i)]) for i in range(D)}
+        label = "yes" if self.audit.classes > 2 or self.sign > 0 else "no"
+        tables = [columns | {"y": np.array([label])}] * k
+        self.cluster = SecureCluster(
+            self.root, epsilon=1000.0, algorithms=tuple(REGISTRY), given=(study, tables), n_examples=1
+        )
+
+    def _feature(self, index: int) -> float:
+        """Of three classes the first number tells the classes apart, where weights are asked, and stays."""
+        if self.audit.classes == 2:
+            return 1.0
+        return 1 / 64 if index == 0 and self.audit.name == "dp_gd" else float(self.sign)
+
+    def spec(self) -> RunSpec:
+        """The run."""
+        terms: dict[str, Any] = {"minimum_contributors": PARTIES, "colluders": COLLUDERS, "secure_sum": "paillier"}
+        spec = run_spec(
+            self.cluster, algorithm=self.audit.name, parameters=self.audit.parameters,
+            **(terms if self.audit.summed else {}),
+        )  # fmt: skip
+        members = tuple(member.model_copy(update={"n_examples": 1}) for member in spec.parties)
+        return spec.model_copy(update={"parties": members})
+
+    def heard(self, parts: int) -> FloatArray:
+        """What so many parties answer together, (draws, m), in as many runs as that takes."""
+        spec = self.spec()
+        rounds = len(spec.questions())
+        with ExitStack() as stack:
+            parties = [
+                stack.enter_context(Party(self.cluster.party_settings(name), _factory(Heard([7, index], self.factor))))
+                for index, name in enumerate(self.cluster.names[:parts])
+            ]
+            return np.array(
+                [
+                    sum(self._answer(party, f"run-{run}", spec, round) for party in parties)
+                    for run in range(-(-self.audit.draws // rounds))
+                    for round in range(1, rounds + 1)
+                ]
+            )
+
+    def _answer(self, party: Party, run: str, spec: RunSpec, round: int) -> FloatArray:
+        """One party's answer as it leaves, in reals."""
+        party.approve("learner", RunProposal(run=run, spec=spec))
+        query = self.query(spec, round)
+        released = party.release(Ask("learner", run, round, query.digest), query, pack_array)
+        return to_reals(unpack_array(released.body, "<i8"))
+
+    def query(self, spec: RunSpec, round: int) -> Query:
+        """A round's question, at weights where the slope is steepest."""
+        question = spec.questions()[round - 1]
+        message = np.zeros(question.message)
+        if self.audit.classes > 2 and message.size:
+            message[:, 0] = [40_000.0, 0.0, -40_000.0]
+        return Query(round, question.step, message, question.reveal)
+
+
+def _factory(noise: Heard) -> Any:  # noqa: ANN401 -- a party's factory of noise
+    return lambda _kept: noise
+
+
+def statistic(event: Event, noise: FloatArray, apart: FloatArray) -> float:
+    """The statistic of noise (draws, m), for exact answers that lie so far apart, (m,)."""
+    match event:
+        case GaussianEvent(mu=mu):
+            return float(((noise * mu / np.linalg.norm(apart)) ** 2).sum())
+        case LaplaceEvent(epsilon=epsilon):
+            return float(np.abs(noise * epsilon / np.abs(apart).sum()).sum())
+        case L2LaplaceEvent(epsilon=epsilon):
+            return float(np.linalg.norm(noise * epsilon / np.linalg.norm(apart), axis=-1).sum())
+    raise AssertionError(f"no audit of the noise of {event}: add one")
+
+
+def law(event: Event, n: int) -> Any:  # noqa: ANN401 -- a distribution of SciPy's
+    """The statistic's, for n numbers of honest noise."""
+    return stats.chi2(n) if isinstance(event, GaussianEvent) else stats.gamma(n)
+
+
+def judge(audit: Audit, event: Event, noises: Sequence[FloatArray], apart: FloatArray, used: float) -> None:
+    """Clear the noise as declared, the first, and convict half of it, the second; ``used`` is r."""
+    own, half = (statistic(event, noise, apart) for noise in noises)
+    honest = law(event, noises[0].size)
+    suspect = float(honest.ppf(ALARM))
+    wider = 2 * used
+    power = float(honest.cdf(suspect * (wider**2 if isinstance(event, GaussianEvent) else wider)))
+    print(
+        f"{audit}: {noises[0].size} numbers, {used:.3f} of the sensitivity; suspect below {suspect:.0f}: {own:.0f} as "
+        f"declared, {half:.0f} halved; power {power:.6f} at a false alarm of {ALARM:g}"
+    )
+    assert power >= POWER
+    assert own >= suspect, "less noise than the event says"
+    assert half < suspect
+
+
+def judge_tilts(audit: Audit, owners: Sequence[Owners]) -> None:
+    """Judge the tilts of objective perturbation, read off its models; the noise on the answers is far below them.
+
+    They are due a deviation by Procedure 3, or 2 L / mu, for gradients that lie 2 L apart.
+    """
+    spec = owners[0].spec()
+    facts = spec.facts().of(0)
+    gop = spec.build()
+    assert isinstance(gop, Gop)
+    _, epsilon = slack(1.0, gop.regularization, 1, facts.loss.smoothness, gop.calibration)
+    sigma = sigma_star(D, epsilon, 1e-5) if gop.calibration == "paper" else gaussian_sigma(epsilon, 1e-5, 2.0)
+    x, y = np.full(D, 0.25), np.ones(audit.draws)
+    found = []
+    for each in owners:
+        models = each.heard(1)
+        gradients = facts.loss.slope(models @ x, y)[:, None] * x
+        found.append(-(gop.mechanism(facts).strength * models + gradients))
+    judge(audit, GaussianEvent(2 / sigma), found, np.array([2.0]), 1.0)
+
+
+@pytest.mark.parametrize("audit", list(audits()), ids=str)
+def test_half_of_the_noise_is_caught_in_answers_of_the_real_party(audit: Audit, tmp_path: Path) -> None:
+    def files(sign: int, factor: float) -> Owners:
+        return Owners(audit, tmp_path / f"{sign} {factor}", sign, factor)
+
+    neighbours, owners = (files(1, 0.0), files(-1, 0.0)), (files(1, 1.0), files(1, 0.5))
+    spec = neighbours[0].spec()
+    algorithm, facts = spec.build(), spec.facts().of(0)
+    event, *others = dict.fromkeys(events(algorithm, facts))
+    assert not others, "rounds of several kinds: audit each"
+    if isinstance(event, NonPrivateEvent):
+        pytest.skip("declares that it is not private, and no ledger bears it")
+    if audit.name == "gop":
+        judge_tilts(audit, owners)
+        return
+    whole = algorithm.whole_noise or isinstance(event, LaplaceEvent) or not audit.summed
+    parts = 1 if whole else PARTIES - COLLUDERS
+    one, other = (each.heard(parts) for each in neighbours)
+    apart = (one - other)[0] / parts  # one party's record is another, and the rest hold what they held
+    norm = np.abs(apart).sum() if isinstance(event, LaplaceEvent) else np.linalg.norm(apart)
+    used = float(norm / np.max(algorithm.sensitivity(neighbours[0].query(spec, 1), facts)))
+    assert audit.least <= used <= 1 + 1e-9
+    judge(audit, event, [each.heard(parts) - one for each in owners], apart, used)

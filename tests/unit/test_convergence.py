@@ -1,0 +1,159 @@
+"""What a solver surely leaves: the bound is public, holds on every shard, and refuses nobody for the data."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from common.algorithms import build_algorithm
+from common.arrays import FloatArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_reals
+from common.errors import InvalidInputError
+from common.learning import erm
+from common.learning.convergence import MOST_STEPS, TOLERANCE, gradient_left
+from common.learning.erm import minimise
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from common.privacy.noise import NoNoise, SeededNoise
+from common.protocol.facts import FederationFacts
+
+N, D, SHARDS = 20, 4, 2000
+LOSSES: list[Huber | Logistic] = [Logistic(), *(Huber(h) for h in (0.5, 0.05, 1e-3, 1e-5, 1e-8))]
+STRENGTHS = [1e-6, 1e-4, 1e-2, 1.0, 1e3, 1e5]
+
+
+def shards(seed: int, k: int = SHARDS, n: int = N) -> Shard:
+    """A stack of shards: any rows; one row many times; all but parallel rows; tiny rows; and all of one class."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(k, n, D)), np.where(rng.random((k, n)) < 0.5, -1.0, 1.0)
+    kind = np.arange(k) % 5
+    X[kind == 1, 1:] = X[kind == 1, :1]
+    X[kind == 2, :, 1:] *= 1e-3
+    X[kind == 3] *= 1e-4
+    y[kind == 4] = 1.0
+    return Shard(X, y)
+
+
+def neighbour(shard: Shard, seed: int) -> Shard:
+    """One record of each shard replaced."""
+    X, y = shard.X.copy(), shard.y.copy()
+    X[:, 0], y[:, 0] = np.random.default_rng(seed).normal(size=X[:, 0].shape), -y[:, 0]
+    return Shard(X, y)
+
+
+def gradients(loss: Huber | Logistic, shard: Shard, strength: float, weights: FloatArray) -> FloatArray:
+    """The norms of F's gradient, (k,), in 64 bits of fraction instead of 53."""
+    X, y, w = (part.astype(np.longdouble) for part in (shard.X, shard.y, weights))
+    score = (X * w[:, None, :]).sum(axis=-1)
+    if isinstance(loss, Huber):
+        slope = -y * np.clip((1 + np.longdouble(loss.h) - y * score) / (2 * np.longdouble(loss.h)), 0, 1)
+    else:
+        slope = -y / (1 + np.exp(y * score))
+    gradient = (slope[..., None] * X).sum(axis=1) + np.longdouble(strength) * w
+    return np.asarray(np.sqrt((gradient**2).sum(axis=-1)), dtype=np.float64)
+
+
+def promised(loss: Loss, strength: float, n: int = N) -> float | None:
+    """What is surely left; None where the run is refused."""
+    try:
+        return float(gradient_left(loss, np.array(n), D, np.array(strength)))
+    except InvalidInputError:
+        return None
+
+
+def test_no_shard_leaves_more_than_the_bound_says() -> None:
+    stack, refused, worst, allowed = shards(1), 0, 0.0, 0
+    for loss, strength in itertools.product(LOSSES, STRENGTHS):
+        if (left := promised(loss, N * strength)) is None:
+            refused += 1
+            continue
+        found = minimise(loss, stack, N * strength, tolerance=TOLERANCE, most_steps=MOST_STEPS)
+        worst = max(worst, float(gradients(loss, stack, N * strength, found).max()) / left)
+        allowed += 1
+    print(
+        f"{SHARDS} shards, {allowed} problems: gradients of at most {worst:.2f} of the bound; "
+        f"{refused} problems refused, by public numbers"
+    )
+    assert worst <= 1
+    assert allowed > 12
+    assert refused > 12
+
+
+def test_a_shard_is_never_why_a_run_is_refused_and_no_neighbour_moves_further_than_the_noise_is_for() -> None:
+    """A refusal is made from the facts, and then nothing is computed; else both neighbours are answered."""
+    stack, other = shards(2), neighbour(shards(2), 3)
+    answered, refused, furthest = 0, 0, 0.0
+    for loss, strength in itertools.product(LOSSES, STRENGTHS):
+        facts = FederationFacts.uniform(np.full(SHARDS, N), epsilon=1.0, delta=1e-5, n_features=D, loss=loss)
+        algorithm = build_algorithm("local_average", {"regularization": strength})
+        try:
+            algorithm.questions(facts)
+        except InvalidInputError:
+            refused += 1
+            continue
+        query = next(algorithm.program(facts))
+        one, two = (
+            algorithm.local(query, algorithm.prepare(each, facts.everyone), facts.everyone, NoNoise())
+            for each in (stack, other)
+        )
+        moved = np.linalg.norm(to_reals(one - two), axis=-1)
+        furthest = max(furthest, float((moved / algorithm.sensitivity(query, facts.everyone)).max()))
+        answered += 2 * SHARDS
+    print(f"{answered} shards answered, none refused; {refused} runs refused, by public numbers; {furthest:.3f} moved")
+    assert 0.5 < furthest <= 1
+
+
+def test_gradient_steps_alone_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Newton's method fails altogether, the steps that the proof counts do it."""
+    monkeypatch.setattr(erm, "_MAX_NEWTON", 0)
+    stack, tried = shards(4, k=50), 0
+    losses: list[Huber | Logistic] = [Logistic(), Huber(0.5), Huber(0.05), Huber(1e-3)]
+    for loss, strength in itertools.product(losses, (1e-2, 1.0, 1e3)):
+        if (left := promised(loss, N * strength)) is None:
+            continue
+        kappa = 1 + loss.smoothness / strength
+        steps = int(2 * kappa * np.log(max(N / left, 1.0))) + 1
+        found = minimise(loss, stack, N * strength, tolerance=0.0, most_steps=steps)
+        worst = float(gradients(loss, stack, N * strength, found).max())
+        print(f"{loss}, lambda = {strength:g}: a gradient of {worst:.1e} of {left:.1e} after {steps} steps at most")
+        assert worst <= left
+        tried += 1
+    assert tried > 6
+
+
+@pytest.mark.parametrize("n", [1, 10**3, 10**5])
+def test_the_bound_costs_next_to_no_noise_at_the_default(n: int) -> None:
+    for loss in (Logistic(), Huber(0.5), Softmax(10)):
+        left = promised(loss, 0.01 * n, n)
+        assert left is not None
+        print(f"{loss}, {n} examples: a gradient of at most {left:.1e}, and as much more noise")
+        assert left < 2e-3
+
+
+def test_losses_that_have_no_bound_are_refused_before_any_data() -> None:
+    with pytest.raises(InvalidInputError, match="bounded slope"):
+        gradient_left(Squared(), np.array(N), D, np.array(1.0))
+    for name in ("local_average", "gop"):
+        facts = FederationFacts.uniform(np.array([N]), epsilon=1.0, delta=1e-5, n_features=D, loss=Hinge())
+        with pytest.raises(InvalidInputError, match="'hinge'"):
+            build_algorithm(name).questions(facts)
+
+
+def test_objective_perturbation_answers_every_shard_or_is_refused_by_public_numbers() -> None:
+    refused = answered = 0
+    for loss, strength in itertools.product(LOSSES, STRENGTHS):
+        facts = FederationFacts.uniform(np.array([N]), epsilon=1.0, delta=1e-5, n_features=D, loss=loss).of(0)
+        algorithm = build_algorithm("gop", {"regularization": strength})
+        try:
+            algorithm.check_noise(facts)
+        except InvalidInputError:
+            refused += 1
+            continue
+        query = next(algorithm.program(facts))
+        for index in range(100):
+            algorithm.local(query, shards(5, k=100).party(index), facts, SeededNoise(index))
+            answered += 1
+    print(f"{answered} shards answered, none refused; {refused} runs refused, by public numbers")
+    assert answered > 1000

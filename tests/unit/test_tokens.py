@@ -1,0 +1,50 @@
+"""Bearer tokens: which of several counts, and until when."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+
+from common.service.tokens import KnownToken, SignInError, Tokens, hash_token
+
+DAY = date(2027, 1, 31)
+OLD, NEW = KnownToken(hash_token("old"), "alice", DAY), KnownToken(hash_token("new"), "alice", DAY + timedelta(30))
+
+
+def tokens(today: date) -> Tokens:
+    return Tokens((OLD, NEW, KnownToken(hash_token("for-ever"), "bob")), lambda: today)
+
+
+def test_tokens_overlap_and_an_expired_one_is_refused_in_words_of_its_own() -> None:
+    before, after = tokens(DAY - timedelta(1)), tokens(DAY)
+    assert [before.identify(f"Bearer {token}") for token in ("old", "new", "for-ever")] == ["alice", "alice", "bob"]
+    assert [after.identify(f"bearer {token}") for token in ("new", "for-ever")] == ["alice", "bob"]
+    with pytest.raises(SignInError, match="the bearer token has expired") as expired:
+        after.identify("Bearer old")
+    assert expired.value.why == "expired"
+    assert expired.value.status == 401
+
+
+@pytest.mark.parametrize(
+    ("authorization", "why"),
+    [(None, "absent"), ("Basic old", "absent"), ("Bearer ", "unknown"), ("Bearer other", "unknown")],
+)
+def test_a_stranger_is_refused(authorization: str | None, why: str) -> None:
+    with pytest.raises(SignInError) as refused:
+        tokens(DAY).identify(authorization)
+    assert refused.value.why == why
+
+
+def test_the_next_to_expire_is_one_that_still_counts() -> None:
+    assert tokens(DAY - timedelta(1)).next_expiry() == OLD
+    assert tokens(DAY).next_expiry() == NEW
+    assert tokens(DAY + timedelta(365)).next_expiry() is None
+
+
+def test_replaced_tokens_count_at_once() -> None:
+    known = tokens(DAY)
+    known.replace([KnownToken(hash_token("third"), "alice")])
+    assert known.identify("Bearer third") == "alice"
+    with pytest.raises(SignInError):
+        known.identify("Bearer new")
