@@ -24,7 +24,7 @@ from schemathesis.python.asgi import get_client, shutdown_lifespans
 from common.encoding.npy import NPY
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.wire.party_api import RunProposal
-from party.api.app import RECEIPT
+from common.wire.receipts import RECEIPT_HEADER
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.documents import SERVICES, application
 from tests.support.keyholder import KEY_BITS, TOKEN
@@ -72,7 +72,7 @@ class Asked:
 
     def ask(self, case: Case) -> None:
         """Send a case, and check the answer."""
-        case.headers.pop(RECEIPT, None)  # 503 to one that is not the ledger's: the ledger may be an old copy
+        case.headers.pop(RECEIPT_HEADER, None)  # 503 to one that is not the ledger's: the ledger may be an old copy
         answer = case.call(headers=self.headers)
         self.statuses[answer.status_code] += 1
         left_out = LEFT_OUT if has_wrong_body(case) else [*LEFT_OUT, checks.negative_data_rejection]
