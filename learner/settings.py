@@ -13,9 +13,9 @@ from common.data.study import Study
 from common.errors import InvalidInputError
 from common.files.studies import read_study
 from common.secure_sum.messages import MAX_KEY_HOLDERS
-from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller
+from common.storage.keys import PublicKey
 from common.strict import Identifier, Name
 
 _MOST_PARTIES = 1000
@@ -30,7 +30,7 @@ class KeyHolderEntry(PeerEntry):
     ]
 
 
-Role = Literal["viewer", "submitter", "operator"]
+UserRole = Literal["viewer", "submitter", "operator"]
 """What a user may do, each all that the one before may: look, forecast and predict; submit, end and resume its own
 runs, and upload public rows; the same with everybody's runs."""
 
@@ -40,7 +40,7 @@ class UserEntry(Caller):
 
     name: Annotated[Identifier, Field(description="the user's name, noted with each run")]
     role: Annotated[
-        Role,
+        UserRole,
         Field(
             description="what the user may do: look, forecast and predict (viewer); also submit runs, end and resume "
             "its own, and upload public rows (submitter); also end and resume those of others (operator)"

@@ -16,10 +16,10 @@ from common.privacy.guarantee import Adjacency, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.secure_sum.session import Identity
-from common.service.keys import PublicKey
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller
-from common.strict import Digest, Identifier, Setting, Strict
+from common.storage.keys import PublicKey
+from common.strict import Digest, Identifier, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
@@ -105,7 +105,7 @@ class KnownLearner(Caller):
     ] = None
 
 
-class PinnedKeyHolder(Strict):
+class PinnedKeyHolder(Setting):
     """A key holder that the owner trusts not to collude with the learner."""
 
     name: Annotated[Identifier, Field(description="the key holder's own name")]
@@ -114,7 +114,7 @@ class PinnedKeyHolder(Strict):
     ]
 
 
-class PinnedParty(Strict):
+class PinnedParty(Setting):
     """Another owner's party, which the owner knows to be none of the learner's making."""
 
     name: Annotated[Identifier, Field(description="the party's own name")]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,8 +38,9 @@ from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from learner.experiments.datasets import WDBC
-from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, wait_until_ready
-from scripts.make_deployment import HOSPITALS, SERVICES, Deployment, loopback_site, make_deployment
+from scripts.deployment.sites import HOSPITALS, SERVICES, loopback_site
+from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
+from scripts.make_deployment import Deployment, make_deployment
 
 RUN_SECONDS = 120.0
 DELTA = 1e-5
@@ -70,7 +72,7 @@ def main() -> int:
         root = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parley-demo-")))
         deployment = deploy(root)
         urls = {name: service.url for name, service in deployment.services.items()}
-        make_ledgers(*(deployment.services[name].config for name in HOSPITALS))
+        begin(deployment, root)
         stack.enter_context(processes(commands(deployment), root))
         wait_until_ready(urls)
         console.print(f"[bold]{len(urls)} services are up[/] on loopback after {time.monotonic() - started:.1f} s")
@@ -91,6 +93,15 @@ def deploy(root: Path) -> Deployment:
     """Settings, secrets and shards for all services, on free ports."""
     ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
     return make_deployment(root, lambda name: loopback_site(root, name, ports[name]))
+
+
+def begin(deployment: Deployment, root: Path) -> None:
+    """Run what is run once, for services that never ran here. Raises CalledProcessError."""
+    for name, service in deployment.services.items():
+        if service.first and not (root / "state" / name).exists():
+            program, *words = service.first
+            command: list[str | Path] = [COMMANDS / program, *words, "--config", service.config]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 -- our own commands
 
 
 def commands(deployment: Deployment) -> dict[str, list[str | Path]]:

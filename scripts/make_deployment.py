@@ -1,6 +1,7 @@
-"""Five hospitals, a learner and a key holder, made from the breast cancer data: all that they read, in one folder.
+"""Hospitals, a learner and a key holder, made from the breast cancer data: all that they read, in one folder.
 
-    python scripts/make_deployment.py [--out deploy]
+    python scripts/make_deployment.py [--parties 5] [--tls] [--out deploy]
+    python scripts/make_deployment.py --renew [--out deploy]
 
 What is made, under the folder:
 
@@ -11,11 +12,13 @@ What is made, under the folder:
     secrets/learner/hospital-a.token ... key-holder.token               the learner's bearer token at each of them
     secrets/key-holder/secret                                           what the key holder's keys are sealed under
     secrets/user.token                                                  the bearer token of the learner's user
+    secrets/hospital-a/tls.pem, tls.key, authority.pem ...              with --tls: each service's certificate
+    authority/authority.pem, authority.key                              with --tls: who signs them; in no container
 
-Settings hold hashes of tokens and public keys, never a secret. Run again, it writes the same files and keeps the
-secrets, so that a deployment at work goes on working. Containers run as uid 10001 and mount the innermost folders:
-these, and the files in them, are readable by all, and the folder around them by its owner alone, who thereby shuts out
-everybody else.
+and beside it docker-compose.yml, which runs them. Settings hold hashes of tokens and public keys, never a secret. Run
+again, it writes the same files and keeps the secrets, so that a deployment at work goes on working; --renew makes new
+certificates, and touches nothing else. Containers run as uid 10001 and mount the innermost folders: these, and the
+files in them, are readable by all, and the folder around them by its owner alone, who thereby shuts out everybody else.
 
 In life each owner writes its own settings, and no one sees another's secrets: this script plays all of them.
 """
@@ -25,7 +28,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,36 +38,40 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.arrays import IntArray
 from common.data.columns import Columns
 from common.secure_sum.envelope import public_hex
-from common.service.keys import read_key, write_key
 from common.service.tokens import hash_token, new_token
+from common.storage.keys import read_key, write_key
 from learner.experiments.datasets import TEST_FRACTION, WDBC, shard_sizes, wdbc_columns
+from scripts.deployment.authority import certify, expiry, renew
+from scripts.deployment.compose import compose_yml
+from scripts.deployment.files import make_folder, write_file
+from scripts.deployment.settings import AUTHORITY_FILE, keyholder_toml, learner_toml, party_toml
+from scripts.deployment.sites import (
+    HOSPITALS,
+    KEY_HOLDER,
+    LEARNER,
+    MOST_PARTIES,
+    Site,
+    container_site,
+    hospitals,
+    services_of,
+)
 
-HOSPITALS = tuple(f"hospital-{letter}" for letter in "abcde")
-LEARNER, KEY_HOLDER = "learner", "key-holder"
-SERVICES = (LEARNER, KEY_HOLDER, *HOSPITALS)
 SEED = 2012
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A service's surroundings as it sees them: where it listens, how others reach it, and its folders."""
-
-    name: str
-    host: str
-    port: int
-    url: str
-    data: Path
-    secrets: Path
-    state: Path
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How a service is started, and where it is reached: its command takes ``--config`` and the settings file."""
+    """How a service is started, and where it is reached: its commands take ``--config`` and the settings file.
+
+    ``first`` is run once, before the first start, and never again by itself: a party whose ledger was lost must say so,
+    not begin at zero. None where a service needs no such thing.
+    """
 
     command: tuple[str, ...]
     config: Path
     url: str
+    first: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,152 +82,62 @@ class Deployment:
     user_token: str
 
 
-def container_site(name: str) -> Site:
-    """A service in its container, as docker-compose.yml names and mounts it."""
-    everywhere = "0.0.0.0"  # noqa: S104 -- within its container; the learner's port is published on loopback
-    folders = (Path("/data"), Path("/run/secrets"), Path("/var/lib/parley"))
-    return Site(name, everywhere, 8000, f"http://{name}:8000", *folders)
-
-
-def loopback_site(root: Path, name: str, port: int) -> Site:
-    """A service on this machine, its state under ``root`` too."""
-    root = root.resolve()
-    folders = (root / kind / name for kind in ("data", "secrets", "state"))
-    return Site(name, "127.0.0.1", port, f"http://127.0.0.1:{port}", *folders)
-
-
-def make_deployment(root: Path, place: Callable[[str], Site]) -> Deployment:
+def make_deployment(root: Path, place: Callable[[str], Site], parties: Sequence[str] = HOSPITALS) -> Deployment:
     """Write the data, secrets and settings of all services under a folder; ``place`` says where each is."""
+    names = services_of(parties)
+    sites = {name: place(name) for name in names}
     for kind in ("config", "data", "secrets"):
-        _folder(root / kind, mode=0o700)
-    _write_data(root / "data")
-    keys = {name: _identity(_folder(root / "secrets" / name) / "identity.key") for name in SERVICES}
-    hashes = {
-        name: hash_token(_token(root / "secrets" / LEARNER / f"{name}.token")) for name in (KEY_HOLDER, *HOSPITALS)
-    }
+        make_folder(root / kind, mode=0o700)
+    n_rows = _write_data(root / "data", parties)
+    keys = {name: _identity(make_folder(root / "secrets" / name) / "identity.key") for name in names}
+    hashes = {name: hash_token(_token(root / "secrets" / LEARNER / f"{name}.token")) for name in names[1:]}
     _token(root / "secrets" / KEY_HOLDER / "secret")
     user_token = _token(root / "secrets" / "user.token", mode=0o600)
-    sites = {name: place(name) for name in SERVICES}
-    texts = {name: party_toml(sites[name], hashes[name], keys) for name in HOSPITALS}
+    certify(root, [site for site in sites.values() if site.tls])
+    texts = {name: party_toml(sites[name], hashes[name], keys, n_rows[name]) for name in parties}
     texts[LEARNER] = learner_toml(sites, hash_token(user_token), keys)
     texts[KEY_HOLDER] = keyholder_toml(sites[KEY_HOLDER], hashes[KEY_HOLDER], keys)
     for name, text in texts.items():
-        _write(root / "config" / f"{name}.toml", text)
-    commands = {LEARNER: ("parley-learner", "serve"), KEY_HOLDER: ("parley-party", "keyholder", "serve")}
-    services = {
-        name: Service(commands.get(name, ("parley-party", "serve")), root / "config" / f"{name}.toml", site.url)
-        for name, site in sites.items()
-    }
+        write_file(root / "config" / f"{name}.toml", text)
+    services = {name: _service(root, site) for name, site in sites.items()}
     return Deployment(services, user_token)
 
 
-def party_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:
-    """A hospital's settings file; ``keys`` are everybody's public keys."""
-    others = "".join(
-        f"""
-[[secure_sum.parties]]
-name = "{name}"
-public_key = "{keys[name]}"
-"""
-        for name in HOSPITALS
-        if name != site.name
-    )
-    return f"""\
-# {site.name}: what it holds, whom it answers, whom it trusts with opening sums, and what its owner allows.
-{_service_toml(site)}
-study = "{site.data}/study.json"
-
-[data]
-path = "{site.data}/biopsies.csv"
-out_of_bounds = "clip"  # the study's bounds are one typical spread wide
-
-[policy]  # room for a demonstration on public data: psgd's claimed epsilon = 1 costs 7.6 once all rounds are counted
-epsilon = 20.0
-delta = 1e-3
-max_epsilon_per_run = 8.0
-max_delta_per_run = 1e-4
-view = "transcript"
-algorithms = ["dp_gd", "psgd"]
-minimum_contributors = 3
-minimum_rows = 50
-
-[[learners]]
-name = "{LEARNER}"
-token_hash = "{learner_token_hash}"
-public_key = "{keys[LEARNER]}"
-
-[[secure_sum.key_holders]]
-name = "{KEY_HOLDER}"
-public_key = "{keys[KEY_HOLDER]}"
-{others}"""
+def compose_steps(deployment: Deployment) -> list[list[str]]:
+    """What compose is asked for, in order, from the images to services that run."""
+    started = deployment.services.items()
+    firsts = [
+        ["run", "--rm", "--no-deps", name, *service.first[1:], "--config", "/etc/parley/party.toml"]
+        for name, service in started
+        if service.first
+    ]
+    return [["build"], *firsts, ["up", "-d"]]
 
 
-def keyholder_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:
-    """The key holder's settings file; ``keys`` are everybody's public keys."""
-    return f"""\
-# {site.name}: whose sums it opens. Whoever runs it must not collude with the learner.
-{_service_toml(site)}
-secret_file = "{site.secrets}/secret"
-
-[[learners]]
-name = "{LEARNER}"
-token_hash = "{learner_token_hash}"
-public_key = "{keys[LEARNER]}"
-"""
+def _service(root: Path, site: Site) -> Service:
+    """How a service is started."""
+    config = root / "config" / f"{site.name}.toml"
+    if site.name == LEARNER:
+        return Service(("parley-learner", "serve"), config, site.url)
+    if site.name == KEY_HOLDER:
+        return Service(("parley-party", "keyholder", "serve"), config, site.url)
+    return Service(("parley-party", "serve"), config, site.url, first=("parley-party", "init"))
 
 
-def learner_toml(sites: Mapping[str, Site], user_token_hash: str, keys: Mapping[str, str]) -> str:
-    """The learner's settings file; ``keys`` are everybody's public keys."""
-    site = sites[LEARNER]
-    roster = "".join(
-        f"""
-[[{kind}]]
-name = "{name}"
-url = "{sites[name].url}"
-token_file = "{site.secrets}/{name}.token"
-public_key = "{keys[name]}"
-"""
-        for kind, names in (("parties", HOSPITALS), ("key_holders", (KEY_HOLDER,)))
-        for name in names
-    )
-    return f"""\
-# The learner: who takes part, who may ask, and the public examples that it measures rounds on.
-{_service_toml(site)}
-studies = "{site.data}/studies"
-deadline_seconds = 5.0
-
-[public_data]
-{WDBC.name} = "{site.data}/{WDBC.name}.csv"
-
-[[users]]
-name = "analyst"
-token_hash = "{user_token_hash}"
-{roster}"""
-
-
-def _service_toml(site: Site) -> str:
-    """What the settings of every service begin with."""
-    return f"""\
-name = "{site.name}"
-host = "{site.host}"
-port = {site.port}
-state = "{site.state}"
-identity_key_file = "{site.secrets}/identity.key\""""
-
-
-def _write_data(root: Path) -> None:
-    """The study for everybody, a shard for each hospital, a held-out quarter for the learner."""
+def _write_data(root: Path, parties: Sequence[str]) -> dict[str, int]:
+    """The study for everybody, a shard for each party, a held-out quarter for the learner; each party's rows."""
     columns, study = wdbc_columns(), WDBC.model_dump_json(indent=2) + "\n"
     order = np.random.default_rng(SEED).permutation(len(columns[WDBC.label.name]))
     n_public = int(len(order) * TEST_FRACTION)
-    ends = np.cumsum(shard_sizes(len(order) - n_public, len(HOSPITALS)))
-    for name, rows in zip(HOSPITALS, np.split(order[n_public:], ends[:-1]), strict=True):
-        folder = _folder(root / name)
-        _write(folder / "study.json", study)
-        _write(folder / "biopsies.csv", _csv(columns, rows))
-    learner = _folder(root / "learner")
-    _write(_folder(learner / "studies") / f"{WDBC.name}.json", study)
-    _write(learner / f"{WDBC.name}.csv", _csv(columns, order[:n_public]))
+    sizes = shard_sizes(len(order) - n_public, len(parties))
+    for name, rows in zip(parties, np.split(order[n_public:], np.cumsum(sizes)[:-1]), strict=True):
+        folder = make_folder(root / name)
+        write_file(folder / "study.json", study)
+        write_file(folder / "biopsies.csv", _csv(columns, rows))
+    learner = make_folder(root / "learner")
+    write_file(make_folder(learner / "studies") / f"{WDBC.name}.json", study)
+    write_file(learner / f"{WDBC.name}.csv", _csv(columns, order[:n_public]))
+    return dict(zip(parties, map(int, sizes), strict=True))
 
 
 def _csv(columns: Columns, rows: IntArray) -> str:
@@ -235,40 +152,66 @@ def _csv(columns: Columns, rows: IntArray) -> str:
 def _identity(path: Path) -> str:
     """The public half of the signing key in a file, made where there is none."""
     if not path.exists():
-        _write(path, write_key(Ed25519PrivateKey.generate()).decode("ascii"))
+        write_file(path, write_key(Ed25519PrivateKey.generate()).decode("ascii"))
     return public_hex(read_key(path.read_bytes(), str(path)))
 
 
 def _token(path: Path, mode: int = 0o644) -> str:
     """The token in a file, made where there is none."""
     if not path.exists():
-        _write(path, new_token() + "\n", mode)
+        write_file(path, new_token() + "\n", mode)
     return path.read_text(encoding="ascii").strip()
 
 
-def _folder(path: Path, mode: int = 0o755) -> Path:
-    """A folder of this mode, whatever the umask."""
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(mode)
-    return path
+def _refuse_another(root: Path, parties: Sequence[str], *, tls: bool) -> None:
+    """Raise SystemExit where a folder was made otherwise: rows would change hands, or TLS would be gone unnoticed."""
+    made = {path.stem for path in (root / "config").glob("*.toml")} - {LEARNER, KEY_HOLDER}
+    if made and made != set(parties):
+        raise SystemExit(f"{root} is of {len(made)} parties: say --parties {len(made)}, or another --out")
+    if expiry(root) and not tls:
+        raise SystemExit(f"{root} has certificates: say --tls, or another --out")
 
 
-def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    """A file of this mode, whatever the umask; never readable by more than that, and replaced in one step."""
-    draft = path.with_name(path.name + ".new")
-    draft.touch(mode=0o600)
-    draft.write_text(text, encoding="utf-8")
-    draft.chmod(mode)
-    draft.replace(path)
+def _say_expiry(root: Path) -> None:
+    """Print until when the certificates are good, where there are any."""
+    if ends := expiry(root):
+        print(
+            f"certificates expire on {ends:%Y-%m-%d}; before that: make_deployment.py --renew, and restart the services"
+        )
 
 
 def main() -> None:
-    """Make the deployment that docker-compose.yml runs."""
-    parser = argparse.ArgumentParser(description="Make what five hospitals, a learner and a key holder read.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "deploy", help="default: %(default)s")
-    root: Path = parser.parse_args().out
-    made = make_deployment(root, container_site)
+    """Make the deployment that docker-compose.yml runs, or renew its certificates."""
+    parser = argparse.ArgumentParser(description="Make what hospitals, a learner and a key holder read and are run by.")
+    parser.add_argument("--out", type=Path, default=ROOT / "deploy", help="default: %(default)s")
+    parser.add_argument("--compose", type=Path, default=ROOT / "docker-compose.yml", help="default: %(default)s")
+    parser.add_argument(
+        "--parties",
+        type=int,
+        default=len(HOSPITALS),
+        choices=range(1, MOST_PARTIES + 1),
+        metavar="N",
+        help=f"how many hospitals, 1 to {MOST_PARTIES}; default: %(default)s",
+    )
+    parser.add_argument("--tls", action="store_true", help="TLS everywhere, with client certificates between services")
+    parser.add_argument("--renew", action="store_true", help="make new certificates for what is there, and no more")
+    given = parser.parse_args()
+    root: Path = given.out
+    if given.renew:
+        print(f"renewed {renew(root)} certificates; restart the services: docker compose restart")
+        _say_expiry(root)
+        return
+    parties = hospitals(given.parties)
+    _refuse_another(root, parties, tls=given.tls)
+    made = make_deployment(root, lambda name: container_site(name, tls=given.tls), parties)
+    write_file(given.compose, compose_yml(parties))
     print(f"made {root}: {len(made.services)} services; the user's token is in {root / 'secrets' / 'user.token'}")
+    if given.tls:
+        _say_expiry(root)
+        print(f"users reach the learner with SSL_CERT_FILE={root / 'authority' / AUTHORITY_FILE} and an https address")
+    print("to start them, in the folder of docker-compose.yml:")
+    for step in compose_steps(made):
+        print(f"  docker compose {' '.join(step)}")
 
 
 if __name__ == "__main__":

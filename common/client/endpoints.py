@@ -8,11 +8,11 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
-from common.service.keys import PublicKey
-from common.strict import Identifier, Strict
+from common.storage.keys import PublicKey
+from common.strict import Identifier, Setting
 
 
-class PeerEntry(Strict):
+class PeerEntry(Setting):
     """A service that the learner asks: where it is and the token that it knows this learner by."""
 
     name: Annotated[Identifier, Field(description="the service's own name")]

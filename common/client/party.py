@@ -14,9 +14,9 @@ from common.encoding.fixed_point import checked_integers
 from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError, LedgerError, PartyRefusedError, RefusedError
 from common.protocol.messages import Query
+from common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
 from common.secure_sum.envelope import Signed
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
-from common.wire.receipts import RECEIPT_HEADER, Bound, Receipt
 
 
 class PartyClient(Peer):
@@ -59,7 +59,7 @@ class PartyClient(Peer):
     async def answer(self, run: str, query: Query) -> IntArray:
         """The party's answer (m,) to a round's query, which its receipt binds to run, round and question."""
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
-        asked = Bound(run, query.round, query.digest, "")
+        asked = Binding(run, query.round, query.digest, "")
         content = await self._ask("PUT", path, query.body, NPY, asked)
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
@@ -82,7 +82,7 @@ class PartyClient(Peer):
         await self._ask("DELETE", f"/v1/runs/{run}")
 
     async def _ask(
-        self, method: str, path: str, body: bytes = b"", media: str = JSON, asked: Bound | None = None
+        self, method: str, path: str, body: bytes = b"", media: str = JSON, asked: Binding | None = None
     ) -> bytes:
         """One request that shows the newest receipt; the body of a response whose receipt goes on from it."""
         shown = self.receipt

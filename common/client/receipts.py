@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 
 from common.errors import LedgerError
-from common.wire.receipts import Bound, Head, Receipt, read_receipt, verify_receipt
+from common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class ReceiptKeeper:
         if self.key is None and self.newest is not None:
             self.key = self.newest.key
 
-    def take(self, text: str | None, shown: Receipt | None, asked: Bound | None = None) -> Receipt:
+    def take(self, text: str | None, shown: Receipt | None, asked: Binding | None = None) -> Receipt:
         """The receipt of a response to a request that had ``shown`` one and, in a round, ``asked`` something.
 
         Raises LedgerError where it is missing, was not signed by the service, or contradicts what is known.
@@ -69,9 +69,9 @@ class ReceiptKeeper:
         return True
 
 
-def bound_answer(run: str, round: int, query: str, body: bytes) -> Bound:
+def bound_answer(run: str, round: int, query: str, body: bytes) -> Binding:
     """What an answer's receipt must bind: ``query`` is the digest of the question."""
-    return Bound(run, round, query, hashlib.sha256(body).hexdigest())
+    return Binding(run, round, query, hashlib.sha256(body).hexdigest())
 
 
 def _forks(one: Head, other: Head) -> bool:

@@ -2,9 +2,9 @@
 
 A release is *covered* by mu and slack s where, but for an event of probability s, no test tells its neighbours apart
 better than one of N(0, 1) from N(mu, 1). Where each release may be chosen by all answers before it, those whose squares
-add up to at most B have together the privacy of one Gaussian release of mu = sqrt(B), and slack adds up (Smith &
-Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy", 2022, Theorem 1: the filter sum mu^2 <= B).
-So runs need not be known ahead, and none needs to know what the others ask. Within a run the rounds are filtered too.
+add up to at most B have together the privacy of one Gaussian release of mu = sqrt(B) (Smith & Thakurta, "Fully Adaptive
+Composition for Gaussian Differential Privacy", 2022: the filter sum mu^2 <= B), and slack adds up. So runs need not be
+known ahead, and none needs to know what the others ask. How B and slack share one delta `common.privacy.account` says.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def pure_mu(epsilon: float) -> float:
     alpha is at least max(1 - e^epsilon alpha, e^-epsilon (1 - alpha)): two straight lines from (0, 1) and (1, 0) to a
     corner on the diagonal, alpha = 1 / (1 + e^epsilon). The Gaussian's curve, Phi(Phi^-1(1 - alpha) - mu), has the same
     ends and for this mu passes the corner; it is convex, so it lies below the lines, its chords. Of an (epsilon,
-    delta)-private release the same holds but for an event of probability delta (Kairouz, Oh & Viswanath 2015,
-    Theorem 2.1): delta is its slack.
+    delta)-private release the same holds but for an event of probability delta (Kairouz, Oh & Viswanath, "The
+    Composition Theorem for Differential Privacy", 2015): delta is its slack.
 
     >>> round(pure_mu(0.5), 3)
     0.624

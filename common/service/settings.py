@@ -20,8 +20,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pydantic_settings.exceptions import SettingsError
 
 from common.errors import InvalidInputError
-from common.service.keys import identity_key, read_key
 from common.service.tokens import Caller, KnownToken
+from common.storage.keys import identity_key, read_key
 from common.strict import Identifier, Setting, faults
 
 _FILE = "_file"

@@ -18,7 +18,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from common.errors import UnauthorizedError
-from common.strict import Identifier, Strict
+from common.strict import Identifier, Setting
 
 TokenHash = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 """How settings write a token's hash."""
@@ -36,7 +36,7 @@ def hash_token(token: str) -> str:
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
-class Token(Strict):
+class Token(Setting):
     """A bearer token that counts until a day."""
 
     hash: Annotated[TokenHash, Field(description="the token's hash, as the command `token` prints it")]
@@ -45,7 +45,7 @@ class Token(Strict):
     ] = None
 
 
-class Caller(Strict):
+class Caller(Setting):
     """Somebody whom a service knows by bearer tokens."""
 
     name: Annotated[Identifier, Field(description="the caller's name")]

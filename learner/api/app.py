@@ -166,9 +166,9 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
     @app.get("/v1/runs", summary="A page of the runs, newest first", tags=["runs"])
     def list_runs(limit: PageLimit = 100, after: PageStart = None) -> RunPage:
         """Runs of all users. Runs that are queued meanwhile move none to another page."""
-        found = learner.store.newest(limit + 1, after)
-        views = [RunView.of(run, learner.engine.unwritten.get(run.id)) for run in found[:limit]]
-        return RunPage.of(views, is_last=len(found) <= limit)
+        found, unwritten = learner.store.newest(limit + 1, after), learner.engine.unwritten
+        shown = [RunView.of(run, unwritten.get(run.id)) for run in found[:limit]]
+        return RunPage.of(shown, is_last=len(found) <= limit)
 
     @app.get("/v1/runs/{run}", summary="One run", tags=["runs"])
     def show_run(run: str) -> RunView:

@@ -12,12 +12,12 @@ from fastapi.routing import APIRoute
 
 from common.errors import ForbiddenError
 from common.service.application import caller
-from learner.settings import Role, UserEntry
+from learner.settings import UserEntry, UserRole
 from learner.storage.run_store import RunStore
 
-_ROLES: tuple[Role, ...] = get_args(Role)
+_ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
-LEAST_ROLES: Mapping[tuple[str, str], Role] = {
+LEAST_ROLES: Mapping[tuple[str, str], UserRole] = {
     ("GET", "/v1/parties"): "viewer",
     ("GET", "/v1/algorithms"): "viewer",
     ("GET", "/v1/studies"): "viewer",
@@ -45,7 +45,7 @@ CHANGES = frozenset({("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}
 class Roles:
     """The roles of the users, by name, and the store that knows whose each run is."""
 
-    roles: Mapping[str, Role]
+    roles: Mapping[str, UserRole]
     store: RunStore
 
     @classmethod
@@ -57,15 +57,14 @@ class Roles:
         """Raise ForbiddenError where the user's role is too low for the route; NotFoundError for an unknown run."""
         place = (request.method, request.scope["route"].path_format)
         user, least = caller(request), LEAST_ROLES[place]
-        role = self.roles[user]
+        role = self.roles.get(user, "viewer")  # until a restart, of a user whose token was added while it runs
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
-        if place in CHANGES and role != "operator" and await self._owner(request.path_params["run"]) != user:
+        if place not in CHANGES or role == "operator":
+            return
+        run = await asyncio.to_thread(self.store.run, request.path_params["run"])
+        if run.user != user:
             raise ForbiddenError(f"{user} is a {role}; another user's run takes an operator", rule="role")
-
-    async def _owner(self, run: str) -> str:
-        """Whose a run is; raises NotFoundError."""
-        return (await asyncio.to_thread(self.store.run, run)).user
 
 
 def check_every_route(app: FastAPI) -> None:
@@ -78,6 +77,6 @@ def check_every_route(app: FastAPI) -> None:
         raise LookupError(f"no least role for {sorted(missing)}")
 
 
-def _reaches(role: Role, least: Role) -> bool:
+def _reaches(role: UserRole, least: UserRole) -> bool:
     """Whether a role may do all that the least one may."""
     return _ROLES.index(role) >= _ROLES.index(least)

@@ -70,9 +70,9 @@ class RunView(BaseModel):
             created=run.created,
             state="paused" if unwritten else run.state,
             key_holders=run.key_holders,
+            pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
             rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
             problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
-            pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
             **{name: term for name, term in run.terms if name != "n_rounds"},
         )
 

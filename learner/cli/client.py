@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 class LearnerClient:
     """The learner at ``url``, as the user whose token this is.
 
+    An https learner needs a certificate by an authority that this machine trusts, or that the file SSL_CERT_FILE holds.
+
     All methods raise UnavailableError when the learner cannot be reached, and ParleyError with the words of its problem
     document, and the document itself as ``facts["problem"]``, when it refuses.
     """
@@ -33,6 +36,7 @@ class LearnerClient:
             base_url=url,
             headers={"Authorization": f"Bearer {token}"},
             trust_env=False,
+            verify=ssl.create_default_context(),
             timeout=_TIMEOUT,
             transport=transport,
         )

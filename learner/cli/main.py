@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from learner.cli.forecast import EXAMPLES, forecast_command
+from learner.cli.health import HEALTH_CHECKS, learner_health_command
 from learner.cli.options import (
     DEFAULT_URL,
     FAILED,
@@ -59,7 +60,8 @@ learner_app = typer.Typer(
     "**forecast** says what a run would achieve and who should take part; **simulate** tries an algorithm on public "
     "data in this process.",
     epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage. "
-    "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time.",
+    "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
+    "SSL_CERT_FILE names the authority of an https learner whose own this machine does not know.",
 )
 
 
@@ -157,6 +159,7 @@ def submit(
 
 
 learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
+learner_app.command("health", epilog=HEALTH_CHECKS)(learner_health_command)
 learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 
 

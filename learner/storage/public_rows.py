@@ -11,7 +11,7 @@ from common.arrays import FloatArray
 from common.encoding.npy import pack_array, unpack_array
 from common.errors import InvalidInputError, NotFoundError
 from common.runs.specification import PublicRows, digest_of_rows
-from common.service.keys import write_private
+from common.storage.keys import write_private
 
 MAX_BYTES = 2**24 - 2**12
 """The most that a run's public rows may take as float64: they go to every party in one body of at most 16 MiB."""

@@ -20,10 +20,10 @@ from typing import IO, Any
 from common.encoding.npy import pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError, ParleyError
 from common.protocol.messages import Query, Reply
+from common.protocol.receipts import Receipt, read_receipt
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
-from common.service.sqlite import Database
-from common.wire.receipts import Receipt, read_receipt
+from common.storage.sqlite import Database
 from learner.plan import Plan
 from learner.run import ENDS, Notice, Pause, Run, RunEvent, RunState, RunTerms, check_transition
 from learner.storage import statements as sql

@@ -16,7 +16,7 @@ from typing import Any
 
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Roster
-from common.service.sqlite import Database
+from common.storage.sqlite import Database
 from learner.storage import statements as sql
 
 

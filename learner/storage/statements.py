@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.service.sqlite import Schema
+from common.storage.sqlite import Schema
 
 _RUNS_TABLE = """
     CREATE TABLE runs (

@@ -27,7 +27,7 @@ from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from party.policy.approval import Terms, review, sum_policy, terms
 from party.settings import PartySettings, Policy
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 RUNS_IN_MEMORY = 64
 
@@ -94,7 +94,7 @@ class Party:
         """What may be spent in total, what has been, what is left."""
         return BudgetReport.of(self.store.account())
 
-    def witnessed(self, learner: str, shown: str | None, work: Callable[[], T]) -> tuple[T, str]:
+    def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
         """What some work gives for a learner who has ``shown`` its newest receipt, and the ledger's receipt after it.
 
         Raises LedgerError where what is shown is not in this ledger, before anything is done.

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError
 from common.protocol.messages import Query, Reveal
+from common.protocol.receipts import RECEIPT_HEADER
 from common.secure_sum.paillier import require_gmpy2
 from common.service import signed_bodies as signed
 from common.service.application import caller, service
@@ -31,7 +32,6 @@ from common.service.strict_json import large_json, strict_json
 from common.service.worker import Worker
 from common.strict import Strict
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
-from common.wire.receipts import RECEIPT_HEADER
 from common.wire.roster_api import Signature
 from party.answering.noise_pool import NoisePool
 from party.answering.party import Party
@@ -41,7 +41,7 @@ from party.secure_sum.obfuscator_pool import Obfuscators
 from party.secure_sum.participant import SecureSumParticipant
 from party.settings import PartySettings
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
 
@@ -127,7 +127,7 @@ class Desk:
     sums: SecureSumParticipant
     worker: Worker
 
-    async def do(self, request: Request, response: Response, work: Callable[[], T]) -> T:
+    async def do(self, request: Request, response: Response, work: Callable[[], _T]) -> _T:
         """What some work gives whoever asks, whose receipt is looked at first; a newer one goes with the response."""
         value, receipt = await self.worker.do(lambda: self._witnessed(request, work))
         response.headers[RECEIPT_HEADER] = receipt
@@ -137,7 +137,7 @@ class Desk:
         """An answer to a round, and its receipt."""
         return await self.worker.do(lambda: self._witnessed(request, work))
 
-    def _witnessed(self, request: Request, work: Callable[[], T]) -> tuple[T, str]:
+    def _witnessed(self, request: Request, work: Callable[[], _T]) -> tuple[_T, str]:
         return self.party.witnessed(caller(request), request.headers.get(RECEIPT_HEADER), work)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from party.cli.health import end_by_readiness
 from party.cli.output import LogFormat, Output, OutputFormat, print_json, print_table, refusing, spelt
 
 if TYPE_CHECKING:
@@ -48,6 +49,17 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
             settings = settings.model_copy(update={"log_format": output.value})
         logs.configure(settings.log_format)
         run(create_key_holder_app(settings), settings)
+
+
+@key_holder_app.command("health")
+def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None:
+    """Ask the key holder that runs with these settings whether it is ready, from this machine and under the same TLS.
+
+    Exit status 0 if it is ready; 1, with the reason on standard error, if not.
+    """
+    from party.keyholder.settings import KeyHolderSettings
+
+    end_by_readiness(KeyHolderSettings, config)
 
 
 @key_holder_app.command("check")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from party.cli.health import party_health_command
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.learn import learn_command
 from party.cli.ledger import (
@@ -62,6 +63,7 @@ for name, command in (
     ("restore", restore_command),
     ("recover", recover_command),
     ("learn", learn_command),
+    ("health", party_health_command),
 ):
     party_app.command(name)(command)
 

@@ -14,7 +14,7 @@ from common.errors import NotFoundError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from common.secure_sum.messages import Opened
-from common.service.sqlite import Database, Schema
+from common.storage.sqlite import Database, Schema
 
 _TABLES = (
     """CREATE TABLE sessions (

@@ -8,9 +8,9 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
-from common.service.keys import PublicKey
 from common.service.settings import Limits, ServiceSettings
 from common.service.tokens import Caller
+from common.storage.keys import PublicKey
 from common.strict import Identifier
 
 

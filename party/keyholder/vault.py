@@ -11,7 +11,7 @@ from phe import PaillierPrivateKey
 
 from common.secure_sum.errors import OwnKeyError, Reason
 from common.secure_sum.keyfile import seal_key, unseal_key
-from common.service.keys import read_private, sync_directory, write_private
+from common.storage.keys import read_private, sync_directory, write_private
 
 
 class Vault:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 from common.errors import LedgerError
 from common.privacy.account import Cost, Price
-from common.service.chain import attached, next_link
-from common.wire.receipts import Head, Receipt, verify_receipt
+from common.protocol.receipts import Head, Receipt, verify_receipt
+from common.storage.chain import attached, next_link
 from party.ledger.books import NOTHING, Books, RunKey
 from party.ledger.ledger import Ledger, read_price
 from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
 
-FORMAT = "parley-audit-1"
+AUDIT_FORMAT = "parley-audit-1"
 
 
 @dataclass(slots=True)
@@ -77,7 +77,12 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
 def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
     """The lines of the file; without ``bodies``, the answers are named by their digests alone."""
     records = list(ledger.records())
-    begin = {"format": FORMAT, "party": ledger.identity.name, "key": ledger.identity.key, "receipt": ledger.receipt()}
+    begin = {
+        "format": AUDIT_FORMAT,
+        "party": ledger.identity.name,
+        "key": ledger.identity.key,
+        "receipt": ledger.receipt(),
+    }
     yield json.dumps(begin)
     for number, record in records:
         names = json.loads(record).get("attached", {})
@@ -118,8 +123,8 @@ def _beginning(line: str, key: str) -> Receipt:
     """The receipt of a file's first line."""
     try:
         begin = json.loads(line)
-        if begin["format"] != FORMAT:
-            raise LedgerError(f"the file is not of the format {FORMAT}")
+        if begin["format"] != AUDIT_FORMAT:
+            raise LedgerError(f"the file is not of the format {AUDIT_FORMAT}")
         return verify_receipt(begin["receipt"], begin["party"], key)
     except (ValueError, KeyError, TypeError):
         raise LedgerError("the file does not begin as an audit does") from None

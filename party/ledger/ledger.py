@@ -27,10 +27,10 @@ from common.encoding.npy import pack_array
 from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError
 from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
+from common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
 from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
-from common.service.chain import Appending, Chain, chain_schema
-from common.wire.receipts import Bound, Head, Receipt, read_receipt, verify_receipt, write_receipt
+from common.storage.chain import Appending, Chain, chain_schema
 from party.ledger.books import NOTHING, Books, RunBook, refusal_day
 from party.ledger.records import (
     Answered,
@@ -85,7 +85,7 @@ class Answer:
     """An answer that may be sent, and what its receipt binds it to."""
 
     body: bytes
-    bound: Bound
+    bound: Binding
 
 
 class Ledger:
@@ -198,7 +198,7 @@ class Ledger:
         record, body = self._chain.read(number, "body")
         if record["query"] != ask.query:
             raise ConflictError(f"round {ask.round} of run {ask.run} was asked something else before")
-        return Answer(body, Bound(ask.run, ask.round, ask.query, record["attached"]["body"]))
+        return Answer(body, Binding(ask.run, ask.round, ask.query, record["attached"]["body"]))
 
     def join(self, learner: str, run: str, invitation: bytes) -> None:
         """Keep the invitation to a run's secure sum, unless there is one."""
@@ -260,7 +260,7 @@ class Ledger:
         """The newest head."""
         return self._chain.head
 
-    def receipt(self, to: str = "", shown: Receipt | None = None, bound: Bound | None = None) -> str:
+    def receipt(self, to: str = "", shown: Receipt | None = None, bound: Binding | None = None) -> str:
         """A receipt of the ledger as it stands, for whom it is ``shown`` to; see `Receipt`."""
         account = self.books.account
         return write_receipt(

@@ -18,10 +18,10 @@ from pathlib import Path
 from common.errors import InvalidInputError, LedgerError, ParleyError
 from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
+from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.session import Identity
-from common.service.chain import next_link
-from common.service.keys import read_private, write_private
-from common.wire.receipts import Receipt, read_receipt, verify_receipt
+from common.storage.chain import next_link
+from common.storage.keys import read_private, write_private
 from party.ledger.books import NOTHING, Books
 from party.ledger.ledger import check_exists, create_ledger
 from party.ledger.records import from_json

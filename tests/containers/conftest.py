@@ -1,4 +1,4 @@
-"""One deployment for all tests of this folder: each test leaves every service running."""
+"""Two deployments for all tests of this folder, one under TLS: each test leaves every service running."""
 
 from __future__ import annotations
 
@@ -8,14 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import Project, docker, project
+from scripts.deployment.sites import hospitals
+from tests.support.containers import Project, docker, keep_images, project
 
 
 @pytest.fixture(scope="session")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def images() -> Iterator[None]:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a run that is ended takes its containers along
+    yield
+    keep_images()
+
+
+@pytest.fixture(scope="session")
+def services(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     with project(tmp_path_factory.mktemp("containers") / "deploy") as made:
         assert [len(belongings) for belongings in listed(made)] == [7, 7, 7]
+        yield made
+    assert listed(made) == [[], [], []], "containers, networks or volumes remain"
+
+
+@pytest.fixture(scope="session")
+def secured(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Three parties under TLS."""
+    with project(tmp_path_factory.mktemp("secured") / "deploy", hospitals(3), tls=True) as made:
         yield made
     assert listed(made) == [[], [], []], "containers, networks or volumes remain"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.make_deployment import HOSPITALS, KEY_HOLDER, LEARNER, SERVICES
+from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER, SERVICES
 from tests.support.containers import Project
 
 PARLEY = 10001

@@ -10,11 +10,20 @@ import pytest
 from common.errors import ParleyError
 from common.secure_sum.envelope import Signed, public_hex
 from common.secure_sum.messages import Opened
-from common.service.keys import read_key
+from common.storage.keys import read_key
 from learner.cli.client import LearnerClient
 from learner.experiments.datasets import WDBC
-from scripts.make_deployment import HOSPITALS, KEY_HOLDER, LEARNER
-from tests.support.containers import Project, docker, events, finish, submit, wait_for_round
+from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER
+from tests.support.containers import (
+    Project,
+    check_charges,
+    docker,
+    events,
+    finish,
+    rounds,
+    submit,
+    wait_for_round,
+)
 
 MANY = {"none": 200, "paillier": 30}
 """By kind of sum: rounds enough that a service dies in their midst."""
@@ -35,20 +44,6 @@ def begin(learner: LearnerClient, kind: str, **request: object) -> str:
     run = submit(learner, MANY[kind], secure_sum=kind, **request)
     wait_for_round(learner, run, 3)
     return run
-
-
-def rounds(learner: LearnerClient, run: str) -> dict[str, int]:
-    """How many rounds of a run are done, and of how many."""
-    counts: dict[str, int] = learner.ask("GET", f"/v1/runs/{run}")["rounds"]
-    return counts
-
-
-def check_charges(services: Project, learner: LearnerClient, run: str, party: str) -> None:
-    """Every round of a run that completed was charged once, and all together what the party was told."""
-    (approved,) = (told["epsilon"] for told in events(learner, run, "state") if told["state"] == "running")
-    charged = services.ledger(party, run)
-    assert [entry["round"] for entry in charged] == list(range(1, rounds(learner, run)["of"] + 1))
-    assert sum(entry["epsilon"] for entry in charged) == pytest.approx(approved[party], abs=1e-9)
 
 
 def check_openings(services: Project, learner: LearnerClient, run: str) -> list[dict[str, Any]]:

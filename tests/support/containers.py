@@ -5,20 +5,32 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import ssl
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
+
+from common.errors import ParleyError
 from learner.cli.client import LearnerClient
-from scripts.loopback import wait_until_ready
-from scripts.make_deployment import LEARNER, Deployment, container_site, make_deployment
+from scripts.deployment.compose import compose_yml
+from scripts.deployment.settings import AUTHORITY_FILE
+from scripts.deployment.sites import HOSPITALS, LEARNER, container_site
+from scripts.make_deployment import Deployment, compose_steps, make_deployment
 
 _ROOT = Path(__file__).parents[2]
+_IMAGES = ("party", "learner")
+_TAG = f"test-{uuid.uuid4().hex[:12]}"
+"""The images of this run of the tests; what it leaves for the next one to build on is tagged ``tested``."""
+
 _COMMAND_SECONDS = 120.0
 _WAIT_SECONDS = 90.0
 _PAUSE = 0.05
@@ -35,15 +47,19 @@ class Project:
     def compose(self, *arguments: str, seconds: float = _COMMAND_SECONDS) -> str:
         """What a compose command prints; raises CalledProcessError."""
         command = ["docker-compose"] if shutil.which("docker-compose") else ["docker", "compose"]
-        variables = {"PARLEY_DEPLOY": str(self.folder), "PARLEY_PORT": "0"}
-        return _output([*command, "-p", self.name, *arguments], seconds, variables)
+        places = ["-f", str(self.folder / "docker-compose.yml"), "--project-directory", str(_ROOT), "-p", self.name]
+        variables = {"PARLEY_DEPLOY": str(self.folder), "PARLEY_PORT": "0", "PARLEY_TAG": _TAG}
+        return _output([*command, *places, *arguments], seconds, variables)
 
     def start(self) -> None:
-        """Start what does not run, and wait until every service says that it is healthy."""
+        """Start the services that do not run; wait until the learner hears from every party."""
         self.compose("up", "-d")
-        wait_for(
-            lambda: all(self.inspect(service)["State"]["Health"]["Status"] == "healthy" for service in self.services)
-        )
+        with self.learner() as learner:
+            wait_for(lambda: all(party["facts"] for party in learner.ask("GET", "/v1/parties")))
+
+    def is_healthy(self, service: str) -> bool:
+        """Whether the last check of a service's health said so."""
+        return bool(self.inspect(service)["State"]["Health"]["Status"] == "healthy")
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -69,6 +85,10 @@ class Project:
         """What a command in a service's container prints; raises CalledProcessError."""
         return docker("exec", self.container(service), *command)
 
+    def logs(self, service: str) -> str:
+        """All that a service's container has logged."""
+        return self.compose("logs", service)
+
     def owner(self, party: str, command: str) -> str:
         """What a party's own command prints to its owner, as JSON."""
         return self.run(party, "parley-party", command, "--config", "/etc/parley/party.toml", "--format", "json")
@@ -82,25 +102,103 @@ class Project:
     def learner(self) -> Iterator[LearnerClient]:
         """A user's client of the learner's published port, which is another one each time that the learner starts."""
         (published,) = self.inspect(LEARNER)["NetworkSettings"]["Ports"]["8000/tcp"]
-        url = f"http://{published['HostIp']}:{published['HostPort']}"
-        wait_until_ready({LEARNER: url})
-        with LearnerClient(url, self.deployment.user_token) as client:
+        scheme = self.deployment.services[LEARNER].url.partition(":")[0]
+        url = f"{scheme}://{published['HostIp']}:{published['HostPort']}"
+        authority = self.folder / "secrets" / LEARNER / AUTHORITY_FILE
+        context = ssl.create_default_context(cafile=authority) if authority.exists() else ssl.create_default_context()
+        with LearnerClient(url, self.deployment.user_token, httpx.HTTPTransport(verify=context)) as client:
+            wait_for(lambda: _is_ready(client))
             yield client
+
+    @contextmanager
+    def cut_off(self, party: str) -> Iterator[None]:
+        """The network between a party and the learner is gone for a while."""
+        of_party = f"label=com.docker.compose.network={party}"
+        network = docker("network", "ls", "-q", "--filter", self.label, "--filter", of_party).strip()
+        docker("network", "disconnect", network, self.container(party))
+        try:
+            yield
+        finally:
+            docker("network", "connect", "--alias", party, network, self.container(party))
+
+    @contextmanager
+    def frozen(self, service: str) -> Iterator[None]:
+        """A service's processes stand still for a while."""
+        docker("pause", self.container(service))
+        try:
+            yield
+        finally:
+            docker("unpause", self.container(service))
+
+    @contextmanager
+    def volume_lost(self, party: str) -> Iterator[None]:
+        """A party's volume is deleted under it, for a while; at the end it is restored from a copy."""
+        of_party = f"label=com.docker.compose.volume={party}"
+        volume = docker("volume", "ls", "-q", "--filter", self.label, "--filter", of_party).strip()
+        copy = f"{volume}-copy"
+        self.compose("stop", party)
+        _copy_volume(volume, copy)
+        self.compose("rm", "-f", party)
+        docker("volume", "rm", volume)
+        self.compose("up", "-d", party)
+        try:
+            yield
+        finally:
+            self.compose("stop", party)
+            _copy_volume(copy, volume)
+            docker("volume", "rm", copy)
+            self.start()
+
+    def rebuild(self) -> None:
+        """Build both images anew: with the same content, yet other images."""
+        label = f"rebuilt={uuid.uuid4().hex}"
+        base = [f"--build-arg=BASE={os.environ['BASE']}"] if "BASE" in os.environ else []
+        for kind in _IMAGES:
+            places = "-f", str(_ROOT / kind / "Dockerfile"), "-t", f"parley-{kind}:{_TAG}", str(_ROOT)
+            docker("build", "-q", "--label", label, *base, *places)
 
 
 @contextmanager
-def project(root: Path) -> Iterator[Project]:
+def project(root: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False) -> Iterator[Project]:
     """The services, built and healthy; nothing of them is left at the end, whatever happened."""
-    made = Project(f"parley-test-{uuid.uuid4().hex[:12]}", root, make_deployment(root, container_site))
-    made.compose("build", seconds=600.0)
+    deployment = make_deployment(root, partial(container_site, tls=tls), parties)
+    made = Project(f"parley-test-{uuid.uuid4().hex[:12]}", root, deployment)
+    (root / "docker-compose.yml").write_text(compose_yml(parties), encoding="utf-8")
     try:
-        made.start()
+        for step in compose_steps(deployment):
+            made.compose(*step, seconds=600.0)
+        wait_for(lambda: all(map(made.is_healthy, made.services)))
         yield made
     except (subprocess.CalledProcessError, TimeoutError) as error:
         error.add_note(made.compose("logs", "--tail=20"))
         raise
     finally:
         made.compose("down", "-v")
+
+
+def keep_images() -> None:
+    """Have the next run of the tests build on the images of this one, whose own tags go."""
+    for kind in _IMAGES:
+        docker("tag", f"parley-{kind}:{_TAG}", f"parley-{kind}:tested")
+        docker("rmi", f"parley-{kind}:{_TAG}")
+
+
+def _copy_volume(source: str, target: str) -> None:
+    """Add all that is in a volume to another, which is made where there is none."""
+    mounts = "-v", f"{source}:/source:ro", "-v", f"{target}:/target"
+    docker(
+        "run",
+        "--rm",
+        "--user",
+        "0",
+        *mounts,
+        "--entrypoint",
+        "cp",
+        f"parley-party:{_TAG}",
+        "-a",
+        "/source/.",
+        "/target",
+    )
 
 
 def docker(*arguments: str) -> str:
@@ -138,6 +236,34 @@ def finish(learner: LearnerClient, run: str) -> dict[str, Any]:
 def events(learner: LearnerClient, run: str, kind: str) -> list[dict[str, Any]]:
     """All that a watcher of a run is told of one kind, to the run's end."""
     return [json.loads(event.data) for event in learner.watch(run) if event.kind == kind]
+
+
+def state(learner: LearnerClient, run: str) -> str:
+    """A run's state."""
+    return str(learner.ask("GET", f"/v1/runs/{run}")["state"])
+
+
+def rounds(learner: LearnerClient, run: str) -> dict[str, int]:
+    """How many rounds of a run are done, and of how many."""
+    counts: dict[str, int] = learner.ask("GET", f"/v1/runs/{run}")["rounds"]
+    return counts
+
+
+def check_charges(services: Project, learner: LearnerClient, run: str, party: str) -> None:
+    """Every round of a run that completed was charged once, and all together what the party was told."""
+    approved = next(told["epsilon"] for told in events(learner, run, "state") if told["state"] == "running")
+    charged = services.ledger(party, run)
+    assert [entry["round"] for entry in charged] == list(range(1, rounds(learner, run)["of"] + 1))
+    assert sum(entry["epsilon"] for entry in charged) == pytest.approx(approved[party], abs=1e-9)
+
+
+def _is_ready(learner: LearnerClient) -> bool:
+    """Whether the learner answers that it is ready."""
+    try:
+        learner.ask("GET", "/readyz")
+    except ParleyError:
+        return False
+    return True
 
 
 def _output(command: list[str], seconds: float, variables: Mapping[str, str]) -> str:

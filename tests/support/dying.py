@@ -13,7 +13,7 @@ from typing import Any
 
 from common.client.peer import Peer
 from common.service.serve import serve
-from common.service.sqlite import Database
+from common.storage.sqlite import Database
 from learner.api.app import create_learner_app
 from learner.settings import LearnerSettings
 from learner.storage.run_store import RunStore

@@ -12,8 +12,8 @@ import httpx
 from common.client.receipts import bound_answer
 from common.encoding.npy import unpack_array
 from common.protocol.messages import Query
+from common.protocol.receipts import RECEIPT_HEADER, Head, read_receipt, write_receipt
 from common.secure_sum.session import Identity
-from common.wire.receipts import RECEIPT_HEADER, Head, read_receipt, write_receipt
 from tests.support.cluster import Cluster, asgi_learner, party_apps
 
 Intercept = Callable[[httpx.Request], Awaitable[httpx.Response | None]]

@@ -26,8 +26,8 @@ from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import KEY_BYTES, public_hex, sha256_hex
 from common.secure_sum.paillier import generate_key, private_key
-from common.service.keys import write_key
 from common.service.tokens import hash_token
+from common.storage.keys import write_key
 from learner.settings import LearnerSettings
 from party.answering.release import NoiseFactory
 from party.keyholder.app import create_key_holder_app as create_keyholder

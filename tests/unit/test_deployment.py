@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,17 +19,20 @@ from learner.experiments.datasets import WDBC, wdbc_columns
 from learner.settings import LearnerSettings, load_studies
 from party.data.owner_data import load_holding
 from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
-from scripts.make_deployment import (
+from party.settings import PartySettings, SecureSum
+from scripts.deployment.compose import compose_yml
+from scripts.deployment.sites import (
     HOSPITALS,
     KEY_HOLDER,
     LEARNER,
+    MOST_PARTIES,
     SERVICES,
-    Deployment,
-    container_site,
+    hospitals,
     loopback_site,
-    make_deployment,
+    services_of,
 )
+from scripts.make_deployment import compose_steps, make_deployment
+from tests.support.deployments import contents, in_containers, on_loopback, run_script
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
 KINDS = ("learner", "party", "keyholder")
@@ -39,14 +43,6 @@ def root(tmp_path: Path) -> Iterator[Path]:
     before = os.umask(0o077)
     yield tmp_path / "deploy"
     os.umask(before)
-
-
-def on_loopback(root: Path) -> Deployment:
-    return make_deployment(root, lambda name: loopback_site(root, name, 8100 + SERVICES.index(name)))
-
-
-def contents(root: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def test_every_service_can_read_what_it_is_given(root: Path) -> None:
@@ -96,7 +92,7 @@ def test_the_examples_are_dealt_once(root: Path) -> None:
 
 
 def test_no_settings_file_holds_a_secret_and_no_two_secrets_are_one(root: Path) -> None:
-    made = make_deployment(root, container_site)
+    made = in_containers(root)
     secrets = [path.read_text().strip() for path in (root / "secrets").rglob("*") if path.is_file()]
     assert len(set(secrets)) == len(secrets) == 7 + 1 + len(SERVICES)  # tokens, the sealing secret, identities
     assert made.user_token in secrets
@@ -104,15 +100,17 @@ def test_no_settings_file_holds_a_secret_and_no_two_secrets_are_one(root: Path) 
         assert not any(secret in service.config.read_text() for secret in secrets)
 
 
-def test_making_it_again_changes_nothing(root: Path) -> None:
-    make_deployment(root, container_site)
+@pytest.mark.parametrize("tls", [False, True])
+def test_making_it_again_changes_nothing(root: Path, *, tls: bool) -> None:
+    in_containers(root, tls=tls)
     before = contents(root)
-    make_deployment(root, container_site)
+    in_containers(root, tls=tls)
     assert contents(root) == before
 
 
-def test_another_user_reads_what_is_mounted_and_nothing_else_of_ours(root: Path) -> None:
-    make_deployment(root, container_site)
+@pytest.mark.parametrize("tls", [False, True])
+def test_another_user_reads_what_is_mounted_and_nothing_else_of_ours(root: Path, *, tls: bool) -> None:
+    in_containers(root, tls=tls)
     for kind in ("config", "data", "secrets"):
         assert stat.S_IMODE((root / kind).stat().st_mode) == 0o700, "shut to other users of this machine"
         for path in (root / kind).rglob("*"):
@@ -121,7 +119,7 @@ def test_another_user_reads_what_is_mounted_and_nothing_else_of_ours(root: Path)
 
 
 def test_compose_mounts_what_is_made(root: Path) -> None:
-    make_deployment(root, container_site)
+    in_containers(root)
     mounts = [line.split("}/")[1].split(":") for line in COMPOSE.read_text().splitlines() if "PARLEY_DEPLOY:-" in line]
     assert len(mounts) == 3 + 2 + 3 * len(HOSPITALS)
     for source, target, mode in mounts:
@@ -130,6 +128,66 @@ def test_compose_mounts_what_is_made(root: Path) -> None:
         assert mode == "ro"
     texts = [path.read_text() for path in (root / "config").glob("*.toml")]
     assert all('state = "/var/lib/parley"' in text and "port = 8000" in text for text in texts)
+
+
+def test_compose_is_what_the_script_writes() -> None:
+    assert compose_yml(HOSPITALS) == COMPOSE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("count", [1, 2, 20, 21, MOST_PARTIES])
+def test_compose_is_for_as_many_parties_as_there_are(count: int) -> None:
+    parties = hospitals(count)
+    assert len(set(parties)) == count
+    text = compose_yml(parties)
+    subnets = [line for line in text.splitlines() if "subnet" in line]
+    assert len(set(subnets)) == len(subnets) == (count + 1 if count > 20 else 0)
+    assert text.count("internal: true") == (count + 1 if count > 20 else 1), "an anchor for all, or each its own"
+    for name in parties:
+        assert f"\n  {name}:\n    <<: *party\n" in text
+        assert text.count(f"/secrets/{name}:/run/secrets:ro\n") == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, MOST_PARTIES])
+def test_each_of_many_or_few_parties_would_start(root: Path, count: int) -> None:
+    parties = hospitals(count)
+    services = services_of(parties)
+    made = make_deployment(root, lambda name: loopback_site(root, name, 8100 + services.index(name)), parties)
+    learner = LearnerSettings.load(made.services[LEARNER].config)
+    assert [entry.name for entry in learner.parties] == list(parties)
+    for name in parties:
+        settings = PartySettings.load(made.services[name].config)
+        assert load_holding(settings).n_examples >= settings.policy.minimum_rows
+        assert settings.policy.minimum_contributors <= count
+
+
+def test_a_deployment_is_not_made_for_others_and_does_not_lose_tls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compose = root.with_name("compose.yml")
+    run_script(monkeypatch, "--out", root, "--compose", compose, "--parties", "2", "--tls")
+    before = contents(root)
+    with pytest.raises(SystemExit, match="is of 2 parties: say --parties 2"):
+        run_script(monkeypatch, "--out", root, "--compose", compose, "--tls")
+    with pytest.raises(SystemExit, match="has certificates: say --tls"):
+        run_script(monkeypatch, "--out", root, "--compose", compose, "--parties", "2")
+    assert contents(root) == before
+    assert compose.read_text(encoding="utf-8") == compose_yml(hospitals(2))
+
+
+def test_a_ledger_is_made_by_a_step_of_its_own(root: Path) -> None:
+    build, *firsts, up = compose_steps(in_containers(root))
+    assert (build, up) == (["build"], ["up", "-d"])
+    assert [step[3] for step in firsts] == list(HOSPITALS)
+    assert {tuple(step[4:]) for step in firsts} == {("init", "--config", "/etc/parley/party.toml")}
+    assert "init" not in COMPOSE.read_text().replace("init: true", ""), "compose never makes a ledger by itself"
+
+
+def test_parties_pin_each_other_where_settings_have_such_pins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SecureSum, "model_fields", {**SecureSum.model_fields, "parties": None})
+    services = in_containers(root).services
+    learner = tomllib.loads(services[LEARNER].config.read_text())
+    keys = {entry["name"]: entry["public_key"] for entry in learner["parties"]}
+    for name in HOSPITALS:
+        pins = tomllib.loads(services[name].config.read_text())["secure_sum"]["parties"]
+        assert {pin["name"]: pin["public_key"] for pin in pins} == {n: key for n, key in keys.items() if n != name}
 
 
 def test_the_study_is_one_for_all(root: Path) -> None:

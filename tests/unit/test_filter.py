@@ -56,6 +56,7 @@ def test_the_gaussian_profile_lies_above_that_of_l2_laplace_noise(bound: float, 
     gaussian = np.array([gaussian_delta(loss, mu) for loss in losses.tolist()])
     assert (l2_laplace_delta(losses, bound, d) <= gaussian + 2e-15).all()
     assert float(l2_laplace_delta(np.zeros(1), bound, d)[0]) > gaussian_delta(0.0, mu * 0.99) or mu == pure_mu(bound)
+    assert mu < pure_mu(bound) or d == 1, "the dimension counts"
     print(f"bound {bound:g} in {d} dimensions: mu {mu:.5g}, where pure privacy alone has {pure_mu(bound):.5g}")
 
 

@@ -20,7 +20,15 @@ finally:
 
 @pytest.mark.parametrize(
     ("service", "command"),
-    [("learner", []), ("learner", ["submit"]), ("party", []), ("party", ["keyholder", "serve"])],
+    [
+        ("learner", []),
+        ("learner", ["submit"]),
+        ("learner", ["health"]),
+        ("party", []),
+        ("party", ["health"]),
+        ("party", ["keyholder", "serve"]),
+        ("party", ["keyholder", "health"]),
+    ],
 )
 def test_help_loads_no_library_of_the_services(service: str, command: list[str]) -> None:
     child = subprocess.run(

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from common.encoding.npy import NPY, pack_array
+from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from common.wire.party_api import RunProposal
-from common.wire.receipts import RECEIPT_HEADER as RECEIPT
 from party.api.app import create_party_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready

@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 
 from common.encoding.npy import NPY, pack_array
 from common.privacy.noise import NoNoise
-from common.wire.receipts import RECEIPT_HEADER as RECEIPT
-from common.wire.receipts import read_receipt
+from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from common.protocol.receipts import read_receipt
 from party.answering.party import open_store
 from party.api.app import create_party_app
 from tests.support.cluster import Cluster

@@ -12,9 +12,9 @@ import pytest
 
 from common.errors import ParleyError
 from common.privacy.account import Account, Price
-from common.service.head_file import HeadFile
+from common.protocol.receipts import Head
+from common.storage.head_file import HeadFile
 from common.wire.party_api import RunProposal
-from common.wire.receipts import Head
 from party.ledger.ledger import Ask, Kept, Ledger
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger

@@ -11,7 +11,7 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from common.errors import LedgerError
-from common.wire.receipts import RECEIPT_HEADER as RECEIPT
+from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.ledgers import make_ledger

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from common.errors import InvalidInputError, SecureSumError
 from common.secure_sum import paillier
 from common.secure_sum.errors import Reason
-from common.service.keys import identity_key, read_private, write_private
 from common.service.tokens import hash_token
+from common.storage.keys import identity_key, read_private, write_private
 from party.cli.keyholder import key_holder_app
 from party.keyholder.app import create_key_holder_app
 from party.keyholder.settings import KeyHolderSettings

@@ -11,11 +11,11 @@ import pytest
 
 from common.service.tokens import hash_token
 from learner.api.roles import CHANGES, LEAST_ROLES
-from learner.settings import Role
+from learner.settings import UserRole
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercepted, learner_of
 
-ROLES: tuple[Role, ...] = get_args(Role)
+ROLES: tuple[UserRole, ...] = get_args(UserRole)
 USERS = {"viewer": "vera", "submitter": "sam", "operator": "olga"}
 ORDER: dict[str, Any] = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": 1}}
 BODIES: dict[tuple[str, str], Any] = {

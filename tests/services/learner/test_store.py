@@ -12,7 +12,7 @@ import pytest
 
 from common.errors import ConflictError, NotFoundError
 from common.protocol.messages import Query, Reply
-from common.wire.receipts import Head, Receipt, read_receipt, write_receipt
+from common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
 from learner.run import ENDS, TRANSITIONS, Notice, Pause, RunState
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster

@@ -22,9 +22,9 @@ from schemathesis.core.result import Ok
 from schemathesis.python.asgi import get_client, shutdown_lifespans
 
 from common.encoding.npy import NPY
+from common.protocol.receipts import RECEIPT_HEADER
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.wire.party_api import RunProposal
-from common.wire.receipts import RECEIPT_HEADER
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.documents import SERVICES, application
 from tests.support.keyholder import KEY_BITS, TOKEN

@@ -9,10 +9,10 @@ from starlette.testclient import TestClient
 from common.algorithms import build_algorithm
 from common.errors import InvalidInputError
 from common.privacy.guarantee import Adjacency
+from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from common.protocol.receipts import read_receipt
 from common.runs.pricing import price
 from common.runs.specification import PublicRows, RunSpec
-from common.wire.receipts import RECEIPT_HEADER as RECEIPT
-from common.wire.receipts import read_receipt
 from party.answering.party import open_store
 from party.api.app import create_party_app
 from party.settings import PartySettings

@@ -11,11 +11,11 @@ from starlette.testclient import TestClient
 
 from common.privacy.noise import NoNoise
 from common.protocol.messages import Query
+from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from common.protocol.receipts import read_receipt
 from common.runs.specification import Budget
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.service.tokens import hash_token
-from common.wire.receipts import RECEIPT_HEADER as RECEIPT
-from common.wire.receipts import read_receipt
 from party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.noises import OnlyOnce

@@ -19,8 +19,8 @@ from common.secure_sum import paillier
 from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import Contribution, SumQuery
-from common.service import chain
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from common.storage import chain
 from party.answering.release import NoiseFactory
 from party.api.app import create_party_app
 from party.policy.approval import review, terms

@@ -146,37 +146,3 @@ class Database:
             raise self._damaged(f"the {name}'s database is damaged") from None
         except OSError as error:
             raise UnavailableError(f"the {name} cannot be opened: {error.strerror}") from None
-
-
-BUSY_SECONDS = 30
-
-
-def open_database(path: Path) -> sqlite3.Connection:
-    """The process's connection to the database at ``path``, made readable by its owner alone if it is new.
-
-    Raises sqlite3.Error where the file is not a database, and OSError where it cannot be opened.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        for pragma in _PRAGMAS:
-            connection.execute(pragma)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    structlog.get_logger().info("database", path=str(path), sqlite=sqlite3.sqlite_version)
-    return connection
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """One transaction: committed at the end, rolled back by whatever is raised."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield connection
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise

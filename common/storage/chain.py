@@ -22,9 +22,9 @@ from typing import Any
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError
-from common.service.head_file import HeadFile
-from common.service.sqlite import Database, Schema
-from common.wire.receipts import Head
+from common.protocol.receipts import Head
+from common.storage.head_file import HeadFile
+from common.storage.sqlite import Database, Schema
 
 _TABLES = (
     """CREATE TABLE entries (
@@ -48,8 +48,8 @@ _ERASE = "DELETE FROM attachments WHERE number = ? AND name = ?"
 _LINK_BYTES = 32
 _NOTHING = bytes(_LINK_BYTES)
 
-Record = dict[str, Any]
-Apply = Callable[[int, Record], None]
+ChainRecord = dict[str, Any]
+Apply = Callable[[int, ChainRecord], None]
 """Is told each record, with its number, in order."""
 
 
@@ -139,7 +139,7 @@ class Chain:
         """An attachment of a record. Raises LedgerError where record or attachment were changed, or it is gone."""
         return self.read(number, name)[1]
 
-    def read(self, number: int, name: str) -> tuple[Record, bytes]:
+    def read(self, number: int, name: str) -> tuple[ChainRecord, bytes]:
         """A record and one of its attachments; raises as `attachment` does."""
         record = self.record(number)
         with self._database.reading() as connection:
@@ -148,7 +148,7 @@ class Chain:
             raise self._changed(number)
         return record, bytes(value[0])
 
-    def record(self, number: int) -> Record:
+    def record(self, number: int) -> ChainRecord:
         """A record; raises LedgerError where it was changed."""
         return dict(json.loads(self._genuine(number)))
 
@@ -223,7 +223,7 @@ class Appending:
     connection: sqlite3.Connection
     head: Head
 
-    def append(self, record: Record, attachments: Mapping[str, bytes] | None = None) -> int:
+    def append(self, record: ChainRecord, attachments: Mapping[str, bytes] | None = None) -> int:
         """Append a record with its attachments; its number."""
         whole = record | {"attached": attached(attachments)} if attachments else record
         content, number = canonical(whole), self.head.count + 1

@@ -40,7 +40,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class Binding:
     """The answer that a receipt came with: its run, its round, and SHA-256 of the question and of the answer's body."""
 
     run: str
@@ -63,7 +63,7 @@ class Receipt:
     head: Head
     to: str
     shown: Head | None
-    answer: Bound | None
+    answer: Binding | None
     totals: dict[str, Any]
     text: str
 
@@ -76,7 +76,7 @@ def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
     head: Head,
     to: str = "",
     shown: Head | None = None,
-    answer: Bound | None = None,
+    answer: Binding | None = None,
     totals: dict[str, Any] | None = None,
 ) -> str:
     """The text of a receipt; see `Receipt`."""
@@ -105,7 +105,7 @@ def read_receipt(text: str) -> Receipt:
             head=_head(claim["head"]),
             to=str(claim["to"]),
             shown=claim["shown"] and _head(claim["shown"]),
-            answer=claim["answer"] and Bound(**claim["answer"]),
+            answer=claim["answer"] and Binding(**claim["answer"]),
             totals=dict(claim["totals"]),
             text=text,
         )

@@ -1,0 +1,73 @@
+"""A service asked by itself whether it is ready: for the health checks of whoever runs it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+
+from common.errors import InvalidInputError, UnavailableError
+from common.service.settings import ServiceSettings, Tls
+
+_SECONDS = 5.0
+_LONGEST_REASON = 2**14  # bytes of a problem document that are read
+_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- where one listens on all addresses, one asks this one
+
+
+def ask_ready(settings: ServiceSettings) -> None:
+    """Ask the service of these settings, on this machine, for its ``/readyz``.
+
+    Under TLS it is believed by the certificate that the settings name and by no other, and is shown that one where it
+    wants to see one. Raises UnavailableError that says why it is not ready, and InvalidInputError when the settings do
+    not say where it is, or their certificate cannot be used.
+    """
+    if not settings.port:
+        raise InvalidInputError("port 0 does not say where the service listens")
+    host, port = _ITSELF.get(settings.host, settings.host), settings.port
+    if settings.tls is None:
+        connection = HTTPConnection(host, port, timeout=_SECONDS)
+    else:
+        connection = HTTPSConnection(host, port, timeout=_SECONDS, context=_own_context(settings.tls))
+    try:
+        with closing(connection):
+            connection.request("GET", "/readyz")
+            with connection.getresponse() as response:
+                reason = _reason(response)
+    except ssl.SSLCertVerificationError as error:
+        why = f"its certificate is refused ({error.verify_message}); after a renewal, restart it"
+        raise _not_ready(settings, why) from None
+    except (OSError, HTTPException) as error:
+        raise _not_ready(settings, f"{host}:{port} does not answer ({type(error).__name__})") from None
+    if reason is not None:
+        raise _not_ready(settings, reason)
+
+
+def _not_ready(settings: ServiceSettings, why: str) -> UnavailableError:
+    return UnavailableError(f"{settings.name} is not ready: {why}")
+
+
+def _own_context(tls: Tls) -> ssl.SSLContext:
+    """A client's TLS 1.3 context that knows nothing but the service's own certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the certificate itself is known, and need not name the loopback address
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(tls.certificate)
+        context.load_cert_chain(tls.certificate, tls.key)
+    except OSError:  # which ssl.SSLError is
+        raise InvalidInputError(f"tls: {tls.certificate} or {tls.key} cannot be used") from None
+    return context
+
+
+def _reason(response: HTTPResponse) -> str | None:
+    """Why a service says that it is not ready; None where it is."""
+    if response.status == 200:  # noqa: PLR2004 -- OK
+        return None
+    try:
+        problem = json.loads(response.read(_LONGEST_REASON))
+    except ValueError:
+        problem = None
+    detail = problem.get("detail") if isinstance(problem, dict) else None
+    return str(detail or f"HTTP status {response.status}")

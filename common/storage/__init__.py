@@ -1,0 +1,1 @@
+"""What services write to disk: SQLite files, and chains of records in them."""

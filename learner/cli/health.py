@@ -1,0 +1,23 @@
+"""``parley-learner health``: for the health checks of whoever runs a learner."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import typer
+
+from learner.cli.options import ConfigOption
+
+HEALTH_CHECKS = "Example: parley-learner health --config learner.toml   (as the container's health check does)"
+"""How the command is used."""
+
+
+def learner_health_command(config: ConfigOption = None) -> None:
+    """Ask the learner that runs with these settings whether it is ready, from this machine and under the same TLS.
+
+    Exit status 0 if it is ready; 1, with the reason on standard error, if not.
+    """
+    from common.client.health import ask_ready
+    from learner.settings import LearnerSettings
+
+    ask_ready(LearnerSettings.load(config))
+    typer.echo("ready")

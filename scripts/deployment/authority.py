@@ -1,0 +1,79 @@
+"""The certificates of a deployment's services as files: made where there are none, and renewed.
+
+The authority's private key stays in a folder that no container mounts. It is needed to make certificates alone: an
+operator may keep it elsewhere in between.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+
+from scripts.deployment.certificates import CERTIFICATE_LASTS, Credentials, hosts_of, issue, make_authority
+from scripts.deployment.files import make_folder, write_file
+from scripts.deployment.settings import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
+from scripts.deployment.sites import Site
+
+_AUTHORITY_KEY = "authority.key"
+
+
+def certify(root: Path, sites: Sequence[Site]) -> None:
+    """A certificate for each of these services that has none, by the authority of the deployment in a folder."""
+    lacking = [site for site in sites if not (root / "secrets" / site.name / CERTIFICATE_FILE).exists()]
+    if lacking:
+        authority = _authority(root)
+        for site in lacking:
+            hosts = list(dict.fromkeys([site.name, site.host, "localhost", "127.0.0.1"]))
+            _write(root / "secrets" / site.name, issue(authority, hosts), authority)
+
+
+def renew(root: Path) -> int:
+    """New certificates and keys for all services that have one, for the same names; how many.
+
+    The authority is made anew where it would end before them. Raises SystemExit where there is nothing to renew.
+    """
+    files = _certificates(root)
+    if not files:
+        raise SystemExit(f"{root} holds no certificates; make them with --tls")
+    authority = _authority(root)
+    for file in files:
+        hosts = hosts_of(x509.load_pem_x509_certificate(file.read_bytes()))
+        _write(file.parent, issue(authority, hosts), authority)
+    return len(files)
+
+
+def expiry(root: Path) -> dt.datetime | None:
+    """When the first of a deployment's certificates ends; None without any."""
+    files = [*_certificates(root), *(root / "authority").glob(AUTHORITY_FILE)]
+    return min((x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc for file in files), default=None)
+
+
+def _certificates(root: Path) -> list[Path]:
+    return sorted((root / "secrets").glob(f"*/{CERTIFICATE_FILE}"))
+
+
+def _authority(root: Path) -> Credentials:
+    """The deployment's authority, made where there is none that outlasts a new certificate; raises SystemExit."""
+    folder = make_folder(root / "authority", mode=0o700)
+    certificate, key = folder / AUTHORITY_FILE, folder / _AUTHORITY_KEY
+    if certificate.exists():
+        try:
+            found = Credentials.read(certificate.read_bytes(), key.read_bytes())
+        except (OSError, ValueError):
+            raise SystemExit(f"{certificate} and {key}: the authority cannot be used; put both back") from None
+        if found.lasts > CERTIFICATE_LASTS:
+            return found
+    made = make_authority(f"Parley deployment {root.resolve().name}")
+    write_file(key, made.key_pem, mode=0o600)
+    write_file(certificate, made.certificate_pem)
+    return made
+
+
+def _write(folder: Path, own: Credentials, authority: Credentials) -> None:
+    """What a service's folder of secrets holds under TLS."""
+    write_file(folder / AUTHORITY_FILE, authority.certificate_pem)
+    write_file(folder / KEY_FILE, own.key_pem)
+    write_file(folder / CERTIFICATE_FILE, own.certificate_pem)

@@ -1,0 +1,135 @@
+"""Certificates by an authority of a deployment's own, for servers and clients alike (X.509, RFC 5280).
+
+A service's certificate is good for both sides of a connection: the learner shows its own to parties and key holder, and
+each service shows its own to itself when its health is asked for.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_LASTS, CERTIFICATE_LASTS = dt.timedelta(days=3650), dt.timedelta(days=365)
+_SKEW = dt.timedelta(hours=1)  # by which the clock of another machine may be behind
+_USES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def read(cls, certificate: bytes, key: bytes) -> Credentials:
+        """From PEM; raises ValueError for what is none, or where they do not belong together."""
+        read = load_pem_private_key(key, None)
+        found = x509.load_pem_x509_certificate(certificate)
+        if not isinstance(read, ec.EllipticCurvePrivateKey) or read.public_key() != found.public_key():
+            raise ValueError("the private key is not the certificate's")
+        return cls(found, read)
+
+    @property
+    def certificate_pem(self) -> str:
+        """The certificate as a file has it."""
+        return self.certificate.public_bytes(Encoding.PEM).decode("ascii")
+
+    @property
+    def key_pem(self) -> str:
+        """The private key as a file has it, in the clear."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
+
+    @property
+    def lasts(self) -> dt.timedelta:
+        """How long the certificate is still valid; negative when it has expired."""
+        return self.certificate.not_valid_after_utc - dt.datetime.now(dt.UTC)
+
+
+def make_authority(name: str, lasts: dt.timedelta = AUTHORITY_LASTS) -> Credentials:
+    """An authority that signs services' certificates and no other authority's."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(name, key.public_key(), lasts)
+        .issuer_name(_common_name(name))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
+    )
+    return Credentials(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue(authority: Credentials, hosts: Sequence[str], lasts: dt.timedelta = CERTIFICATE_LASTS) -> Credentials:
+    """A service's certificate for its names and addresses, of which the first is its subject, and a new key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate
+    builder = (
+        _builder(hosts[0], key.public_key(), lasts)
+        .issuer_name(issuer.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage("digital_signature"), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+                issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+            ),
+            critical=False,
+        )
+    )
+    return Credentials(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def hosts_of(certificate: x509.Certificate) -> list[str]:
+    """The names and addresses that a certificate is for."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def _builder(name: str, key: ec.EllipticCurvePublicKey, lasts: dt.timedelta) -> x509.CertificateBuilder:
+    """What authorities and services share."""
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_common_name(name))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + lasts)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    """An address where it is one, a DNS name otherwise."""
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_usage(*uses: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{use: use in uses for use in _USES})

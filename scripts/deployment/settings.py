@@ -1,0 +1,125 @@
+"""The settings files of a deployment's services: hashes of tokens and public keys, never a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from learner.experiments.datasets import WDBC
+from party.settings import SecureSum
+from scripts.deployment.sites import KEY_HOLDER, LEARNER, Site
+
+AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "authority.pem", "tls.pem", "tls.key"
+"""What a service's folder of secrets holds under TLS."""
+
+MINIMUM_CONTRIBUTORS, MINIMUM_ROWS = 3, 50
+"""What a hospital wants, where there are so many hospitals and rows."""
+
+
+def party_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str], n_rows: int) -> str:
+    """The settings file of a hospital of so many rows; ``keys`` are everybody's public keys, by name."""
+    n_parties = len(keys.keys() - {LEARNER, KEY_HOLDER})
+    return f"""\
+# {site.name}: what it holds, whom it answers, whom it trusts with opening sums, and what its owner allows.
+{_service_toml(site)}
+study = "{site.data}/study.json"
+
+[data]
+path = "{site.data}/biopsies.csv"
+out_of_bounds = "clip"  # the study's bounds are one typical spread wide
+
+[policy]  # room for a demonstration on public data: psgd's claimed epsilon = 1 costs 7.6 once all rounds are counted
+epsilon = 20.0
+delta = 1e-3
+max_epsilon_per_run = 8.0
+max_delta_per_run = 1e-4
+view = "transcript"
+algorithms = ["dp_gd", "psgd"]
+minimum_contributors = {min(MINIMUM_CONTRIBUTORS, n_parties)}
+minimum_rows = {min(MINIMUM_ROWS, n_rows)}
+
+[[learners]]
+name = "{LEARNER}"
+token_hash = "{learner_token_hash}"
+public_key = "{keys[LEARNER]}"
+{_pins("secure_sum.key_holders", [KEY_HOLDER], keys)}{_party_pins(site, keys)}"""
+
+
+def keyholder_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:
+    """The key holder's settings file; ``keys`` are everybody's public keys."""
+    return f"""\
+# {site.name}: whose sums it opens. Whoever runs it must not collude with the learner.
+{_service_toml(site)}
+secret_file = "{site.secrets}/secret"
+
+[[learners]]
+name = "{LEARNER}"
+token_hash = "{learner_token_hash}"
+public_key = "{keys[LEARNER]}"
+"""
+
+
+def learner_toml(sites: Mapping[str, Site], user_token_hash: str, keys: Mapping[str, str]) -> str:
+    """The learner's settings file; ``keys`` are everybody's public keys."""
+    site = sites[LEARNER]
+    asked = [name for name in sites if name != LEARNER]
+    roster = "".join(_peer_toml(site, sites[name], keys[name]) for name in sorted(asked, key=KEY_HOLDER.__eq__))
+    return f"""\
+# The learner: who takes part, who may ask, and the public examples that it measures rounds on.
+{_service_toml(site)}
+studies = "{site.data}/studies"
+deadline_seconds = 5.0
+
+[public_data]
+{WDBC.name} = "{site.data}/{WDBC.name}.csv"
+
+[[users]]
+name = "analyst"
+token_hash = "{user_token_hash}"
+{roster}"""
+
+
+def _peer_toml(learner: Site, peer: Site, key: str) -> str:
+    """Whom the learner asks, where, and by what it knows that one and is known."""
+    secrets = learner.secrets
+    text = f"""
+[[{"key_holders" if peer.name == KEY_HOLDER else "parties"}]]
+name = "{peer.name}"
+url = "{peer.url}"
+token_file = "{secrets}/{peer.name}.token"
+public_key = "{key}"
+"""
+    if peer.tls:
+        text += f"""\
+ca = "{secrets}/{AUTHORITY_FILE}"
+certificate = "{secrets}/{CERTIFICATE_FILE}"
+key = "{secrets}/{KEY_FILE}"
+"""
+    return text
+
+
+def _party_pins(site: Site, keys: Mapping[str, str]) -> str:
+    """The other hospitals' keys, for settings that pin them; nothing where settings know no such pins."""
+    if "parties" not in SecureSum.model_fields:
+        return ""
+    return _pins("secure_sum.parties", [name for name in keys if name not in {LEARNER, KEY_HOLDER, site.name}], keys)
+
+
+def _pins(table: str, names: Sequence[str], keys: Mapping[str, str]) -> str:
+    """An array of tables that say whose public key is which."""
+    return "".join(f'\n[[{table}]]\nname = "{name}"\npublic_key = "{keys[name]}"\n' for name in names)
+
+
+def _service_toml(site: Site) -> str:
+    """What the settings of every service begin with; the learner's clients, who are users, show it no certificate."""
+    text = f"""\
+name = "{site.name}"
+host = "{site.listens}"
+port = {site.port}
+state = "{site.state}"
+identity_key_file = "{site.secrets}/identity.key\""""
+    if site.tls:
+        files = {"certificate": CERTIFICATE_FILE, "key": KEY_FILE}
+        if site.name != LEARNER:
+            files["client_ca"] = AUTHORITY_FILE
+        text += "\ntls = { " + ", ".join(f'{name} = "{site.secrets}/{file}"' for name, file in files.items()) + " }"
+    return text

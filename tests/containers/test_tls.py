@@ -1,0 +1,79 @@
+"""The deployment under TLS: everybody is healthy, a secure sum trains a model, and certificates are renewed at work."""
+
+from __future__ import annotations
+
+import json
+
+from learner.experiments.datasets import WDBC
+from scripts.deployment.authority import renew
+from scripts.deployment.settings import CERTIFICATE_FILE, KEY_FILE
+from scripts.deployment.sites import KEY_HOLDER, LEARNER, hospitals
+from tests.support.containers import Project, docker, events, finish, submit, wait_for
+
+PARTIES = list(hospitals(3))
+STRANGER = """
+import http.client, json, ssl, sys
+
+def attempt(name, own):
+    if own == "plain":
+        connection = http.client.HTTPConnection(name, 8000, timeout=10)
+    else:
+        context = ssl.create_default_context(cafile="/run/secrets/authority.pem")
+        if own == "certificate":
+            context.load_cert_chain("/run/secrets/tls.pem", "/run/secrets/tls.key")
+        connection = http.client.HTTPSConnection(name, 8000, timeout=10, context=context)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return type(error).__name__
+
+print(json.dumps({own: [attempt(name, own) for name in sys.argv[1:]] for own in ("certificate", "none", "plain")}))
+"""
+
+
+def healthy(services: Project) -> int:
+    """How many containers `docker ps` shows as healthy."""
+    return len(docker("ps", "-q", "--filter", services.label, "--filter", "health=healthy").split())
+
+
+def test_every_container_is_healthy_with_and_without_tls(services: Project, secured: Project) -> None:
+    counts = {"http": healthy(services), "tls": healthy(secured)}
+    assert counts == {"http": 7, "tls": 5}
+    print(f"healthy containers: {counts['http']} of 7 over plain HTTP, {counts['tls']} of 5 under TLS")
+
+
+def test_a_secure_sum_trains_a_model_under_tls(secured: Project) -> None:
+    with secured.learner() as learner:
+        assert learner.url.startswith("https://127.0.0.1:")
+        run = submit(learner, n_rounds=10, secure_sum="paillier")
+        model = finish(learner, run)
+        assert model["contributors"] == PARTIES
+        assert len(model["weights"]) == WDBC.n_features
+        assert len(learner.ask("GET", f"/v1/runs/{run}/receipts")) == 10
+        accuracy = events(learner, run, "round")[-1]["accuracy"]
+    print(f"three parties and a key holder under TLS: accuracy {accuracy:.3f} on public examples after 10 rounds")
+
+
+def test_whoever_shows_no_certificate_is_not_heard(secured: Project) -> None:
+    asked = [KEY_HOLDER, *PARTIES]
+    heard = json.loads(secured.run(LEARNER, "python", "-c", STRANGER, *asked))
+    assert heard["certificate"] == [200] * len(asked)
+    assert not [status for way in ("none", "plain") for status in heard[way] if isinstance(status, int)]
+    print(f"{len(asked)} services: asked with a certificate, without and in the clear: {json.dumps(heard)}")
+
+
+def test_certificates_are_renewed_and_nothing_else_is_made_again(secured: Project) -> None:
+    files = {path: path.read_bytes() for path in secured.folder.rglob("*") if path.is_file()}
+    logs = {name: secured.owner(name, "log") for name in PARTIES}
+    assert renew(secured.folder) == len(secured.services)
+    secured.compose("restart")
+    secured.start()
+    wait_for(lambda: healthy(secured) == len(secured.services))
+    changed = {path.name for path, content in files.items() if path.read_bytes() != content}
+    assert changed == {CERTIFICATE_FILE, KEY_FILE}
+    assert {name: secured.owner(name, "log") for name in PARTIES} == logs
+    with secured.learner() as learner:
+        run = submit(learner, n_rounds=3, secure_sum="paillier")
+        assert finish(learner, run)["contributors"] == PARTIES
+    print(f"{len(secured.services)} certificates renewed: {healthy(secured)} of 5 healthy, ledgers kept, run completed")
