@@ -127,7 +127,7 @@ async def test_takes_an_integer_for_a_real_number(client: httpx.AsyncClient) -> 
 async def test_takes_only_numbers_and_text_in_records(client: httpx.AsyncClient, record: dict[str, Any]) -> None:
     response = await client.post("/v1/runs/any/predictions", json={"records": [record]})
     assert response.status_code == 422
-    assert {tuple(fault["loc"][:3]) for fault in problem(response)["errors"]} == {("body", "records", 0)}
+    assert {tuple(fault["loc"][:2]) for fault in problem(response)["errors"]} == {("body", "records")}
 
 
 @pytest.mark.parametrize("body", ['{"epsilon": NaN}', '{"epsilon": 1e999}', "{", "[" * 1000, ""])
