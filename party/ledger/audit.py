@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.errors import LedgerError
+from common.errors import LedgerError, ParleyError
 from common.privacy.account import Cost, Price
 from common.protocol.receipts import Head, Receipt, verify_receipt
 from common.storage.chain import attached, next_link
@@ -106,7 +106,7 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
             record = row["record"].encode()
             values = {name: base64.b64decode(value, validate=True) for name, value in row["attachments"].items()}
             entry = from_json(number, json.loads(record))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, ParleyError):
             raise LedgerError(f"line {number + 1} cannot be read") from None
         if row["number"] != number or any(entry.attached.get(n) != d for n, d in attached(values).items()):
             raise LedgerError(f"entry {number} was changed, or its order")
