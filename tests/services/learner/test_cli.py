@@ -77,6 +77,8 @@ def test_speaks_json(command: Commands) -> None:
     events = [json.loads(line) for line in command("watch", run, "--format", "json").stdout.splitlines()]
     assert events == lines[1:]
     assert command.json("list", "--limit", "1")[0]["id"] == run
+    first, *others = command.json("list", "--all")
+    assert (first["id"], len({each["id"] for each in others})) == (run, len(others))
 
 
 def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path: Path) -> None:

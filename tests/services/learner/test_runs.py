@@ -63,7 +63,7 @@ async def test_a_run_goes_from_the_queue_to_a_model(client: httpx.AsyncClient, c
     assert model["spec_digest"] == ended["spec_digest"] == spec.digest
     assert model["contributors"] == list(cluster.names)
     assert model["guarantees"] == [
-        guarantee.to_json() | {"assumptions": []} for guarantee in guarantees(algorithm, facts)
+        guarantee.to_json() | {"assumptions": list(guarantee.assumptions)} for guarantee in guarantees(algorithm, facts)
     ]
     assert len(model["weights"]) == len(model["column_names"]) == 4
     assert 'parley_runs{state="completed"} 1.0' in (await client.get("/metrics")).text
