@@ -32,10 +32,12 @@ from scripts.loopback import resident_mb
 
 ROUNDS, BODY = 1_000, bytes(50 * 8)
 LIMIT = Account(10**12, 10**18, composition="basic")
-PRICE = Price(*(tuple(range(1, ROUNDS + 1)) for _ in range(4)))
+_RISING = tuple(range(1, ROUNDS + 1))
+PRICE = Price(_RISING, _RISING, _RISING, _RISING)
 SPEC = RunSpec(
     study=Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes"))),
     algorithm="dp_gd",
+    parameters={},
     parties=(Member(name="party", n_examples=1, budget=Budget(epsilon=1, delta=1e-5)),),
     minimum_contributors=1,
 )

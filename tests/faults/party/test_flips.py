@@ -28,6 +28,7 @@ RUNS = ("first", "second", "third")
 SPEC = RunSpec(
     study=made_up(3),
     algorithm="dp_gd",
+    parameters={},
     parties=(Member(name="party", n_examples=40, budget=Budget(epsilon=1, delta=1e-5)),),
     minimum_contributors=1,
 )
