@@ -92,6 +92,8 @@ class RunRequest(Strict):
             raise InvalidInputError(f"{self.algorithm} needs a trusted curator who holds all data: name one party")
         if facts.secure_sum and any(question.reveal != "sum" for question in questions):
             raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
+        if not facts.delta.all():
+            algorithm.event(1, facts.of(int(facts.delta.argmin())))  # refused where its noise needs a delta
 
     def _study(self, studies: Mapping[str, Study]) -> Study:
         if isinstance(self.study, Study):
