@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 from schemathesis import GenerationMode, checks
+from schemathesis.core.errors import InvalidSchema
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.core.result import Ok
 from schemathesis.python.asgi import get_client, shutdown_lifespans
@@ -65,6 +66,7 @@ class Asked:
     known: dict[str, Any] = field(default_factory=dict)
     terms: dict[str, Any] = field(default_factory=dict)
     statuses: Counter[int] = field(default_factory=Counter)
+    given_up: list[str] = field(default_factory=list)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -149,6 +151,8 @@ def try_all(asked: Asked, examples: int) -> None:
                 _try(operation.as_strategy(generation_mode=mode), ask, examples)
             except Unsatisfiable:
                 assert not operation.body  # nothing about such a request can be wrong
+            except InvalidSchema as error:  # the tool's own: it cannot make a malformed array of every kind
+                asked.given_up.append(f"{operation.label} ({mode.value}): {error}")
 
 
 @pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.slow)])
@@ -159,5 +163,7 @@ def test_every_operation_answers_as_documented(tmp_path: Path, service: str, exa
     broken = sum(count for status, count in asked.statuses.items() if status >= 500)
     total = sum(asked.statuses.values())
     print(f"{service}: {total} requests, {broken} answered 5xx, 0 against the document; {dict(asked.statuses)}")
+    print(f"{service}: given up by the tool before the last example: {asked.given_up or 'nothing'}")
     assert broken == 0
+    assert len(asked.given_up) <= 1
     assert len(asked.statuses) > 3
