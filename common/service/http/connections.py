@@ -21,6 +21,7 @@ CROWDED = "parley.crowded"
 """The key of a request's ``state`` that says that too many connections are open."""
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_MOST_PIPELINED = 100  # requests that wait for the answers to those before them; uvicorn keeps any number
 _TICKS = 10  # of uvicorn's, a second
 
 
@@ -47,12 +48,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.connections.discard(oldest)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse a head that does not end, and a body that is all framing."""
+        """Refuse a head that does not end, a body that is all framing, and requests that do not wait for answers."""
         self._bare_bytes += len(data)
         super().data_received(data)
         if self._bare_bytes > self._limits.head_bytes and not self.transport.is_closing():
             self.transport.write(_HEAD_TOO_LARGE)
             self.transport.close()
+        if len(self.pipeline) > _MOST_PIPELINED:
+            self.transport.abort()
 
     def on_message_begin(self) -> None:
         """A request begins to arrive; note whether it comes to a crowd."""
