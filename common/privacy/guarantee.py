@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from common.privacy.calibration import Calibration
+if TYPE_CHECKING:
+    from common.privacy.calibration import Calibration  # which loads scipy, and settings need not
 
 Adjacency = Literal["replace_one", "whole_party"]
 
 
 View = Literal["model", "transcript"]
+
+
+Composition = Literal["filter", "basic"]
+"""How the costs of runs count together: see `common.privacy.account`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         def queue() -> Run:
             draft = order.draft(learner.studies, learner.roster, learner.rows)
             learner.sums.check(draft)
-            return learner.store.add(draft, caller(request), idempotency_key)
+            return learner.store.add(draft, caller(request), idempotency_key, order.purpose)
 
         run = await asyncio.to_thread(queue)
         if run.state not in ENDS:

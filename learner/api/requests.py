@@ -56,6 +56,10 @@ class RunRequest(Strict):
         ),
     ] = 1
 
+    purpose: Annotated[
+        str, Field(max_length=500, description="what the model is for, as owners read in their logs")
+    ] = ""
+
     imagines_curator: ClassVar[bool] = False
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
 
