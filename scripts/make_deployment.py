@@ -176,7 +176,7 @@ def _say_expiry(root: Path) -> None:
     """Print until when the certificates are good, where there are any."""
     if ends := expiry(root):
         print(
-            f"certificates expire on {ends:%Y-%m-%d}; before that: make_deployment.py --renew, and restart the services"
+            f"certificates expire on {ends:%Y-%m-%d}; before that: make_deployment.py --renew; services read them anew"
         )
 
 
@@ -198,7 +198,7 @@ def main() -> None:
     given = parser.parse_args()
     root: Path = given.out
     if given.renew:
-        print(f"renewed {renew(root)} certificates; restart the services: docker compose restart")
+        print(f"renewed {renew(root)} certificates; the services read them anew while they run")
         _say_expiry(root)
         return
     parties = hospitals(given.parties)

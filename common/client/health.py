@@ -35,7 +35,7 @@ def ask_ready(settings: ServiceSettings) -> None:
             with connection.getresponse() as response:
                 reason = _reason(response)
     except ssl.SSLCertVerificationError as error:
-        why = f"its certificate is refused ({error.verify_message}); after a renewal, restart it"
+        why = f"its certificate is refused ({error.verify_message})"
         raise _not_ready(settings, why) from None
     except (OSError, HTTPException) as error:
         raise _not_ready(settings, f"{host}:{port} does not answer ({type(error).__name__})") from None

@@ -112,7 +112,9 @@ class Scene:
 
     def spec(self, n_rounds: int) -> RunSpec:
         """What `submit` asks for, as the parties approve it."""
-        return run_spec(self.cluster, n_rounds, secure_sum=self.kind, minimum_contributors=self.minimum)
+        colluders = int(self.kind != "none" and self.minimum > 1)  # the default
+        terms = {"secure_sum": self.kind, "minimum_contributors": self.minimum, "colluders": colluders}
+        return run_spec(self.cluster, n_rounds, **terms)
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a service a signal."""

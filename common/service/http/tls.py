@@ -19,8 +19,8 @@ _Stamp = tuple[tuple[int, int] | None, ...]
 class FreshContext(ssl.SSLContext):
     """A context that stands for the newest that could be made of its files.
 
-    asyncio wraps each connection by asking its context to: this one asks the context that ``make`` made last, and has
-    another made first if a file has changed. Files that cannot be used are logged once, and the old context stays.
+    Whoever wraps a connection asks its context to: this one asks the context that ``make`` made last, and has another
+    made first if a file has changed. Files that cannot be used are logged once, and the old context stays.
     """
 
     _make: Callable[[], ssl.SSLContext]
@@ -37,7 +37,15 @@ class FreshContext(ssl.SSLContext):
         return context
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:  # noqa: ANN401 -- as the standard library's
-        """A connection's TLS, by the files as they are now."""
+        """A connection's TLS, by the files as they are now: as asyncio does it."""
+        return self._now().wrap_bio(*args, **options)
+
+    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:  # noqa: ANN401 -- as above
+        """The same of a socket."""
+        return self._now().wrap_socket(*args, **options)
+
+    def _now(self) -> ssl.SSLContext:
+        """The context of the files as they are now."""
         if (stamp := self._read_stamp()) != self._stamp:
             self._stamp = stamp
             try:
@@ -45,7 +53,7 @@ class FreshContext(ssl.SSLContext):
                 structlog.get_logger().info("certificates", read=[str(file) for file in self._files])
             except InvalidInputError as error:
                 structlog.get_logger().warning("certificates", kept="those before", reason=error.detail)
-        return self._newest.wrap_bio(*args, **options)
+        return self._newest
 
     def _read_stamp(self) -> _Stamp:
         """What changes when a file does."""
