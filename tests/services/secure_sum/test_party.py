@@ -138,7 +138,7 @@ def test_an_answer_that_failed_to_be_stored_is_not_remembered(
 
 
 def test_a_round_beyond_the_budget_is_refused_and_leaves_nothing(cluster: SecureCluster) -> None:
-    cluster.epsilon = 1.0
+    cluster.epsilon, cluster.policy = 1.0, cluster.policy | {"composition": "basic"}
     first, second = Stage(cluster, run="first"), Stage(cluster, run="second")
     with party(cluster) as client:
         first.begin(client)
@@ -258,7 +258,7 @@ def test_pins_that_do_not_match_are_refused(cluster: SecureCluster, refused: Ref
     stage = Stage(cluster)
     honest = cluster.party_settings("party-1").model_dump()
     (learner,), sums, policy = honest["learners"], honest["secure_sum"], honest["policy"]
-    (holder,) = sums["key_holders"]
+    (holder,), (first, *others) = sums["key_holders"], sums["parties"]
     other_key = sums | {"key_holders": [holder | {"public_key": "ab" * 32}]}
     with party(cluster) as client:
         propose(client, stage.spec, "run").raise_for_status()
@@ -267,19 +267,19 @@ def test_pins_that_do_not_match_are_refused(cluster: SecureCluster, refused: Ref
         ({"secure_sum": other_key}, Reason.WRONG_PIN),
         ({"secure_sum": sums | {"key_holders": [holder | {"name": "another"}]}}, Reason.WRONG_PIN),
         ({"secure_sum": sums | {"minimum_key_bits": 3072}}, Reason.WRONG_KEY_SIZE),
-        ({"secure_sum": sums | {"parties": [sums["parties"][0] | {"public_key": "ab" * 32}]}}, Reason.WRONG_PIN),
+        ({"secure_sum": sums | {"parties": [first | {"public_key": "ab" * 32}, *others]}}, Reason.WRONG_PIN),
     ]
     for changes, reason in wrong:
         with party(cluster, **changes) as client:
             refused(stage.put(client, "roster", stage.invitation), reason)
-    forbidden: list[dict[str, Any]] = [
-        {"secure_sum": sums | {"parties": sums["parties"][1:]}},
-        {"policy": policy | {"minimum_contributors": 3}},
+    forbidden: list[tuple[dict[str, Any], str]] = [
+        ({"secure_sum": sums | {"parties": others}}, "colluders"),
+        ({"policy": policy | {"minimum_contributors": 3}}, "minimum_contributors"),
     ]
-    for changes in forbidden:  # of what was approved: policy is looked at again
+    for changes, rule in forbidden:  # of what was approved: policy is looked at again
         with party(cluster, **changes) as client:
             response = stage.put(client, "roster", stage.invitation)
-            assert (response.status_code, response.json()["rule"]) == (403, "minimum_contributors")
+            assert (response.status_code, response.json()["rule"]) == (403, rule)
     with party(cluster) as client:
         stage.begin(client)
         asked = stage.query(1, weights(cluster, 1))
