@@ -26,8 +26,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 quick: install lint  ## within a minute: lint, the examples, and the unit and contract tests that are not slow
 	$(BIN)/pytest -n auto -m "not slow and not containers" common learner party tests/unit tests/contracts
 
-test: install  ## run all tests that need no container engine, the examples in the docstrings too
-	$(BIN)/pytest -n auto
+test: install  ## run the tests that need no container engine and are not slow, the examples in the docstrings too
+	$(BIN)/pytest -n auto -m "not slow and not containers"
 
 lint: install  ## check format, style, types and layers of imports
 	$(BIN)/ruff format --check
@@ -35,7 +35,8 @@ lint: install  ## check format, style, types and layers of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## everything CI asks
+check: lint  ## everything CI asks: lint, and all tests that need no container engine, the slow ones too
+	$(BIN)/pytest -n auto
 
 hooks: install  ## have git lint before each commit; needs pre-commit on the path
 	pre-commit install

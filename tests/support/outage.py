@@ -113,7 +113,7 @@ class Scene:
     def spec(self, n_rounds: int) -> RunSpec:
         """What `submit` asks for, as the parties approve it."""
         colluders = int(self.kind != "none" and self.minimum > 1)  # the default
-        terms = {"secure_sum": self.kind, "minimum_contributors": self.minimum, "colluders": colluders}
+        terms: dict[str, Any] = {"secure_sum": self.kind, "minimum_contributors": self.minimum, "colluders": colluders}
         return run_spec(self.cluster, n_rounds, **terms)
 
     def send(self, name: str, number: signal.Signals) -> None:
