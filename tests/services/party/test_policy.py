@@ -115,6 +115,15 @@ def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> N
         with pytest.raises(ForbiddenError) as refused:
             price(cluster, spec, **broken)
         assert refused.value.facts == {"rule": rule}
+        assert "pinned" not in refused.value.detail
+    assert refused.value.detail == "the owner requires a secure sum"
+
+
+def test_a_weak_term_is_told_without_more_words(cluster: Cluster) -> None:
+    with pytest.raises(ForbiddenError, match=r"each sum needs at least 3 contributors$"):
+        price(cluster, run_spec(cluster), minimum_contributors=3)
+    with pytest.raises(ForbiddenError, match=r"at least 2 colluders$"):
+        price(cluster, run_spec(cluster, secure_sum="paillier", colluders=1), colluders=2)
 
 
 def test_a_price_past_one_runs_limit_is_refused_by_what_it_costs(cluster: Cluster) -> None:
