@@ -16,11 +16,14 @@ from common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputErro
 from common.privacy.account import Price
 from common.privacy.guarantee import View
 from common.protocol.messages import Query
-from common.runs.specification import RunSpec
+from common.runs.specification import PublicRows, RunSpec
+from common.secure_sum.party import PartyPolicy
+from common.service.tokens import hash_token
 from common.wire.party_api import RunProposal
 from party.answering.party import Party
 from party.api.app import create_party_app
-from party.policy.approval import review, terms
+from party.policy import approval
+from party.policy.approval import review, sum_policy, terms
 from party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, completed, propose, run_spec
@@ -93,6 +96,134 @@ def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Pat
         assert refused.value.facts == {"rule": "minimum_contributors"}
     plain = run_spec(cluster, minimum_contributors=2)
     assert review(plain, policy, "party-1", cluster.study, cluster.n_examples, ()), "each answer bears its whole noise"
+
+
+def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> None:
+    """What is allowed to the last unit, and the rule that refuses one more."""
+    sums = {"secure_sum": "paillier", "colluders": 1}
+    for change, kept, broken, rule in (
+        ({}, {"max_epsilon_per_run": 1.0}, {"max_epsilon_per_run": 0.999999}, "max_epsilon_per_run"),
+        ({}, {"max_delta_per_run": 1e-5}, {"max_delta_per_run": 9.9e-6}, "max_delta_per_run"),
+        ({}, {"max_rounds": 10}, {"max_rounds": 9}, "max_rounds"),
+        ({}, {"minimum_contributors": 2}, {"minimum_contributors": 3}, "minimum_contributors"),
+        (sums, {"colluders": 1}, {"colluders": 2}, "colluders"),
+        (sums, {"require_secure_sum": True}, {"algorithms": ("psgd",)}, "algorithms"),
+        ({}, {"colluders": 5}, {"require_secure_sum": True}, "require_secure_sum"),
+    ):
+        spec = run_spec(cluster, **change)
+        assert price(cluster, spec, **kept).whole.epsilon == 10**6
+        with pytest.raises(ForbiddenError) as refused:
+            price(cluster, spec, **broken)
+        assert refused.value.facts == {"rule": rule}
+        assert "pinned" not in refused.value.detail
+    assert refused.value.detail == "the owner requires a secure sum"
+
+
+def test_a_weak_term_is_told_without_more_words(cluster: Cluster) -> None:
+    with pytest.raises(ForbiddenError, match=r"each sum needs at least 3 contributors$"):
+        price(cluster, run_spec(cluster), minimum_contributors=3)
+    with pytest.raises(ForbiddenError, match=r"at least 2 colluders$"):
+        price(cluster, run_spec(cluster, secure_sum="paillier", colluders=1), colluders=2)
+
+
+def test_a_price_past_one_runs_limit_is_refused_by_what_it_costs(cluster: Cluster) -> None:
+    """PSGD's members agree on epsilon 1; its transcript costs more, and its claim for the model has a delta."""
+    spec = run_spec(cluster, algorithm="psgd", parameters={"n_rounds": 50})
+    cost = price(cluster, spec, max_epsilon_per_run=1000, epsilon=1000).whole
+    assert price(cluster, spec, max_epsilon_per_run=cost.epsilon / 1e6, epsilon=1000).whole == cost
+    with pytest.raises(ForbiddenError, match=r"the run costs epsilon .* in the owner's transcript view") as refused:
+        price(cluster, spec, max_epsilon_per_run=(cost.epsilon - 1) / 1e6, epsilon=1000)
+    assert refused.value.facts == {"rule": "max_epsilon_per_run"}
+    assert refused.value.detail.endswith(f"one may cost {(cost.epsilon - 1) / 1e6:g}")
+
+
+def test_a_claim_whose_delta_is_past_one_runs_limit_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = Price((10**6,), (10**13 + 1,), (1,), (0,))
+    monkeypatch.setattr(approval, "price", lambda *_: due)
+    assert price(cluster, run_spec(cluster), max_delta_per_run=1.0000000000001e-5) == due
+    with pytest.raises(
+        ForbiddenError, match=r"costs delta 1e-05 in the owner's transcript view; one may cost 1e-05$"
+    ) as no:
+        price(cluster, run_spec(cluster), max_delta_per_run=1e-5)
+    assert no.value.facts == {"rule": "max_delta_per_run"}
+    monkeypatch.setattr(approval, "price", lambda *_: Price((0,), (0,), (0,), (0,)))
+    with pytest.raises(InvalidInputError, match="no part in any round"):
+        price(cluster, run_spec(cluster))
+
+
+def test_a_curators_run_is_one_partys_alone(cluster: Cluster) -> None:
+    spec = run_spec(cluster, algorithm="gop", parameters={})
+    alone = spec.model_copy(update={"parties": spec.parties[:1], "minimum_contributors": 1})
+    assert price(cluster, alone, minimum_contributors=1, algorithms=("gop",))
+    with pytest.raises(ForbiddenError, match="gop needs a curator who holds all data"):
+        price(cluster, spec, algorithms=("gop",))
+
+
+def test_where_the_owner_pins_nobody_there_are_no_sums(cluster: Cluster) -> None:
+    policy, spec = Policy.model_validate(OWNERS), run_spec(cluster, secure_sum="paillier", colluders=1)
+    with pytest.raises(ForbiddenError, match="pins no public key of key holders") as refused:
+        review(spec, policy, "party-1", cluster.study, cluster.n_examples)
+    assert refused.value.facts == {"rule": "secure_sum"}
+    assert review(spec, policy, "party-1", cluster.study, cluster.n_examples, ["party-2"]), "itself it knows"
+    each = run_spec(cluster, secure_sum="paillier", algorithm="local", parameters={})
+    with pytest.raises(ForbiddenError, match="local reveals each answer, so it has no secure sum") as refused:
+        price(cluster, each)
+    assert refused.value.facts == {"rule": "secure_sum"}
+
+
+def test_what_is_agreed_is_what_rounds_are_held_against(cluster: Cluster) -> None:
+    rows = np.eye(cluster.study.n_features)
+    spec = run_spec(cluster)
+    agreed = terms(spec, "party-2")
+    assert (agreed.digest, agreed.public, agreed.questions) == (spec.digest, None, spec.questions())
+    assert (agreed.facts.own_examples, agreed.algorithm) == (cluster.n_examples + 1, spec.build())
+    message = np.zeros(cluster.study.n_features)
+    for round in (1, 10):
+        agreed.check(Query(round, "gradient", message))
+    for round in (0, 11, -1):
+        with pytest.raises(InvalidInputError, match="round must lie between 1 and 10"):
+            agreed.check(Query(round, "gradient", message))
+    asking = next(name for name in REGISTRY if completed(run_spec(cluster, algorithm=name, parameters={})).public)
+    public = run_spec(cluster, algorithm=asking, parameters={}, public=PublicRows.of(rows))
+    asked = terms(public, "party-1")
+    question = next(each for each in asked.questions if each.public)
+    round = asked.questions.index(question) + 1
+    asked.check(Query(round, question.step, rows, question.reveal))
+    with pytest.raises(InvalidInputError, match=f"round {round} must ask about the public rows that were approved"):
+        asked.check(Query(round, question.step, rows[::-1], question.reveal))
+
+
+def test_what_an_owner_insists_on_in_a_sum_is_what_the_settings_say(cluster: Cluster) -> None:
+    keys = [f"{number:02x}" * 32 for number in range(1, 5)]
+    sums = {
+        "key_holders": [{"name": "holder", "public_key": keys[0]}],
+        "parties": [{"name": "party-2", "public_key": keys[1]}],
+        "minimum_key_bits": 4096,
+    }
+    learners = [
+        {"name": "other", "token_hash": hash_token("other"), "public_key": keys[2]},
+        {"name": "learner", "token_hash": hash_token("learner"), "public_key": keys[3]},
+        {"name": "unpinned", "token_hash": hash_token("unpinned")},
+    ]
+    policy = OWNERS | {"minimum_contributors": 3, "colluders": 1}
+    settings = cluster.party_settings("party-1", secure_sum=sums, learners=learners, policy=policy)
+    assert sum_policy(settings, "learner") == PartyPolicy(
+        keys[3], {"holder": keys[0]}, {"party-2": keys[1]}, minimum_contributors=3, colluders=1, minimum_key_bits=4096
+    )
+    assert sum_policy(settings, "other").learner == keys[2]
+    without = cluster.party_settings("party-1", learners=learners, policy=policy)
+    for owner, learner, whose in (
+        (settings, "unpinned", "the learner"),
+        (without, "learner", "key holders"),
+        (without, "unpinned", "key holders"),
+    ):
+        with pytest.raises(
+            ForbiddenError, match=f"pins no public key of {whose}, so there is no secure sum"
+        ) as refused:
+            sum_policy(owner, learner)
+        assert refused.value.facts == {"rule": "secure_sum"}
 
 
 def test_a_run_without_noise_is_borne_by_no_budget(cluster: Cluster) -> None:

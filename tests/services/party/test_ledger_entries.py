@@ -1,0 +1,326 @@
+"""What a ledger writes down, word for word, and which receipts it stands by."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.data.columns import Feature, Label
+from common.data.study import Study
+from common.errors import (
+    BudgetExhaustedError,
+    ConflictError,
+    InvalidInputError,
+    LedgerError,
+    NotFoundError,
+)
+from common.privacy.account import Account, Cost, Price
+from common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
+from common.runs.specification import Budget, Member, RunSpec
+from common.secure_sum.session import Identity
+from common.storage.chain import Chain
+from common.wire.party_api import RunProposal
+from party.ledger import ledger as module
+from party.ledger.ledger import LEDGER, Ask, Kept, Ledger, create_ledger, read_price
+from party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released
+from tests.support.ledgers import KEY, open_ledger
+
+LIMIT = Account(100, 12, composition="basic")
+PRICE = Price((1, 3, 6), (5, 5, 5), (7, 7, 8), (1, 1, 1), "whole_party")
+STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes")))
+IDENTITY = Identity("party", KEY)
+SPEC = RunSpec(
+    study=STUDY,
+    algorithm="dp_gd",
+    parameters={},
+    parties=(Member(name="party", n_examples=1, budget=Budget(epsilon=1, delta=1e-5)),),
+    minimum_contributors=1,
+)
+
+
+class Clock:
+    """In the place of the ledger's: seconds since 1970."""
+
+    def __init__(self) -> None:
+        self.now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "_now", made)
+    return made
+
+
+def approve(store: Ledger, run: str = "run", learner: str = "ann", price: Price = PRICE) -> None:
+    store.approve(learner, RunProposal(run=run, spec=SPEC, user="alice", purpose="why"), price)
+
+
+def say(body: bytes) -> module.Compute:
+    """An answer that draws its one-time noise once."""
+
+    def compute(kept: Kept) -> tuple[bytes, Kept]:
+        return body + str(sorted(kept)).encode(), {"eta": np.arange(3.0), **kept}
+
+    return compute
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_every_word_of_an_entry(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store)
+        clock.now += 5
+        store.answer(Ask("ann", "run", 2, "query", "gradient"), say(b"one"))
+        store.join("ann", "run", b"roster")
+        store.join("ann", "run", b"another")
+        store.refuse("bob", "other", "gop", "algorithms", "not allowed")
+        store.release("ann", "run")
+        store.release("ann", "run")
+        store.end("ann", "run")
+        store.end("ann", "run", "owner")
+        entries = store.entries()
+        assert store.answers() == [entries[3].record]
+        assert [number for number, _ in store.records()] == list(range(1, 9))
+        spec = store.attachment(3, "spec")
+    begun = entries[0].record
+    assert isinstance(begun, Begun)
+    assert begun == Begun("party", IDENTITY.key, begun.nonce, {}, Cost(0, 0), "replace_one")
+    assert len(begun.nonce) == 64
+    assert [entry.record for entry in entries[1:]] == [
+        Limited(100, 12, "replace_one", "basic"),
+        Approved(
+            "ann", "run", "alice", "why", STUDY.name, "dp_gd", SPEC.digest, "none", 3, PRICE.whole, "whole_party",
+            30 * 86_400,
+        ),
+        Answered("ann", "run", 2, "query", "gradient", PRICE.step(2, 0), "whole_party"),
+        Joined("ann", "run"),
+        Refused("bob", "other", "gop", "algorithms", "not allowed"),
+        Released("ann", "run"),
+        Ended("ann", "run", "learner"),
+    ]  # fmt: skip
+    assert [entry.number for entry in entries] == list(range(1, 9))
+    assert [entry.at for entry in entries] == [1000] * 3 + [1005] * 5
+    assert RunSpec.model_validate_json(spec) == SPEC
+    assert entries[2].attached["spec"] == digest(spec)
+    assert entries[3].attached["body"] == digest(b"one[]")
+    assert sorted(entries[3].attached) == ["body", "once:eta"]
+    assert entries[4].attached == {"invitation": digest(b"roster")}
+
+
+def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        for run in ("one", "two", "three"):
+            approve(store, run, price=Price((1,), (1,), (0,), (0,)))
+        store.answer(Ask("ann", "two", 1, "query"), say(b"two"))
+        store.join("ann", "two", b"roster")
+        assert store.unended(2) == [("ann", "three"), ("ann", "two")]
+        assert store.unended(9) == [("ann", "three"), ("ann", "two"), ("ann", "one")]
+        assert store.joined() == [("ann", "two")]
+        assert [store.invitation("ann", run) for run in ("two", "one", "no")] == [b"roster", None, None]
+        assert [store.last_answer("ann", run) for run in ("two", "one", "no")] == [b"two[]", None, None]
+        assert (
+            store.consent("ann", "no") is store.consent("bob", "one") is store.recall(Ask("bob", "one", 1, "")) is None
+        )
+        for missing in (store.end, store.release, lambda *key: store.join(*key, b"")):
+            for key in (("ann", "no"), ("bob", "one")):
+                with pytest.raises(NotFoundError):
+                    missing(*key)
+        store.end("ann", "two")
+        assert (store.joined(), store.unended(9)) == ([], [("ann", "three"), ("ann", "one")])
+        store.probe()
+
+
+def test_a_ledger_that_opens_again_knows_the_same_and_writes_nothing(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store)
+        before, origin = store.entries(), read_receipt(store.receipt()).ledger
+    with Ledger(tmp_path, IDENTITY, LIMIT) as store:
+        assert store.entries() == before
+        assert read_receipt(store.receipt()).ledger == origin
+        consent = store.consent("ann", "run")
+        assert consent is not None
+        assert (consent.price, consent.spec) == (PRICE, SPEC)
+    for limit in (
+        Account(101, 12, composition="basic"),
+        Account(101, 13, composition="basic"),
+        Account(101, 13),
+        Account(101, 13, adjacency="whole_party"),
+    ):
+        with Ledger(tmp_path, IDENTITY, limit) as store:
+            terms = store.entries()[-1].record
+            assert terms == Limited(limit.epsilon_limit, limit.delta_limit, limit.adjacency, limit.composition)
+            assert len(store.entries()) == (len(before) + 1)
+            before = store.entries()
+
+
+def test_a_ledger_is_one_partys_with_one_key(tmp_path: Path) -> None:
+    open_ledger(tmp_path, LIMIT).close()
+    other = Identity("party", Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    for identity in (Identity("other", KEY), other):
+        with pytest.raises(LedgerError, match="the ledger is one of party with another key"):
+            Ledger(tmp_path, identity, LIMIT)
+    Chain(tmp_path / "empty" / "ledger", LEDGER, lambda *_: None).close()
+    with pytest.raises(LedgerError, match="the ledger is empty"):
+        Ledger(tmp_path / "empty", IDENTITY, LIMIT)
+    with pytest.raises(LedgerError, match="already, or a part of one"):
+        create_ledger(tmp_path, IDENTITY, "replace_one")
+    for end, left in (("db", "head"), ("head", "db")):
+        half = tmp_path / end
+        create_ledger(half, IDENTITY, "replace_one")
+        (half / f"ledger.{end}").unlink()
+        with pytest.raises(LedgerError, match=f"only ledger.{left} is left"):
+            Ledger(half, IDENTITY, LIMIT)
+        with pytest.raises(LedgerError, match="already, or a part of one"):
+            create_ledger(half, IDENTITY, "replace_one")
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        Ledger(tmp_path / "nowhere", IDENTITY, LIMIT)
+
+
+def test_what_hides_a_record_never_counts_as_hiding_all(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store, price=Price((1,), (1,), (0,), (0,)))
+        store.answer(Ask("ann", "run", 1, "query"), say(b""))
+    with pytest.raises(InvalidInputError, match="1 answers in the ledger protect one record each"):
+        Ledger(tmp_path, IDENTITY, Account(100, 12, adjacency="whole_party"))
+
+
+def test_rounds_go_forward_and_an_answer_stays(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store)
+        first = store.answer(Ask("ann", "run", 1, "query"), say(b"one"))
+        assert first.body == b"one[]"
+        assert first.bound == Binding("run", 1, "query", digest(b"one[]"))
+        assert store.answer(Ask("ann", "run", 1, "query"), say(b"two")) == first
+        with pytest.raises(ConflictError, match="was asked something else before"):
+            store.answer(Ask("ann", "run", 1, "other"), say(b"two"))
+        third = store.answer(Ask("ann", "run", 3, "query"), say(b"three"))
+        assert third.body == b"three['eta']", "one-time noise is handed back"
+        assert store.entries()[-1].attached == {"body": digest(third.body)}, "and not written twice"
+        with pytest.raises(ConflictError, match="round 2 of run run is over; round 3 was answered"):
+            store.answer(Ask("ann", "run", 2, "query"), say(b"two"))
+        assert store.account().spent == PRICE.whole
+
+
+def test_one_time_noise_is_read_without_unpickling() -> None:
+    packed = io.BytesIO()
+    np.save(packed, np.array([object()]), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        module._array(packed.getvalue())
+
+
+def test_a_run_ends_when_its_time_is_up_and_not_a_second_before(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT, reservation_days=2) as store:
+        approve(store)
+        clock.now += 2 * 86_400 - 1
+        store.expire()
+        assert store.unended(9) == [("ann", "run")]
+        store.answer(Ask("ann", "run", 1, "query"), say(b""))
+        clock.now += 1
+        store.expire()
+        assert store.unended(9) == [("ann", "run")], "an answer gives it as long again"
+        clock.now += 2 * 86_400 - 1
+        store.expire()
+        assert store.entries()[-1].record == Ended("ann", "run", "expired")
+        with pytest.raises(ConflictError, match="run run has ended"):
+            store.answer(Ask("ann", "run", 2, "query"), say(b""))
+
+
+def test_so_many_refusals_of_a_learner_and_day_are_noted(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_REFUSALS", 2)
+    with open_ledger(tmp_path, LIMIT) as store:
+        for learner, at in (
+            ("ann", 5),
+            ("ann", 6),
+            ("ann", 7),
+            ("bob", 7),
+            ("ann", 86_400),
+            ("ann", 86_401),
+            ("ann", 86_402),
+        ):
+            clock.now = at
+            store.refuse(learner, "run", "dp_gd", "rule", "reason")
+        noted = [(entry.record.learner, entry.at) for entry in store.entries() if isinstance(entry.record, Refused)]
+    assert noted == [("ann", 5), ("ann", 6), ("bob", 7), ("ann", 86_400), ("ann", 86_401)]
+
+
+def test_a_price_is_read_as_it_was_written_or_not_at_all() -> None:
+    assert read_price(b'{"epsilon": [1], "delta": [2], "gdp": [3], "slack": [4]}') == Price((1,), (2,), (3,), (4,))
+    for content in (b"", b"[]", b"{}", b'{"epsilon": [1]}', b'"text"', b"\xff"):
+        with pytest.raises(LedgerError, match="a price list that cannot be read"):
+            read_price(content)
+
+
+# ── receipts ─────────────────────────────────────────────────────────────────
+
+
+def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store)
+        answer = store.answer(Ask("ann", "run", 1, "query"), say(b"one"))
+        empty = read_receipt(store.receipt())
+        assert (empty.to, empty.shown, empty.answer) == ("", None, None)
+        receipt = verify_receipt(store.receipt("ann", empty, answer.bound), "party", IDENTITY.key)
+        assert (receipt.to, receipt.shown, receipt.answer) == ("ann", empty.head, answer.bound)
+        assert (receipt.head, receipt.ledger) == (store.head, store._chain.origin)
+        rest = PRICE.whole - PRICE.step(1, 0)
+        assert receipt.totals == {
+            "spent": list(PRICE.step(1, 0).units),
+            "reserved": list(rest.units),
+            "adjacency": "whole_party",
+        }
+
+
+def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(tmp_path: Path) -> None:
+    create_ledger(tmp_path, IDENTITY, "replace_one", recovered={"ab" * 32: 5})
+    with open_ledger(tmp_path, LIMIT) as one, open_ledger(tmp_path, LIMIT) as other:
+        approve(other)
+        receipt = read_receipt(other.receipt())
+        assert one.check_receipt(receipt.text) == receipt
+
+        def replaced(count: int, ledger: str = "ab" * 32) -> str:
+            return write_receipt(KEY, signer="party", ledger=ledger, head=Head(count, "cd" * 32))
+
+        for count in (0, 5):
+            assert one.check_receipt(replaced(count)).head.count == count
+        with pytest.raises(LedgerError, match="had 6 entries, and it does not hold them: it is an old copy"):
+            one.check_receipt(replaced(6))
+    with pytest.raises(LedgerError, match="older than the one last written"):
+        open_ledger(tmp_path, LIMIT)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_a_receipt_of_a_ledger_that_is_not_this_one_forbids_it(tmp_path: Path, count: int) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        text = write_receipt(KEY, signer="party", ledger="ab" * 32, head=Head(count, "00" * 32))
+        with pytest.raises(LedgerError, match=f"had {count} entries"):
+            store.check_receipt(text)
+        with pytest.raises(LedgerError, match="older than the one last written"):
+            store.account()
+
+
+def test_a_receipt_that_others_signed_forbids_nothing(tmp_path: Path) -> None:
+    stranger = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    with open_ledger(tmp_path, LIMIT) as store:
+        origin = read_receipt(store.receipt()).ledger
+        for key, signer in ((stranger, "party"), (KEY, "other")):
+            text = write_receipt(key, signer=signer, ledger=origin, head=Head(9, "cd" * 32))
+            with pytest.raises(LedgerError, match=r"not signed with the key|not of party"):
+                store.check_receipt(text)
+        approve(store)
+        with pytest.raises(BudgetExhaustedError):
+            approve(store, "more", price=Price((100,), (0,), (0,), (0,)))
+        with pytest.raises(LedgerError, match="had 9 entries"):
+            store.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)))

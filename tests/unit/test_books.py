@@ -1,0 +1,216 @@
+"""What follows from a ledger's records: the account to the unit, where each run stands, and what contradicts itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.errors import BudgetExhaustedError, InvalidInputError, LedgerError, VersionError
+from common.privacy.account import Account, Cost
+from common.privacy.guarantee import Adjacency
+from party.ledger.books import Books, refusal_day
+from party.ledger.records import (
+    Answered,
+    Approved,
+    Begun,
+    Ended,
+    Entry,
+    Joined,
+    LedgerRecord,
+    Limited,
+    Refused,
+    Released,
+    from_json,
+    to_json,
+)
+
+DAY = 86_400
+BEGUN = Begun("party", "key", "nonce", {}, Cost(0, 0), "replace_one")
+LIMITED = Limited(100, 10, "replace_one", "basic")
+NOTHING = Cost(0, 0)
+
+
+def approved(run: str, reserved: Cost, learner: str = "ann", lasts: int = 50) -> Approved:
+    return Approved(
+        learner, run, "user", "purpose", "study", "dp_gd", "digest", "none", 3, reserved, "replace_one", lasts
+    )
+
+
+def answered(run: str, round: int, cost: Cost, adjacency: Adjacency = "replace_one") -> Answered:
+    return Answered("ann", run, round, "query", "step", cost, adjacency)
+
+
+def told(*records: LedgerRecord, begun: LedgerRecord = BEGUN) -> Books:
+    """The books after a beginning, a limit, and some records, at 1000, 1001, ... seconds."""
+    books = Books()
+    for number, record in enumerate((begun, LIMITED, *records), 1):
+        books.tell(Entry(number, 999 + number, record))
+    return books
+
+
+def test_before_anything_is_told_there_is_nothing_to_spend() -> None:
+    books = Books()
+    assert (books.begun, books.account, books.runs, books.weaker, books.refusals) == (None, Account(0, 0), {}, 0, {})
+
+
+def test_reserving_answering_and_ending_move_the_account_to_the_unit() -> None:
+    steps: list[tuple[LedgerRecord, Cost, Cost]] = [
+        (approved("one", Cost(10, 3)), NOTHING, Cost(10, 3)),
+        (approved("two", Cost(20, 2)), NOTHING, Cost(30, 5)),
+        (answered("one", 1, Cost(4, 3)), Cost(4, 3), Cost(26, 2)),
+        (answered("two", 2, Cost(5, 0)), Cost(9, 3), Cost(21, 2)),
+        (Released("ann", "two"), Cost(9, 3), Cost(6, 0)),
+        (answered("two", 3, Cost(15, 2)), Cost(24, 5), Cost(6, 0)),
+        (Ended("ann", "one", "owner"), Cost(24, 5), NOTHING),
+        (Ended("ann", "two", "learner"), Cost(24, 5), NOTHING),
+    ]
+    records: list[LedgerRecord] = []
+    for record, spent, reserved in steps:
+        records.append(record)
+        account = told(*records).account
+        assert (account.spent, account.reserved) == (spent, reserved), record
+        assert (account.epsilon_limit, account.delta_limit, account.composition) == (100, 10, "basic")
+
+
+def test_an_answer_takes_no_more_of_what_is_reserved_than_is_its_runs() -> None:
+    books = told(approved("one", Cost(10, 0, 5)), approved("two", Cost(7, 1)), answered("one", 1, Cost(12, 1, 3)))
+    assert books.account.spent == Cost(12, 1, 3)
+    assert books.runs["ann", "one"].reserved == Cost(0, 0, 2)
+    assert books.account.reserved == Cost(7, 1, 2)
+
+
+def test_a_run_stands_where_its_records_leave_it() -> None:
+    books = told(approved("run", Cost(10, 3)))
+    run = books.runs["ann", "run"]
+    assert (run.number, run.reserved, run.expires) == (3, Cost(10, 3), 1002 + 50)
+    assert (run.answers, run.once, run.joined, run.ended, run.last) == ({}, {}, None, None, 0)
+    attached = {"body": "b", "once:eta": "e", "other": "o"}
+    for number, record, more in (
+        (4, answered("run", 1, Cost(1, 3)), attached),
+        (5, Joined("ann", "run"), {}),
+        (6, answered("run", 3, Cost(2, 0)), {"body": "b", "once:more": "m"}),
+    ):
+        books.tell(Entry(number, 2000 + number, record, more))
+    assert (run.answers, run.last, run.joined) == ({1: 4, 3: 6}, 3, 5)
+    assert run.once == {"eta": 4, "more": 6}
+    assert run.expires == 2006 + 50, "a run lasts from its last answer"
+    assert [key for key, _ in books.unended()] == [("ann", "run")]
+    books.tell(Entry(7, 3000, Ended("ann", "run", "expired")))
+    assert (run.ended, list(books.unended())) == ("expired", [])
+
+
+def test_runs_that_have_not_ended_come_oldest_first() -> None:
+    books = told(*(approved(name, NOTHING) for name in ("b", "a", "c")), Ended("ann", "a", "learner"))
+    assert [key for key, _ in books.unended()] == [("ann", "b"), ("ann", "c")]
+
+
+def test_a_ledger_begins_once_and_first() -> None:
+    with pytest.raises(LedgerError, match="entry 1: a ledger begins once"):
+        Books().tell(Entry(1, 0, LIMITED))
+    with pytest.raises(LedgerError, match="entry 3: a ledger begins once"):
+        told(BEGUN)
+
+
+@pytest.mark.parametrize(
+    "record", [answered("no", 1, Cost(1, 0)), Joined("ann", "no"), Released("ann", "no"), Ended("ann", "no", "owner")]
+)
+def test_what_happens_to_a_run_takes_its_approval(record: LedgerRecord) -> None:
+    with pytest.raises(LedgerError, match="entry 4 is of a run that was not approved"):
+        told(approved("run", Cost(1, 0)), record)
+
+
+def test_a_limit_says_all_that_charges_are_held_against() -> None:
+    spent = Cost(3, 2, 1)
+    books = told(Limited(7, 6, "whole_party", "filter"), begun=replace(BEGUN, spent=spent, adjacency="whole_party"))
+    assert books.account == Account(7, 6, spent, NOTHING, "whole_party", "filter")
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "spent", "hides", "weaker"),
+    [
+        ("replace_one", NOTHING, "whole_party", 0),
+        ("replace_one", Cost(1, 0), "replace_one", 1),
+        ("whole_party", Cost(1, 0), "whole_party", 0),
+    ],
+)
+def test_what_a_recovered_ledger_hides(adjacency: Adjacency, spent: Cost, hides: str, weaker: int) -> None:
+    begun = replace(BEGUN, spent=spent, adjacency=adjacency, recovered={"old": 5})
+    books = Books()
+    books.tell(Entry(1, 0, begun))
+    assert (books.begun, books.account.spent, books.account.adjacency) == (begun, spent, adjacency)
+    assert (books.hides(), books.weaker) == (hides, weaker)
+
+
+def test_one_answer_that_hides_a_record_is_enough() -> None:
+    answers = [answered("run", 1, Cost(1, 0), "whole_party"), answered("run", 2, Cost(1, 0))]
+    before, after = told(approved("run", Cost(5, 0)), answers[0]), told(approved("run", Cost(5, 0)), *answers)
+    assert (before.hides(), before.weaker) == ("whole_party", 0)
+    assert (after.hides(), after.weaker) == ("replace_one", 1)
+    assert told(approved("run", Cost(5, 0)), answers[1], replace(answers[1], round=3)).weaker == 2
+
+
+def test_a_charge_is_borne_first_by_what_is_reserved_for_its_run() -> None:
+    books = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)))
+    one = books.runs["ann", "one"]
+    after = books.after(one, Cost(20, 5))
+    assert (after.spent, after.reserved) == (Cost(20, 5), Cost(80, 5))
+    assert books.after(one, Cost(100, 5)).reserved == Cost(40, 5), "more than is reserved, and no more than the limit"
+    with pytest.raises(BudgetExhaustedError):
+        books.after(one, Cost(101, 5))
+    released = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)), Released("ann", "one"))
+    after = released.after(released.runs["ann", "one"], Cost(60, 5))
+    assert (after.spent, after.reserved) == (Cost(60, 5), Cost(40, 5))
+    for more in (Cost(61, 5), Cost(60, 6)):
+        with pytest.raises(BudgetExhaustedError):
+            released.after(released.runs["ann", "one"], more)
+
+
+def test_a_limit_that_was_lowered_bears_what_fits_below_it() -> None:
+    records = approved("one", Cost(60, 5)), approved("two", Cost(40, 5)), Limited(50, 10, "replace_one", "basic")
+    books = told(*records)
+    assert books.after(books.runs["ann", "one"], Cost(50, 5)).spent == Cost(50, 5)
+    with pytest.raises(BudgetExhaustedError):
+        books.after(books.runs["ann", "one"], Cost(51, 5))
+
+
+def test_refusals_are_counted_by_learner_and_day() -> None:
+    books = told()
+    for number, (learner, at) in enumerate([("ann", 0), ("ann", DAY - 1), ("ann", DAY), ("bob", 5)], 3):
+        books.tell(Entry(number, at, Refused(learner, "run", "dp_gd", "rule", "reason")))
+    assert books.refusals == {"0:ann": 2, "1:ann": 1, "0:bob": 1}
+    assert refusal_day("ann", 3 * DAY - 1) == "2:ann"
+
+
+RECORDS: list[LedgerRecord] = [
+    replace(BEGUN, recovered={"old": 5}, spent=Cost(1, 2, 3, 4)),
+    LIMITED,
+    approved("run", Cost(4, 3, 2, 1)),
+    answered("run", 1, Cost(5, 6, 7, 8)),
+    Joined("ann", "run"),
+    Released("ann", "run"),
+    Ended("ann", "run", "expired"),
+    Refused("ann", "run", "dp_gd", "rule", "reason"),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_is_read_as_it_was_written(record: LedgerRecord) -> None:
+    values = to_json(record, 1234)
+    assert (values["kind"], values["at"]) == (type(record).__name__.lower(), 1234)
+    given: dict[str, Any] = values | {"attached": {"body": "digest"}}
+    assert from_json(7, given) == Entry(7, 1234, record, {"body": "digest"})
+    assert from_json(7, values) == Entry(7, 1234, record, {})
+    assert "attached" in given, "what is read is not changed"
+    for name, value in (("kind", "other"), ("more", 1)):
+        with pytest.raises(VersionError, match="entry 7 was written by another version"):
+            from_json(7, values | {name: value})
+
+
+def test_costs_are_spelt_as_four_units() -> None:
+    assert to_json(RECORDS[3], 1)["cost"] == [5, 6, 7, 8]
+    with pytest.raises(InvalidInputError):
+        from_json(1, to_json(RECORDS[3], 1) | {"cost": [-1, 0, 0, 0]})
+    with pytest.raises(VersionError):
+        from_json(1, to_json(RECORDS[3], 1) | {"cost": [1, 0, 0, 0, 0]})
