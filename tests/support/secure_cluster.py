@@ -35,6 +35,7 @@ from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from tests.support.cluster import LEARNER, Cluster, party_apps, running
 from tests.support.intercepted import Intercepted
+from tests.support.keyholder import make_journal
 from tests.support.ledgers import stored_answers
 
 KEY_BITS = 2048
@@ -122,7 +123,7 @@ class SecureCluster(Cluster):
             "identity_key": _pem(name),
             "learners": [learner | {"token_hash": hash_token(LEARNER)}],
         }
-        return KeyHolderSettings(**(fields | changes))
+        return make_journal(KeyHolderSettings(**(fields | changes)))
 
     def keyholder_app(self, name: str) -> FastAPI:
         """A key holder, as after a start of its service."""

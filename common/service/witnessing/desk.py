@@ -1,0 +1,45 @@
+"""Where requests meet a service that keeps a chain: in a thread, with receipts both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from common.protocol.receipts import RECEIPT_HEADER
+from common.service.application import caller
+from common.service.worker import Worker
+
+_T = TypeVar("_T")
+
+
+class ChainKeeper(Protocol):
+    """Whoever signs receipts of a chain."""
+
+    def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
+        """What some work gives a learner who has ``shown`` a receipt, and the receipt after it.
+
+        Raises LedgerError, before anything is done, where what is shown is not in the chain.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Requests to a ``keeper``, which are worked at by a ``worker``."""
+
+    keeper: ChainKeeper
+    worker: Worker
+
+    async def do(self, request: Request, response: Response, work: Callable[[], _T]) -> _T:
+        """What some work gives whoever asks, whose receipt is looked at first; a newer one goes with the response."""
+        value, receipt = await self.answer(request, work)
+        response.headers[RECEIPT_HEADER] = receipt
+        return value
+
+    async def answer(self, request: Request, work: Callable[[], _T]) -> tuple[_T, str]:
+        """The same, with the receipt that is to go with the response."""
+        learner, shown = caller(request), request.headers.get(RECEIPT_HEADER)
+        return await self.worker.do(lambda: self.keeper.witnessed(learner, shown, work))
