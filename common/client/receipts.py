@@ -14,7 +14,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from common.errors import LedgerError
-from common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt
 
 _REMEMBERED = 1024
 _MOST_UNSETTLED = 64

@@ -22,7 +22,7 @@ from typing import Any
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError
-from common.protocol.receipts import Head
+from common.protocol.head import Head
 from common.storage.head_file import HeadFile
 from common.storage.sqlite import Database, Schema
 

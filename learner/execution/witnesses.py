@@ -37,8 +37,7 @@ class Witnesses:
 
     def newest(self, name: str) -> Receipt | None:
         """The newest receipt of a peer; None without any, or for an unknown name."""
-        peer = self._peers.get(name)
-        return peer and peer.receipt
+        return self._peers[name].receipt if name in self._peers else None
 
     async def ask(self, names: Iterable[str]) -> None:
         """Ask these what they hold of all; whoever signed it must account for it before it is asked anything else."""
@@ -65,8 +64,8 @@ class Witnesses:
 
     async def _tell(self, witness: ReceiptedPeer) -> None:
         told = self._told[witness.name]
-        newest = {name: peer.receipt for name, peer in self._peers.items() if name != witness.name and peer.receipt}
-        news = [receipt for name, receipt in newest.items() if told.get(name) != receipt.head.link][:MOST_RECEIPTS]
+        newest = [peer.receipt for peer in self._peers.values() if peer is not witness]
+        news = [each for each in newest if each and told.get(each.signer) != each.head.link][:MOST_RECEIPTS]
         if news and await _at_once(_done(witness.hold([receipt.text for receipt in news]))):
             told |= {receipt.signer: receipt.head.link for receipt in news}
 

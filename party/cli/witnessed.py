@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from party.cli.output import DEFAULT_CONFIG, Config, refusing
+from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
 
 
 def witnessed_command(
     name: Annotated[str | None, typer.Argument(help="A party or a key holder; all, if not given.")] = None,
     config: Config = DEFAULT_CONFIG,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print the newest receipts that this party holds of others, one a line: for parley-party recover --receipt FILE.
 
@@ -24,7 +25,14 @@ def witnessed_command(
     from party.settings import PartySettings
 
     with refusing(), closing(open_witness(PartySettings.load(config))) as witness:
-        texts = witness.texts()
-    for text in texts:
-        if name in {None, read_receipt(text).signer}:
-            typer.echo(text)
+        held = [receipt for receipt in map(read_receipt, witness.texts()) if name in {None, receipt.signer}]
+    if output is OutputFormat.JSON:
+        print_json(
+            [
+                {"signer": each.signer, "key": each.key, "entries": each.head.count, "receipt": each.text}
+                for each in held
+            ]
+        )
+        return
+    for each in held:
+        typer.echo(each.text)

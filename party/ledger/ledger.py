@@ -27,7 +27,8 @@ from common.encoding.npy import pack_array
 from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError
 from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
-from common.protocol.receipts import Binding, Head, Receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, Receipt
 from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
 from common.storage.chain import Appending, Chain, chain_schema

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from common.protocol.receipts import Head
+from common.protocol.head import Head
 from common.storage.head_file import HeadFile
 
 SECTOR = 512

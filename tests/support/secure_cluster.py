@@ -26,6 +26,7 @@ from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import KEY_BYTES, public_hex, sha256_hex
 from common.secure_sum.paillier import generate_key, private_key
+from common.secure_sum.session import Identity
 from common.service.tokens import hash_token
 from common.storage.keys import write_key
 from learner.settings import LearnerSettings
@@ -140,7 +141,8 @@ async def secure_services(
         apps = await stack.enter_async_context(party_apps(cluster, noises))
         for name in cluster.key_holders:
             apps[name] = await stack.enter_async_context(running(cluster.keyholder_app(name)))
-        yield {name: Intercepted(httpx.ASGITransport(app)) for name, app in apps.items()}
+        signers = {name: Identity(name, signing_key(name)) for name in cluster.key_holders}
+        yield {name: Intercepted(httpx.ASGITransport(app), signer=signers.get(name)) for name, app in apps.items()}
 
 
 @dataclass
