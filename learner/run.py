@@ -106,12 +106,14 @@ class Run:
     """A run as the store holds it.
 
     Until the run is settled (it has a plan), ``spec`` is a draft: the sizes of the shards are not known yet, and stand
-    as 1. ``stage`` is the last state but for pauses; ``rounds`` counts the rounds logged; ``problem`` says why a run
-    failed, ``pause`` why it is paused; ``key_holders`` are the names of those who have been asked to open its sums.
+    as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state but for pauses; ``rounds``
+    counts the rounds logged; ``problem`` says why a run failed, ``pause`` why it is paused; ``key_holders`` are the
+    names of those who have been asked to open its sums.
     """
 
     id: str
     user: str
+    purpose: str
     created: str
     state: RunState
     stage: RunState

@@ -102,6 +102,12 @@ class LearnerSettings(ServiceSettings):
                 raise ValueError(f"{kind} given twice: {', '.join(twice)}")
         return self
 
+    @property
+    def certificates(self) -> tuple[Path, ...]:
+        """Its own, and those for parties and key holders."""
+        peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
+        return (*super().certificates, *(peer.certificate for peer in peers if peer.certificate))
+
 
 def load_studies(directory: Path | None) -> dict[str, Study]:
     """The studies of a directory's JSON files, by their own names; raises InvalidInputError that names the file."""

@@ -11,8 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import PeerEntry
-from common.privacy.account import Composition
-from common.privacy.guarantee import Adjacency, View
+from common.privacy.guarantee import Adjacency, Composition, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.secure_sum.session import Identity
@@ -189,6 +188,11 @@ class PartySettings(ServiceSettings):
         if self.policy.require_secure_sum and self.secure_sum is None:
             raise ValueError("policy.require_secure_sum needs the key holders of [secure_sum]")
         return self
+
+    @property
+    def certificates(self) -> tuple[Path, ...]:
+        """Its own, and those for other owners' parties."""
+        return (*super().certificates, *(peer.certificate for peer in self.peers if peer.certificate))
 
     @cached_property
     def identity(self) -> Identity:

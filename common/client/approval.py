@@ -41,7 +41,7 @@ def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
 
 
 async def propose(
-    parties: Sequence[PartyClient], run: str, spec: RunSpec, seconds: float, preparation: float
+    parties: Sequence[PartyClient], proposal: RunProposal, seconds: float, preparation: float
 ) -> Mapping[str, Approval]:
     """Every party's approval of a run, by name; the same proposal again gets the same approval.
 
@@ -50,7 +50,7 @@ async def propose(
     """
     deadline, pause = time.monotonic() + preparation, _FIRST_PAUSE
     while True:
-        approvals = await _approvals(parties, run, spec, seconds)
+        approvals = await _approvals(parties, proposal, seconds)
         unready = [name for name, approval in approvals.items() if not approval.prepared]
         if not unready:
             return approvals
@@ -60,14 +60,13 @@ async def propose(
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-async def _approvals(parties: Sequence[PartyClient], run: str, spec: RunSpec, seconds: float) -> dict[str, Approval]:
+async def _approvals(parties: Sequence[PartyClient], proposal: RunProposal, seconds: float) -> dict[str, Approval]:
     """What every party answers to the proposal now, by name."""
-    proposal = RunProposal(run=run, spec=spec)
-    digest = spec.digest
+    digest = proposal.spec.digest
     answers = all_of(await ask_all(parties, lambda party: party.approve(proposal), seconds))
-    approvals = dict(zip(spec.names, answers, strict=True))
+    approvals = dict(zip(proposal.spec.names, answers, strict=True))
     for name, approval in approvals.items():
-        if (approval.run, approval.spec_digest) != (run, digest):
+        if (approval.run, approval.spec_digest) != (proposal.run, digest):
             raise _refused(name, "wrong-approval", "it approved another run than was proposed")
     return approvals
 

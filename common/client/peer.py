@@ -26,8 +26,8 @@ from common.errors import InvalidInputError, LedgerError, ParleyError, RefusedEr
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
+from common.service.http.tls import FreshContext
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
-from common.service.tls import FreshContext
 from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")

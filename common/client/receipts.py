@@ -81,15 +81,14 @@ class ReceiptKeeper:
 
     def _keep(self, receipt: Receipt) -> None:
         """Keep a receipt if it is newer; raises LedgerError where it contradicts what is known."""
+        known = self.newest
+        is_same = known is not None and known.ledger == receipt.ledger
+        if known is not None and is_same and _forks(known.head, receipt.head):
+            raise LedgerError("two of its receipts contradict each other: its ledger was set back")
         self.key = receipt.key
         self._settled.append(receipt.head.link)
-        known = self.newest
-        if known is not None and known.ledger == receipt.ledger:
-            if _forks(known.head, receipt.head):
-                raise LedgerError("two of its receipts contradict each other: its ledger was set back")
-            if receipt.head.count <= known.head.count:
-                return
-        self.newest = receipt
+        if known is None or not is_same or receipt.head.count > known.head.count:
+            self.newest = receipt
 
 
 def bound_answer(run: str, round: int, query: str, body: bytes) -> Binding:

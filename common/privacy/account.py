@@ -21,12 +21,11 @@ import math
 import operator
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.privacy.calibration import gaussian_epsilon
 from common.privacy.filter import largest_square
-from common.privacy.guarantee import Adjacency
+from common.privacy.guarantee import Adjacency, Composition
 
 MICRO = 10**6
 """Micro-units to one epsilon."""
@@ -39,8 +38,6 @@ DELTA_UNITS = 10**18
 SQUARE_UNITS = 10**12
 """Units to one mu^2."""
 
-
-Composition = Literal["filter", "basic"]
 
 _MOST_RUNS = 10**9  # more are not counted
 

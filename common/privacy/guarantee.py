@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from common.privacy.calibration import Calibration
+if TYPE_CHECKING:
+    from common.privacy.calibration import Calibration  # which loads scipy, and settings need not
 
 Adjacency = Literal["replace_one", "whole_party"]
 
 
 View = Literal["model", "transcript"]
+
+
+Composition = Literal["filter", "basic"]
+"""How the costs of runs count together: see `common.privacy.account`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +45,5 @@ class Guarantee:
 
     def __str__(self) -> str:
         promise = f"({self.epsilon:.3g}, {self.delta:.1g})" if math.isfinite(self.epsilon) else "none"
-        return f"{promise} {self.view} {self.adjacency} [{self.calibration}]"
+        colluding = f", against {self.trust} colluding too" if self.trust else ""
+        return f"{promise} {self.view} {self.adjacency} [{self.calibration}]{colluding}"

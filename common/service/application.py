@@ -23,20 +23,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.errors import ParleyError, TooLargeError, UnavailableError, UnsupportedMediaError
 from common.service import problems
+from common.service.http.connections import CROWDED
+from common.service.http.reference import reference_page
+from common.service.http.strict_json import CountedBody, StrictRoute
 from common.service.logs import place_of
 from common.service.openapi import REFUSED, completed, operation_id
 from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
-from common.service.reference.page import reference_page
 from common.service.settings import Limits
-from common.service.strict_json import CountedBody, StrictRoute
 from common.service.tokens import KnownToken, SignInError, Tokens
 
 REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """What anybody may ask without a token."""
-CROWDED = "parley.crowded"
-"""The key of a request's ``state`` that says that too many connections are open."""
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

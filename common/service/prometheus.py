@@ -28,7 +28,7 @@ class Metrics:
         )
         self.expiry_days = Gauge(
             "parley_expiry_days",
-            "Days until the first of the tokens, or the service's certificate, expires; absent if none does.",
+            "Days until the first of the tokens, and of the certificates, expires; absent if none does.",
             ["what"],
             registry=self.registry,
         )

@@ -20,10 +20,10 @@ from threadpoolctl import threadpool_limits
 
 from common.errors import InvalidInputError
 from common.service import logs
-from common.service.connections import BoundedServer
+from common.service.http.connections import BoundedServer
+from common.service.http.tls import FreshContext, certificate_expiry
 from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
-from common.service.tls import FreshContext, certificate_expiry
 from common.service.tokens import Tokens
 
 _WARNING_DAYS = 30
@@ -115,13 +115,14 @@ class Upkeep:
             structlog.get_logger().warning("settings", needs_restart=changed)
 
     def tell_expiries(self) -> None:
-        """Show how long the first token and the certificate will last, and warn when it is not long."""
+        """Show how long the first token and the first certificate will last, and warn when it is not long."""
         self._told = self._tokens.today()
-        token, tls = self._tokens.next_expiry(), self._first.tls
-        if token and token.expires:
+        if (token := self._tokens.next_expiry()) and token.expires:
             self._tell_of("token", token.expires, of=token.name)
-        if tls and (ends := certificate_expiry(tls.certificate)):
-            self._tell_of("certificate", ends, of=str(tls.certificate))
+        ends = {path: day for path in self._first.certificates if (day := certificate_expiry(path))}
+        if ends:
+            first = min(ends, key=ends.__getitem__)
+            self._tell_of("certificate", ends[first], of=str(first))
 
     def _tell_of(self, what: str, ends: date, of: str) -> None:
         """Show how long one thing will last."""

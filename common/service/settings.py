@@ -158,6 +158,11 @@ class ServiceSettings(Settings):
         callers: tuple[Caller, ...] = getattr(self, self.callers_key, ())
         return tuple(token for caller in callers for token in caller.known_tokens)
 
+    @property
+    def certificates(self) -> tuple[Path, ...]:
+        """The certificates that the service shows, to those who ask it and to those whom it asks."""
+        return (self.tls.certificate,) if self.tls else ()
+
     def signing_key(self) -> Ed25519PrivateKey:
         """The service's identity; raises OwnKeyError when it cannot be used, or its file is open to others."""
         if self.identity_key is None:

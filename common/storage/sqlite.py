@@ -139,6 +139,8 @@ class Database:
         name = self._schema.name
         try:
             yield
+        except UnicodeDecodeError:  # a name in the file that is none, in SQLite's own words
+            raise self._damaged(f"the {name}'s database is damaged") from None
         except sqlite3.Error as error:
             kind = getattr(error, "sqlite_errorname", "")
             if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # the first: it is closed

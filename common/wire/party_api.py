@@ -6,8 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, NonNegativeInt
 
-from common.privacy.account import DELTA_UNITS, MICRO, Account, Composition, Cost
-from common.privacy.guarantee import Adjacency, View
+from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
+from common.privacy.guarantee import Adjacency, Composition, View
 from common.runs.specification import RunSpec
 from common.strict import Identifier, Strict
 

@@ -21,8 +21,8 @@ from common.client.peer import open_client_of
 from common.data.study import Study
 from common.runs.model_document import ModelDocument, predict, read_document
 from common.service.application import PUBLIC_PATHS, caller, service
+from common.service.http.strict_json import large_json
 from common.service.prometheus import Metrics
-from common.service.strict_json import large_json
 from learner.api.catalogue import add_catalogue, add_public
 from learner.api.page import show_page
 from learner.api.requests import ForecastRequest, PredictionRequest, RunRequest
@@ -160,7 +160,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         def queue() -> Run:
             draft = order.draft(learner.studies, learner.roster, learner.rows)
             learner.sums.check(draft)
-            return learner.store.add(draft, caller(request), idempotency_key)
+            return learner.store.add(draft, caller(request), idempotency_key, order.purpose)
 
         run = await asyncio.to_thread(queue)
         if run.state not in ENDS:

@@ -62,12 +62,12 @@ def add_catalogue(app: FastAPI, learner: Learner) -> None:
         }
 
     @app.get("/v1/studies", summary="The studies that runs may name", tags=["catalogue"])
-    async def list_studies() -> list[StudySummary]:
+    def list_studies() -> list[StudySummary]:
         """In short, by name."""
         return [StudySummary.of(study) for _, study in sorted(learner.studies.items())]
 
     @app.get("/v1/studies/{study:path}", summary="One study", tags=["catalogue"])
-    async def show_study(study: str) -> Study:
+    def show_study(study: str) -> Study:
         """All of it: columns with their public bounds or values, label, loss."""
         if study not in learner.studies:
             raise NotFoundError(f"there is no study {study[:100]!r}")
@@ -94,7 +94,8 @@ def add_public(app: FastAPI, learner: Learner) -> None:
         if study not in learner.studies:
             raise InvalidInputError(f"unknown study {study!r}")
         check_table(request)
-        return learner.rows.add(await asyncio.to_thread(read_rows, await request.body(), learner.studies[study]))
+        body = await request.body()
+        return await asyncio.to_thread(lambda: learner.rows.add(read_rows(body, learner.studies[study])))
 
     @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:

@@ -56,6 +56,10 @@ class RunRequest(Strict):
         ),
     ] = 1
 
+    purpose: Annotated[
+        str, Field(max_length=500, description="what the model is for, as owners read in their logs")
+    ] = ""
+
     imagines_curator: ClassVar[bool] = False
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
 
@@ -88,6 +92,8 @@ class RunRequest(Strict):
     def _check_program(self, draft: RunSpec) -> None:
         """Raise InvalidInputError where the algorithm cannot be run among these parties as they are asked to answer."""
         questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
+        if (pure := next((i for i, member in enumerate(draft.parties) if member.budget.delta == 0), None)) is not None:
+            algorithm.event(1, facts.of(pure))  # refuses a delta of 0 where the noise needs more
         if draft.answer_every > 1 and draft.minimum_contributors == len(draft.parties):
             raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
         if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:

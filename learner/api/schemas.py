@@ -48,6 +48,7 @@ class RunView(BaseModel):
 
     id: str
     user: str
+    purpose: str
     created: str
     state: RunState
     study: str
@@ -74,6 +75,7 @@ class RunView(BaseModel):
         return cls(
             id=run.id,
             user=run.user,
+            purpose=run.purpose,
             created=run.created,
             state="paused" if unwritten else run.state,
             key_holders=run.key_holders,

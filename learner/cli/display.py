@@ -124,12 +124,14 @@ def measured(metrics: Mapping[str, Metric]) -> str:
 
 def promise(guarantee: Mapping[str, Any]) -> str:
     """A guarantee of a document in a line."""
+    helpers = f" with the help of {guarantee['trust']} of the parties" if guarantee["trust"] else ""
+    whom = f"whoever sees the {guarantee['view']}{helpers}"
     if guarantee["epsilon"] is None:
-        return f"no privacy against whoever sees the {guarantee['view']}"
+        return f"no privacy against {whom}"
     hidden = {"replace_one": "one record replaced", "whole_party": "all the data of a party replaced"}
     figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
     assumptions = f", if {'; '.join(guarantee['assumptions'])}" if guarantee["assumptions"] else ""
     return (
-        f"{figures} for {hidden[guarantee['adjacency']]}, against whoever sees the {guarantee['view']} "
+        f"{figures} for {hidden[guarantee['adjacency']]}, against {whom} "
         f"({guarantee['calibration']} calibration){assumptions}"
     )

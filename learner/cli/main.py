@@ -125,6 +125,7 @@ def submit(
     secure_sum: SecureSumOption = "none",
     adjacency: AdjacencyOption = "replace_one",
     public: PublicOption = None,
+    purpose: Annotated[str, typer.Option(help="what the model is for, as owners read in their logs")] = "",
     idempotency_key: Annotated[str | None, typer.Option(help="repeat a submission without a second run")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="stay and watch the run")] = False,
     url: UrlOption = DEFAULT_URL,
@@ -147,6 +148,7 @@ def submit(
         secure_sum=secure_sum,
         adjacency=adjacency,
         public=public,
+        purpose=purpose,
     )
     with open_client(url, token, token_file) as client:
         run = client.ask("POST", "/v1/runs", body, {"Idempotency-Key": idempotency_key} if idempotency_key else {})

@@ -35,6 +35,7 @@ from common.runs.model_document import model_document
 from common.runs.specification import RunSpec
 from common.service import problems
 from common.service.logs import place_of
+from common.wire.party_api import RunProposal
 from learner.execution.patience import Patience
 from learner.execution.program_steps import ProgramSteps
 from learner.execution.reply_log import StoredLog
@@ -182,8 +183,9 @@ class Engine:
             await asyncio.to_thread(lambda: self._store.settle(run.id, spec, Plan.of(spec, views)))
             return  # to come back with the settled run
         await self._hear(run)
+        proposal = RunProposal(run=run.id, spec=run.spec, user=run.user, purpose=run.purpose)
         approvals = await propose(
-            parties, run.id, run.spec, self._settings.approval_seconds, self._settings.preparation_seconds
+            parties, proposal, self._settings.approval_seconds, self._settings.preparation_seconds
         )
         news: dict[str, object] = {"rounds": plan.rounds}
         news["epsilon"] = {name: approval.epsilon for name, approval in approvals.items()}

@@ -58,7 +58,7 @@ class RunStore:
         """Raise UnavailableError unless the file can be written."""
         self._database.probe()
 
-    def add(self, draft: RunSpec, user: str, idempotency_key: str | None = None) -> Run:
+    def add(self, draft: RunSpec, user: str, idempotency_key: str | None = None, purpose: str = "") -> Run:
         """Queue a run; the run queued before under the same user's same key, if it was the same.
 
         Raises ConflictError if that was another.
@@ -67,6 +67,7 @@ class RunStore:
         row = {
             "id": run,
             "user": user,
+            "purpose": purpose,
             "idempotency_key": idempotency_key,
             "draft": draft.digest,
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -251,10 +252,11 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    run, user, created, state, stage, spec, terms, problem, pause, rounds, key_holders = row
+    run, user, purpose, created, state, stage, spec, terms, problem, pause, rounds, key_holders = row
     return Run(
         run,
         user,
+        purpose,
         created,
         state,
         stage,

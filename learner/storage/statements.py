@@ -8,6 +8,7 @@ _RUNS_TABLE = """
     CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         user TEXT NOT NULL,
+        purpose TEXT NOT NULL,                        -- the user's words, for the owners' logs
         idempotency_key TEXT,
         draft TEXT NOT NULL,                          -- SHA-256 of the specification as it was asked for
         created TEXT NOT NULL,                        -- ISO 8601, UTC
@@ -91,13 +92,13 @@ STORE_SCHEMA = Schema("learner's store", application=0x50_4C_52_4E, version=1, t
 """The tables, and their version; the number spells PLRN."""
 
 _RUN = """
-    SELECT id, user, created, state, stage, spec, terms, problem, pause,
+    SELECT id, user, purpose, created, state, stage, spec, terms, problem, pause,
         (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
         coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]')
     FROM runs"""
 ADD_RUN = """
-    INSERT INTO runs (id, user, idempotency_key, draft, created, state, stage, spec, terms)
-    VALUES (:id, :user, :idempotency_key, :draft, :created, :state, :state, :spec, :terms)"""
+    INSERT INTO runs (id, user, purpose, idempotency_key, draft, created, state, stage, spec, terms)
+    VALUES (:id, :user, :purpose, :idempotency_key, :draft, :created, :state, :state, :spec, :terms)"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
 FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"

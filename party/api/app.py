@@ -27,10 +27,9 @@ from common.secure_sum.paillier import require_gmpy2
 from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.array_bodies import documented, is_json, wants_json
+from common.service.http.strict_json import large_json, strict_json
 from common.service.prometheus import Metrics
-from common.service.strict_json import large_json, strict_json
-from common.service.witnessing.desk import Desk
-from common.service.witnessing.routes import add_witness
+from common.service.witnessing.desk import Desk, add_witness
 from common.service.worker import Worker
 from common.strict import Strict
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal

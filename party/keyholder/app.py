@@ -18,8 +18,7 @@ from common.secure_sum.paillier import require_gmpy2
 from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.prometheus import Metrics
-from common.service.witnessing.desk import Desk
-from common.service.witnessing.routes import add_witness
+from common.service.witnessing.desk import Desk, add_witness
 from common.service.worker import Worker
 from common.storage.witness import Witness
 from common.strict import Strict

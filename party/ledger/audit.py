@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.errors import LedgerError
+from common.errors import LedgerError, ParleyError
 from common.privacy.account import Cost, Price
 from common.protocol.head import Head
 from common.protocol.receipts import Receipt, verify_receipt
@@ -104,12 +104,12 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
     for number, line in enumerate(given, 1):
         try:
             row = json.loads(line)
-            record = row["record"].encode()
+            position, record = row["number"], row["record"].encode()
             values = {name: base64.b64decode(value, validate=True) for name, value in row["attachments"].items()}
             entry = from_json(number, json.loads(record))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, ParleyError):
             raise LedgerError(f"line {number + 1} cannot be read") from None
-        if row["number"] != number or any(entry.attached.get(n) != d for n, d in attached(values).items()):
+        if position != number or any(entry.attached.get(n) != d for n, d in attached(values).items()):
             raise LedgerError(f"entry {number} was changed, or its order")
         link = next_link(link, record)
         _check_charge(entry, books, prices, values)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from common.errors import VersionError
-from common.privacy.account import Composition, Cost
-from common.privacy.guarantee import Adjacency
+from common.privacy.account import Cost
+from common.privacy.guarantee import Adjacency, Composition
 
 EndReason = Literal["learner", "owner", "expired"]
 

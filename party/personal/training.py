@@ -36,6 +36,7 @@ from common.runs.model_document import model_document
 from common.runs.pricing import guarantees
 from common.runs.specification import Budget, Member, RunSpec
 from common.strict import faults
+from common.wire.party_api import RunProposal
 
 if TYPE_CHECKING:
     from party.data.owner_data import Holding
@@ -98,7 +99,8 @@ async def learn(
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
         spec, _ = await gather_facts(parties, draft, order.deadline)
-        await propose(parties, order.run, spec, APPROVAL_SECONDS, PREPARATION_SECONDS)
+        proposal = RunProposal(run=order.run, spec=spec, user=name, purpose="a model of the owner's own")
+        await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
         document = await _train(order, name, holding, spec, parties)
         await ask_all(parties, lambda party: party.end(order.run), order.deadline)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from learner.experiments.datasets import WDBC
-from party.settings import SecureSum
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, Site
 
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "authority.pem", "tls.pem", "tls.key"
@@ -17,7 +16,7 @@ MINIMUM_CONTRIBUTORS, MINIMUM_ROWS = 3, 50
 
 def party_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str], n_rows: int) -> str:
     """The settings file of a hospital of so many rows; ``keys`` are everybody's public keys, by name."""
-    n_parties = len(keys.keys() - {LEARNER, KEY_HOLDER})
+    others = [name for name in keys if name not in {LEARNER, KEY_HOLDER, site.name}]
     return f"""\
 # {site.name}: what it holds, whom it answers, whom it trusts with opening sums, and what its owner allows.
 {_service_toml(site)}
@@ -34,14 +33,14 @@ max_epsilon_per_run = 8.0
 max_delta_per_run = 1e-4
 view = "transcript"
 algorithms = ["dp_gd", "psgd"]
-minimum_contributors = {min(MINIMUM_CONTRIBUTORS, n_parties)}
+minimum_contributors = {min(MINIMUM_CONTRIBUTORS, len(others) + 1)}
 minimum_rows = {min(MINIMUM_ROWS, n_rows)}
 
 [[learners]]
 name = "{LEARNER}"
 token_hash = "{learner_token_hash}"
 public_key = "{keys[LEARNER]}"
-{_pins("secure_sum.key_holders", [KEY_HOLDER], keys)}{_party_pins(site, keys)}"""
+{_pins("secure_sum.key_holders", [KEY_HOLDER], keys)}{_pins("secure_sum.parties", others, keys)}"""
 
 
 def keyholder_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:
@@ -95,13 +94,6 @@ certificate = "{secrets}/{CERTIFICATE_FILE}"
 key = "{secrets}/{KEY_FILE}"
 """
     return text
-
-
-def _party_pins(site: Site, keys: Mapping[str, str]) -> str:
-    """The other hospitals' keys, for settings that pin them; nothing where settings know no such pins."""
-    if "parties" not in SecureSum.model_fields:
-        return ""
-    return _pins("secure_sum.parties", [name for name in keys if name not in {LEARNER, KEY_HOLDER, site.name}], keys)
 
 
 def _pins(table: str, names: Sequence[str], keys: Mapping[str, str]) -> str:

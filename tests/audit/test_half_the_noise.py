@@ -38,8 +38,9 @@ from common.arrays import FloatArray
 from common.data.columns import Feature, Label
 from common.data.losses import HuberLoss
 from common.data.study import Study
-from common.encoding.fixed_point import to_reals
+from common.encoding.fixed_point import UNIT, to_reals
 from common.encoding.npy import pack_array, unpack_array
+from common.learning.convergence import gradient_left
 from common.privacy.calibration import gaussian_sigma, sigma_star, slack
 from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
 from common.privacy.noise import SeededNoise
@@ -98,14 +99,18 @@ def audits() -> Iterator[Audit]:
 
 
 class Heard(ScaledNoise):
-    """Seeded noise ``factor`` as wide as it should be; none that is drawn once a run, on which no event leans."""
+    """Seeded noise ``factor`` as wide as it should be; none that is drawn once a run, on which no event leans.
 
-    def __init__(self, seed: list[int], factor: float) -> None:
+    Nor any of the laws that are ``silent``.
+    """
+
+    def __init__(self, seed: list[int], factor: float, silent: str = "") -> None:
         super().__init__(SeededNoise(seed), factor)
+        self.silent = silent
         self.kept: dict[str, Any] = {}
 
     def draw(self, law: str, scale: Any, shape: Any, *parts: float) -> Any:  # noqa: ANN401 -- as `Noise` has them
-        drawn = super().draw(law, scale, shape, *parts) if self.factor else np.zeros(shape)
+        drawn = super().draw(law, scale, shape, *parts) if self.factor and law != self.silent else np.zeros(shape)
         return drawn if law in {"l2_laplace", "gaussian"} else np.asarray(drawn, dtype=np.int64)
 
     def once(self, name: str, draw: Any) -> Any:  # noqa: ANN401 -- whatever is drawn
@@ -120,6 +125,7 @@ class Owners:
     root: Path
     sign: int
     factor: float
+    silent: str = ""
 
     def __post_init__(self) -> None:
         features = tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(D))
@@ -156,7 +162,9 @@ class Owners:
         rounds = len(spec.questions())
         with ExitStack() as stack:
             parties = [
-                stack.enter_context(Party(self.cluster.party_settings(name), _factory(Heard([7, index], self.factor))))
+                stack.enter_context(
+                    Party(self.cluster.party_settings(name), _factory(Heard([7, index], self.factor, self.silent)))
+                )
                 for index, name in enumerate(self.cluster.names[:parts])
             ]
             return np.array(
@@ -263,3 +271,20 @@ def test_half_of_the_noise_is_caught_in_answers_of_the_real_party(audit: Audit, 
     used = float(norm / np.max(algorithm.sensitivity(neighbours[0].query(spec, 1), facts)))
     assert audit.least <= used <= 1 + 1e-9
     judge(audit, event, [each.heard(parts) - one for each in owners], apart, used)
+
+
+@pytest.mark.parametrize("calibration", ["paper", "tight"])
+def test_half_of_the_noise_that_hides_the_solver_is_caught_too(calibration: str, tmp_path: Path) -> None:
+    """Objective perturbation without its tilt answers the minimiser and the noise of a hundredth of the budget."""
+    audit = Audit("gop", {"calibration": calibration, "regularization": 10.0})
+    exact, *owners = (Owners(audit, tmp_path / str(factor), 1, factor, "gaussian") for factor in (0.0, 1.0, 0.5))
+    spec = exact.spec()
+    facts, gop = spec.facts().of(0), spec.build()
+    assert isinstance(gop, Gop)
+    mechanism = gop.mechanism(facts)
+    longest = mechanism.tilt * (D**0.5 + 9)
+    left = float(gradient_left(facts.loss, np.array(1), D, np.array(mechanism.strength), longest))
+    apart = 2 * left / mechanism.strength + D**0.5 / UNIT  # and the rounding of both answers
+    event = GaussianEvent(1 / gaussian_sigma(0.01, 1e-7, 1.0))
+    found = [each.heard(1) - exact.heard(1) for each in owners]
+    judge(audit, event, found, np.array([apart]), 1.0)

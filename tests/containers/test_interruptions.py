@@ -10,7 +10,6 @@ from datetime import datetime
 import pytest
 
 from learner.cli.client import LearnerClient
-from learner.run import TRANSITIONS
 from scripts.deployment.sites import HOSPITALS, LEARNER
 from tests.support.containers import (
     Project,
@@ -30,9 +29,6 @@ N_ROUNDS = {"none": 200, "paillier": 60}
 BEYOND_DEADLINE = 7.0
 """Seconds: the learner waits for a silent party for five."""
 
-runs_pause = pytest.mark.xfail(
-    "paused" not in TRANSITIONS, reason="a run fails where it shall pause until its parties are back", strict=False
-)
 each_kind = pytest.mark.parametrize("kind", N_ROUNDS)
 
 
@@ -48,7 +44,6 @@ def states(learner: LearnerClient, run: str) -> list[str]:
     return [str(told["state"]) for told in events(learner, run, "state")]
 
 
-@runs_pause
 @pytest.mark.parametrize(
     ("trouble", "kind"), [(Project.cut_off, "paillier"), (Project.frozen, "none")], ids=["cut off", "frozen"]
 )
@@ -69,7 +64,6 @@ def test_a_run_waits_for_a_party_that_is_away_for_longer_than_the_deadline(
     print(f"{kind}: away after {done} of {N_ROUNDS[kind]} rounds; {', '.join(seen)}; 0 extra charges at 5 parties")
 
 
-@runs_pause
 @each_kind
 def test_a_learner_that_stands_still_goes_on_with_its_run(services: Project, kind: str) -> None:
     with services.learner() as learner:
@@ -83,7 +77,6 @@ def test_a_learner_that_stands_still_goes_on_with_its_run(services: Project, kin
     print(f"{kind}: learner frozen for {BEYOND_DEADLINE:g} s, {done} of {N_ROUNDS[kind]} rounds done, run completed")
 
 
-@runs_pause
 def test_a_run_outlives_every_container_and_image(services: Project) -> None:
     services.rebuild()
     before = {name: services.inspect(name) for name in services.services}

@@ -124,11 +124,19 @@ class Project:
     @contextmanager
     def frozen(self, service: str) -> Iterator[None]:
         """A service's processes stand still for a while."""
-        docker("pause", self.container(service))
+        wait_for(lambda: self._freeze(service))
         try:
             yield
         finally:
             docker("unpause", self.container(service))
+
+    def _freeze(self, service: str) -> bool:
+        """Have the kernel freeze a container; a busy one may have to be asked again."""
+        try:
+            docker("pause", self.container(service))
+        except subprocess.CalledProcessError:
+            return False
+        return True
 
     @contextmanager
     def volume_lost(self, party: str) -> Iterator[None]:

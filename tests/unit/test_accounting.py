@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -204,6 +205,7 @@ def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
 def test_a_guarantee_in_words_and_in_json() -> None:
     promise = Guarantee(0.5, 1e-5, "transcript", "tight", assumptions=("one",)).assuming("two")
     assert str(promise) == "(0.5, 1e-05) transcript replace_one [tight]"
+    assert str(replace(promise, trust=1)) == "(0.5, 1e-05) transcript replace_one [tight], against 1 colluding too"
     assert promise.to_json()["assumptions"] == ("one", "two")
     none = Guarantee(math.inf, 0.0, "model", "paper")
     assert str(none) == "none model replace_one [paper]"

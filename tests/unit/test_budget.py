@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from common.algorithms import REGISTRY, build_algorithm
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.learning.losses import Logistic
-from common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Account, Composition, Cost, Price, limit
+from common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Account, Cost, Price, limit
 from common.privacy.accountant import epsilon_after, epsilons_after_each
 from common.privacy.calibration import gaussian_delta, gaussian_mu
 from common.privacy.co_owner import with_part
 from common.privacy.events import ApproximateEvent, L2LaplaceEvent
 from common.privacy.filter import cover, largest_square, pure_mu
-from common.privacy.guarantee import View
+from common.privacy.guarantee import Composition, View
 from common.privacy.statement import in_words
 from common.protocol.facts import FederationFacts
 from common.runs.pricing import events, guarantees, highest_charge, price, schedule, transcript

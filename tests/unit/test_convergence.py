@@ -85,7 +85,8 @@ def test_a_shard_is_never_why_a_run_is_refused_and_no_neighbour_moves_further_th
     """A refusal is made from the facts, and then nothing is computed; else both neighbours are answered."""
     stack, other = shards(2), neighbour(shards(2), 3)
     answered, refused, furthest = 0, 0, 0.0
-    for loss, strength in itertools.product(LOSSES, STRENGTHS):
+    losses: list[Loss] = [*LOSSES, Softmax(3)]
+    for loss, strength in itertools.product(losses, STRENGTHS):
         facts = FederationFacts.uniform(np.full(SHARDS, N), epsilon=1.0, delta=1e-5, n_features=D, loss=loss)
         algorithm = build_algorithm("local_average", {"regularization": strength})
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from learner.experiments.datasets import WDBC, wdbc_columns
 from learner.settings import LearnerSettings, load_studies
 from party.data.owner_data import load_holding
 from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings, SecureSum
+from party.settings import PartySettings
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.sites import (
     HOSPITALS,
@@ -182,14 +181,13 @@ def test_a_ledger_is_made_by_a_step_of_its_own(root: Path) -> None:
     assert "init" not in COMPOSE.read_text().replace("init: true", ""), "compose never makes a ledger by itself"
 
 
-def test_parties_pin_each_other_where_settings_have_such_pins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SecureSum, "model_fields", {**SecureSum.model_fields, "parties": None})
-    services = in_containers(root).services
-    learner = tomllib.loads(services[LEARNER].config.read_text())
-    keys = {entry["name"]: entry["public_key"] for entry in learner["parties"]}
+def test_parties_pin_each_other(root: Path) -> None:
+    services = on_loopback(root).services
+    keys = {entry.name: entry.public_key for entry in LearnerSettings.load(services[LEARNER].config).parties}
     for name in HOSPITALS:
-        pins = tomllib.loads(services[name].config.read_text())["secure_sum"]["parties"]
-        assert {pin["name"]: pin["public_key"] for pin in pins} == {n: key for n, key in keys.items() if n != name}
+        secure_sum = PartySettings.load(services[name].config).secure_sum
+        assert secure_sum is not None
+        assert secure_sum.party_pins == {other: key for other, key in keys.items() if other != name}
 
 
 def test_the_study_is_one_for_all(root: Path) -> None:

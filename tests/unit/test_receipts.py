@@ -1,115 +1,131 @@
-"""Receipts at second hand: what an asker makes of those that others hold, and what a witness keeps."""
+"""What an asker believes of a service's receipts."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from hashlib import sha256
-from pathlib import Path
+import base64
+import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
 
-from common.client.receipts import ReceiptKeeper
+from common.client.receipts import ReceiptKeeper, bound_answer
 from common.errors import LedgerError
 from common.protocol.head import Head
-from common.protocol.receipts import read_receipt, write_receipt
+from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
 from common.secure_sum.envelope import public_hex
-from common.storage.witness import Witness
 
-KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
-MINE = public_hex(KEY)
-
-
-def digest(*what: object) -> str:
-    return sha256(repr(what).encode()).hexdigest()
+KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed] * 32)) for seed in (1, 2))
+LEDGER, ANOTHER = "a" * 64, "b" * 64
 
 
-def receipt(  # noqa: PLR0913 -- a receipt's parts, by name
-    count: int,
-    ledger: str = "A",
-    *,
-    shown: str | None = None,
-    signer: str = "party",
-    key: Ed25519PrivateKey = KEY,
-    branch: int = 0,
-) -> str:
-    """A receipt of a ledger with so many entries."""
-    head = Head(count, digest(ledger, count, branch))
-    found = read_receipt(shown).head if shown else None
-    return write_receipt(key, signer=signer, ledger=digest(ledger), head=head, shown=found)
+def head(count: int, branch: str = "0") -> Head:
+    return Head(count, f"{count:063x}{branch}")
 
 
-def keeper(newest: str | None = None) -> ReceiptKeeper:
-    return ReceiptKeeper("party", MINE, newest and read_receipt(newest))
+def receipt(count: int, shown: Head | None = None, **changes: Any) -> str:  # noqa: ANN401 -- any part of a claim
+    """The text of a receipt over so many entries."""
+    parts: dict[str, Any] = {"signer": "party-1", "ledger": LEDGER, "head": head(count), "shown": shown}
+    return write_receipt(changes.pop("key", KEY), **(parts | changes))
 
 
-@pytest.mark.parametrize(
-    ("known", "learnt"),
-    [
-        (receipt(5), receipt(9)),  # later: the asker was set back itself, or another has asked meanwhile
-        (receipt(5), receipt(3)),  # earlier, and perhaps of another history
-        (receipt(5), receipt(5, branch=1)),  # of another history for sure
-        (receipt(5, "B"), receipt(9, "A")),  # of another ledger: replaced, or put in its place
-        (None, receipt(1)),
-    ],
-)
-def test_what_another_holds_is_put_to_the_service_before_anything_else(known: str | None, learnt: str) -> None:
-    receipts = keeper(known)
-    receipts.learn(learnt)
-    (unsettled,) = receipts.unsettled.values()
-    assert unsettled.text == learnt
-    assert receipts.newest == (known and read_receipt(known)), "only the service itself says what is newest"
-    receipts.settle(receipt(10, "B", shown=learnt), unsettled)
-    receipts.learn(learnt)
-    assert not receipts.unsettled, "it is asked once"
+def keeper(known: int | None = None) -> ReceiptKeeper:
+    """Somebody who pins the key, and perhaps knows a receipt."""
+    newest = None if known is None else read_receipt(receipt(known))
+    return ReceiptKeeper("party-1", public_hex(KEY), newest)
 
 
-def test_what_the_service_has_said_itself_is_not_put_to_it() -> None:
-    receipts = keeper()
-    first = receipts.take(receipt(4), None)
-    receipts.take(receipt(7, shown=receipt(4)), first)
-    for count in (4, 7):
-        receipts.learn(receipt(count))
-    assert not receipts.unsettled
+def test_a_receipt_goes_on_from_the_one_before() -> None:
+    mine = keeper()
+    first = mine.take(receipt(3), None)
+    second = mine.take(receipt(5, first.head), first)
+    assert mine.newest == second
+    late = mine.take(receipt(4, first.head), first)  # of a request that was sent before the last came back
+    assert (late.head.count, mine.newest) == (4, second)
 
 
-def test_what_the_service_did_not_sign_is_passed_over() -> None:
-    receipts = keeper(receipt(5))
-    for forged in (receipt(9, key=OTHER), receipt(9, signer="another"), receipt(9)[:-8] + "AAAAAAA=", "", "e30=.e30="):
-        receipts.learn(forged)
-    unpinned = ReceiptKeeper("party")
-    unpinned.learn(receipt(9))
-    assert not receipts.unsettled
-    assert not unpinned.unsettled
-    assert unpinned.key is None, "hearsay pins no key"
+KNOWN = read_receipt(receipt(5))
+REFUSED: dict[str, tuple[str | None, Receipt | None]] = {
+    "none": (None, KNOWN),
+    "a count that falls": (receipt(4, KNOWN.head), KNOWN),
+    "a head that says nothing of what was shown": (receipt(7), KNOWN),
+    "a head that goes on from another": (receipt(7, head(5, "1")), KNOWN),
+    "the same count with another link": (receipt(5, KNOWN.head, head=head(5, "1")), KNOWN),
+    "another key": (receipt(7, KNOWN.head, key=OTHER), KNOWN),
+    "another signer": (receipt(7, KNOWN.head, signer="party-2"), KNOWN),
+    "a text": ("not a receipt", KNOWN),
+    "a long text": ("A" * 5000, KNOWN),
+    "an absurd count": (receipt(10**30, KNOWN.head), KNOWN),
+    "a count below nothing": (receipt(7, KNOWN.head, head=Head(-1, "0" * 64)), KNOWN),
+    "a count that is no number": (receipt(7, KNOWN.head, head=Head("7", "0" * 64)), KNOWN),  # type: ignore[arg-type]
+}
 
 
-def test_a_service_that_does_not_account_for_its_receipt_is_not_believed() -> None:
-    receipts = keeper(receipt(5))
-    receipts.learn(receipt(9))
-    (unsettled,) = receipts.unsettled.values()
-    for answer in (None, receipt(6), receipt(6, shown=receipt(5)), receipt(10, shown=receipt(9), key=OTHER)):
-        with pytest.raises(LedgerError):
-            receipts.settle(answer, unsettled)
-    assert receipts.unsettled
+@pytest.mark.parametrize(("text", "shown"), REFUSED.values(), ids=REFUSED)
+def test_what_contradicts_what_is_known_is_refused(text: str | None, shown: Receipt | None) -> None:
+    mine = keeper(5)
+    with pytest.raises(LedgerError):
+        mine.take(text, shown)
+    assert mine.newest == KNOWN, "and nothing is learned of it"
 
 
-def test_a_service_puts_a_new_ledger_in_the_place_of_an_old_one_by_its_own_word() -> None:
-    receipts = keeper(receipt(5, "A"))
-    assert receipts.newest is not None
-    receipts.take(receipt(2, "B", shown=receipt(5, "A")), receipts.newest)
-    assert receipts.newest.ledger == digest("B")
-    receipts.learn(receipt(6, "A"))
-    assert receipts.unsettled, "more than it has accounted for"
+def test_an_answer_is_bound_to_run_round_question_and_bytes() -> None:
+    asked = bound_answer("run", 2, "c" * 64, b"answer")
+    assert keeper().take(receipt(3, answer=asked), None, asked).answer == asked
+    others = [
+        replace(asked, run="other"),
+        replace(asked, round=1),
+        replace(asked, query="d" * 64),
+        bound_answer("run", 2, "c" * 64, b"another"),
+        None,
+    ]
+    for other in others:
+        with pytest.raises(LedgerError, match="not to what it was asked"):
+            keeper().take(receipt(3, answer=other), None, asked)
 
 
-def test_a_witness_keeps_the_newest_of_those_it_knows(tmp_path: Path) -> None:
-    with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:
-        assert witness.take([receipt(3), receipt(5), receipt(4), "junk", receipt(9, key=OTHER)]) == 2
-        assert witness.take([receipt(5), receipt(9, signer="another")]) == 0
-        assert witness.texts() == [receipt(5)]
-        assert witness.take([receipt(1, "B")]) == 1
-    with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:
-        assert sorted(witness.texts()) == sorted([receipt(5), receipt(1, "B")]), "of both ledgers, after a restart too"
-        witness.take([receipt(1, str(number)) for number in range(100)])
-        assert len(witness.texts()) == 16, "nobody fills its disk"
+def test_without_a_pin_the_first_key_is_kept() -> None:
+    mine = ReceiptKeeper("party-1")
+    first = mine.take(receipt(3), None)
+    assert mine.key == public_hex(KEY)
+    with pytest.raises(LedgerError, match="not signed with the key"):
+        mine.take(receipt(4, first.head, key=OTHER), first)
+    assert ReceiptKeeper("party-1", newest=first).key == public_hex(KEY)
+
+
+def test_a_ledger_that_replaces_another_must_say_so() -> None:
+    mine = keeper(5)
+    with pytest.raises(LedgerError):
+        mine.take(receipt(1, ledger=ANOTHER), KNOWN)
+    replaced = mine.take(receipt(1, KNOWN.head, ledger=ANOTHER), KNOWN)
+    assert mine.newest == replaced, "it has accounted for what was shown"
+
+
+@given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
+    text = receipt(3, totals={"spent": [1, 2, 3, 4]})
+    whole = b"".join(base64.b64decode(part) for part in text.split("."))
+    parts = [bytearray(base64.b64decode(part)) for part in text.split(".")]
+    part = parts[0] if (place := at % len(whole)) < len(parts[0]) else parts[1]
+    part[place - (0 if part is parts[0] else len(parts[0]))] ^= 1 << bit
+    flipped = ".".join(base64.b64encode(bytes(part)).decode() for part in parts)
+    with pytest.raises(LedgerError):
+        verify_receipt(flipped, "party-1", public_hex(KEY))
+
+
+@given(claim=st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
+def test_any_other_claim_is_no_receipt(claim: object) -> None:
+    text = f"{base64.b64encode(json.dumps(claim).encode()).decode()}.{base64.b64encode(bytes(64)).decode()}"
+    with pytest.raises(LedgerError):
+        read_receipt(text)
+
+
+def test_what_is_written_is_read() -> None:
+    bound = Binding("run", 1, "c" * 64, "d" * 64)
+    text = receipt(3, head(2), to="learner", answer=bound, totals={"spent": [0, 0, 0, 0]})
+    found = verify_receipt(text, "party-1", public_hex(KEY))
+    assert (found.head, found.shown, found.to, found.answer) == (head(3), head(2), "learner", bound)
+    assert (found.totals, found.ledger, found.text) == ({"spent": [0, 0, 0, 0]}, LEDGER, text)

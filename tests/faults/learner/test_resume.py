@@ -27,7 +27,7 @@ from tests.support.cluster import AUTHORIZED, Cluster
 from tests.support.ledgers import stored_answers
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 
-BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, 50
+BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, 170
 JOIN_SECONDS = 30
 
 

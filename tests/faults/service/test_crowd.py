@@ -84,7 +84,7 @@ def test_what_is_no_body_ends(port: int, endless: bytes) -> None:
     assert sent < 2**26
 
 
-def test_a_client_that_does_not_read_is_closed(tmp_path: Path) -> None:
+def test_a_client_that_asks_on_and_does_not_read_is_closed(tmp_path: Path) -> None:
     limits = {"receive_seconds": 1}
     settings = Cluster(tmp_path, n_parties=1).party_settings("party-1", port=free_port(), limits=limits)
     with stopped_at_exit(start_party(settings)):

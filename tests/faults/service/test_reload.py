@@ -77,6 +77,10 @@ tokens = [{", ".join(lines)}]
         """What the process has logged."""
         return (self.cluster.root / "party-1.log").read_text()
 
+    def times_read(self) -> int:
+        """How often the settings file was taken anew."""
+        return self.log().count('"read": ')
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
@@ -114,6 +118,9 @@ def test_tokens_change_without_a_stop(site: Site) -> None:
         os.kill(process.pid, signal.SIGHUP)
         until(lambda: "needs_restart" in site.log())
         expired = kept.get("/v1/party")
+        times = site.times_read()
+        os.kill(process.pid, signal.SIGHUP)
+        until(lambda: site.times_read() > times)
     words = expired.json()["detail"]
     print(f"a new token counts {waited:.1f} s after it was written, beside the old one; later {words!r}")
     assert expired.status_code == 401
@@ -201,11 +208,13 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
             assert status(url, trusting(second)) == 200
             assert status(url, trusting(first)) == 0
             assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"
+            assert 'parley_expiry_days{what="certificate"} 1.0' in kept.get(f"{url}/metrics").text
             used.key.write_text("no key")
             assert status(url, trusting(second)) == 200
     log = (tmp_path / "site" / "party-1.log").read_text()
     assert log.count('"kept": "those before"') == 1
     assert "cannot be used" in log
+    assert '"what": "certificate"' in log, "a certificate of a day will soon expire"
 
 
 def test_the_authority_of_clients_changes_without_a_stop(tmp_path: Path) -> None:

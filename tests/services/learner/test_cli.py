@@ -53,6 +53,12 @@ def command(url: str) -> Commands:
 SUBMIT = ("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=3")
 
 
+def test_resumes_only_what_has_not_ended(command: Commands) -> None:
+    run = command(*SUBMIT).stdout.strip()
+    command("watch", run)
+    assert f"run {run} is completed and cannot be resumed" in command("resume", run, status=1).output
+
+
 def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) -> None:
     run = command(*SUBMIT).stdout.strip()
     watched = command("watch", run).stdout
@@ -71,6 +77,8 @@ def test_speaks_json(command: Commands) -> None:
     events = [json.loads(line) for line in command("watch", run, "--format", "json").stdout.splitlines()]
     assert events == lines[1:]
     assert command.json("list", "--limit", "1")[0]["id"] == run
+    first, *others = command.json("list", "--all")
+    assert (first["id"], len({each["id"] for each in others})) == (run, len(others))
 
 
 def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path: Path) -> None:

@@ -27,3 +27,13 @@ async def test_the_page_runs_its_own_script_and_loads_nothing(client: httpx.Asyn
     assert re.findall(r'(?:src|href)="(?!data:,)', first.text) == []
     assert re.findall(r"https?://|@import|url\(", first.text) == []
     assert "innerHTML" not in first.text  # whatever a party says is text, never markup
+
+
+async def test_the_page_reads_what_the_learner_answers(client: httpx.AsyncClient) -> None:
+    """What the script takes of a list and of a run is in the document."""
+    script = (await client.get("/")).text
+    schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+    assert set(re.findall(r"\bpage\.(\w+)", script)) == set(schemas["RunPage"]["properties"]) == {"runs", "next"}
+    taken = set(re.findall(r"\b(?:run|terms)\.(\w+)", script))
+    print(f"the page takes {len(taken)} fields of a run: {sorted(taken)}")
+    assert taken <= set(schemas["RunView"]["properties"])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from io import StringIO
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from rich.console import Console
 
 from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.encoding.npy import NPY, pack_array
 from common.errors import PartyRefusedError, UnavailableError
+from learner.cli.display import follow
+from learner.run import RunEvent
 from tests.support.cluster import Cluster, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, unreachable
 
@@ -163,3 +167,11 @@ async def test_an_answer_of_a_wrong_length_blames_its_sender(
 def of_width(width: int) -> Intercept:
     """Answers of another width, with all headers that an answer has."""
     return always(200, pack_array(np.zeros(width, np.int64)), "/rounds/", **{"content-type": NPY})
+
+
+def test_a_terminal_says_why_a_run_is_paused() -> None:
+    told = [{"state": "running", "rounds": 5}, {"state": "paused", "reason": "party-1 did not answer", "who": []}]
+    events = [RunEvent(number, "state", json.dumps(data)) for number, data in enumerate(told)]
+    console = Console(file=StringIO(), width=100)
+    assert follow(events, console) == "paused"
+    assert "paused, and asks again: party-1 did not answer" in console.file.getvalue()  # type: ignore[attr-defined]

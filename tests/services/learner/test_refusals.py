@@ -79,6 +79,14 @@ async def test_refuses_a_run_that_cannot_be(
         ({"minimum_contributors": 0}, ["body", "minimum_contributors"]),
         ({"budgets": {"party-1": {"epsilon": 0, "delta": 1e-5}}}, ["body", "budgets", "party-1"]),
         ({"surprise": 1}, ["body", "surprise"]),
+        ({"epsilon": "1"}, ["body", "epsilon"]),
+        ({"epsilon": True}, ["body", "epsilon"]),
+        ({"delta": "1e-5"}, ["body", "delta"]),
+        ({"minimum_contributors": 3.0}, ["body", "minimum_contributors"]),
+        ({"minimum_contributors": "3"}, ["body", "minimum_contributors"]),
+        ({"colluders": False}, ["body", "colluders"]),
+        ({"answer_every": "1"}, ["body", "answer_every"]),
+        ({"budgets": {"party-1": {"epsilon": "1", "delta": 1e-5}}}, ["body", "budgets", "party-1", "epsilon"]),
     ],
 )
 async def test_says_where_a_request_is_not_of_the_documented_form(
@@ -88,6 +96,38 @@ async def test_says_where_a_request_is_not_of_the_documented_form(
     assert response.status_code == 422
     assert [fault["loc"] for fault in problem(response)["errors"]] == [place]
     assert "much" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"n_rounds": "3"}, "n_rounds: Input should be a valid integer"),
+        ({"n_rounds": 3.0}, "n_rounds: Input should be a valid integer"),
+        ({"n_rounds": True}, "n_rounds: Input should be a valid integer"),
+        ({"step": "0.5"}, "step: Input should be a valid number"),
+    ],
+)
+async def test_takes_no_text_for_a_parameter_that_is_a_number(
+    client: httpx.AsyncClient, changes: dict[str, Any], word: str
+) -> None:
+    response = await client.post("/v1/runs", json=GOOD | {"parameters": changes})
+    assert response.status_code == 422
+    assert word in problem(response)["detail"]
+
+
+async def test_takes_an_integer_for_a_real_number(client: httpx.AsyncClient) -> None:
+    whole, real = [
+        (await client.post("/v1/runs", json=GOOD | {"epsilon": epsilon, "parameters": {"step": 1}})).json()
+        for epsilon in (1, 1.0)
+    ]
+    assert whole["spec_digest"] == real["spec_digest"]
+
+
+@pytest.mark.parametrize("record", [{"x0": True, "x1": 0, "x2": 0}, {"x0": [1], "x1": 0, "x2": 0}])
+async def test_takes_only_numbers_and_text_in_records(client: httpx.AsyncClient, record: dict[str, Any]) -> None:
+    response = await client.post("/v1/runs/any/predictions", json={"records": [record]})
+    assert response.status_code == 422
+    assert {tuple(fault["loc"][:2]) for fault in problem(response)["errors"]} == {("body", "records")}
 
 
 @pytest.mark.parametrize("body", ['{"epsilon": NaN}', '{"epsilon": 1e999}', "{", "[" * 1000, ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -62,9 +63,9 @@ async def test_a_run_goes_from_the_queue_to_a_model(client: httpx.AsyncClient, c
     model = (await client.get(f"/v1/runs/{queued['id']}/model")).json()
     assert model["spec_digest"] == ended["spec_digest"] == spec.digest
     assert model["contributors"] == list(cluster.names)
-    assert model["guarantees"] == [
-        guarantee.to_json() | {"assumptions": []} for guarantee in guarantees(algorithm, facts)
-    ]
+    promised = [guarantee.to_json() for guarantee in guarantees(algorithm, facts)]
+    assert model["guarantees"] == json.loads(json.dumps(promised))
+    assert model["guarantees"][0]["assumptions"], "in words, that come with the model"
     assert len(model["weights"]) == len(model["column_names"]) == 4
     assert 'parley_runs{state="completed"} 1.0' in (await client.get("/metrics")).text
 

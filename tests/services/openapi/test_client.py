@@ -65,8 +65,8 @@ def generated(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ge
     root = tmp_path_factory.mktemp("generated")
     document = httpx.get(f"{url}/openapi.json", trust_env=False).raise_for_status()
     (root / "openapi.json").write_bytes(document.content)
-    command = [f"{BIN}/openapi-python-client", "generate", "--path", root / "openapi.json", "--meta", "none"]
-    command += ["--output-path", root / PACKAGE, "--fail-on-warning"]
+    command = [f"{BIN}/openapi-python-client", "generate", "--path", str(root / "openapi.json"), "--meta", "none"]
+    command += ["--output-path", str(root / PACKAGE), "--fail-on-warning"]
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"  # it tidies what it wrote up with ruff
     made = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": path}, check=False)
     assert made.returncode == 0, made.stdout

@@ -63,6 +63,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "list_runs",
         "list_studies",
         "make_predictions",
+        "resume_run",
         "show_metrics",
         "show_model",
         "show_newest_receipt",

@@ -99,7 +99,7 @@ async def test_refuses_a_key_holder_whose_key_is_not_the_pinned_one(cluster: Sec
     assert not any(path.startswith("POST") for path in services["key-holder-1"].seen)
 
 
-async def test_a_party_refuses_a_roster_with_another_key_in_its_name(
+async def test_every_party_refuses_a_roster_with_another_key_in_the_name_of_one(
     cluster: SecureCluster, services: Services
 ) -> None:
     cluster.learner = {"parties": pinned(cluster, "parties", "party-2")}

@@ -2,7 +2,7 @@
 
 Three things are bounded by `Limits`: the bytes that come without a piece of body (a head, the trailers or the framing
 of a body), the time for which a client is waited for, and the number of connections. When there are too many, the one
-whose client has been waited for longest makes room; where all are busy, a request is told so by the `Boundary`.
+whose client has been waited for longest makes room; where all are busy, a request is told so by the boundary.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from common.service.application import CROWDED
 from common.service.settings import Limits
 
+CROWDED = "parley.crowded"
+"""The key of a request's ``state`` that says that too many connections are open."""
+
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_MOST_PIPELINED = 100  # requests that wait for the answers to those before them; uvicorn keeps any number
 _TICKS = 10  # of uvicorn's, a second
 
 
@@ -31,6 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bare_bytes = 0  # since the last piece of body, or the last end of a head or of a message
         self.waiting_since: float | None = None  # when the client began to be waited for; None while it is not
         self._full_since: float | None = None  # when it ceased to take what is written
+        self._overdue: float | None = None  # since when it was waited for, as it was last found to be overdue
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the client, and have another connection make room if there are too many."""
@@ -44,12 +48,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.connections.discard(oldest)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse a head that does not end, and a body that is all framing."""
+        """Refuse a head that does not end, a body that is all framing, and requests that do not wait for answers."""
         self._bare_bytes += len(data)
         super().data_received(data)
         if self._bare_bytes > self._limits.head_bytes and not self.transport.is_closing():
             self.transport.write(_HEAD_TOO_LARGE)
             self.transport.close()
+        if len(self.pipeline) > _MOST_PIPELINED:
+            self.transport.abort()
 
     def on_message_begin(self) -> None:
         """A request begins to arrive; note whether it comes to a crowd."""
@@ -91,10 +97,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def expire(self) -> None:
-        """Close the connection if its client has been waited for too long, and not because we do not read."""
+        """Close the connection if its client has been waited for too long, and not because we do not read.
+
+        It must be so twice in a row: what it sent while the loop was held up may not have been read yet.
+        """
         since = self._full_since if self.flow.read_paused or self._full_since else self.waiting_since
-        if since is not None and self.loop.time() - since > self._limits.receive_seconds:
+        if since is None or self.loop.time() - since <= self._limits.receive_seconds:
+            return
+        if self._overdue == since:
             self.transport.abort()
+        self._overdue = since
 
 
 class BoundedServer(uvicorn.Server):

@@ -36,7 +36,7 @@ async def reference_page(request: Request) -> Response:
         "parts": parts_of,
         "prose": _prose,
     }
-    return _PAGES.TemplateResponse(request, "page.html", context, headers=headers)
+    return _PAGES.TemplateResponse(request, "reference.html", context, headers=headers)
 
 
 def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,1 +1,0 @@
-"""A service's reference as a page, drawn from its OpenAPI document."""

@@ -1,0 +1,177 @@
+"""A ledger as a signed file: checked with the party's key alone, and any edit of it is noticed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from common.errors import LedgerError
+from party.answering.party import open_store
+from party.api.app import create_party_app
+from party.cli.main import party_app
+from party.ledger import audit
+from tests.support.cluster import Cluster
+from tests.support.rounds import ASKING, ask, propose, run_spec, weights
+
+Lines = list[str]
+Edit = Callable[[Lines], Lines]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    """A party that has answered a run, refused one and ended one."""
+    cluster = Cluster(tmp_path, n_parties=1)
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+        for run in ("first", "second"):
+            propose(client, run_spec(cluster), run).raise_for_status()
+            for round in (1, 2, 3):
+                ask(client, round, weights(cluster, round), run).raise_for_status()
+        assert propose(client, run_spec(cluster, algorithm="pooled", parameters={}), "third").status_code == 403
+        client.delete("/v1/runs/first").raise_for_status()
+    return cluster
+
+
+@pytest.fixture
+def lines(cluster: Cluster) -> Lines:
+    """Its ledger as a file."""
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        return list(audit.export(ledger))
+
+
+@pytest.fixture
+def key(cluster: Cluster) -> str:
+    """Its public key."""
+    return cluster.party_settings("party-1").identity.key
+
+
+def test_a_file_as_it_was_written_tells_the_whole_ledger(lines: Lines, key: str, cluster: Cluster) -> None:
+    entries, receipt = audit.verify(lines, key)
+    assert receipt.signer == "party-1"
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        assert entries == ledger.entries()
+    first, second, third = audit.by_run(entries)
+    assert (first.ended, second.ended, third.approved) == ("learner", None, None)
+    assert first.rounds == second.rounds == 3
+    assert first.seen == "3 noisy answers (gradient)"
+    assert dict(third.refusals) == {"algorithms": 1}
+
+
+def record_with(**changes: object) -> Edit:
+    """Change the first record that has these fields."""
+
+    def edit(lines: Lines) -> Lines:
+        for number, line in enumerate(lines[1:], 1):
+            row = json.loads(line)
+            record = json.loads(row["record"])
+            if changes.keys() <= record.keys():
+                row["record"] = json.dumps(record | changes, sort_keys=True, separators=(",", ":"))
+                return [*lines[:number], json.dumps(row), *lines[number + 1 :]]
+        raise AssertionError(changes)
+
+    return edit
+
+
+def other_attachment(name: str) -> Edit:
+    """Change one byte of the first attachment of this name."""
+
+    def edit(lines: Lines) -> Lines:
+        for number, line in enumerate(lines[1:], 1):
+            row = json.loads(line)
+            if name in row["attachments"]:
+                value = bytearray(base64.b64decode(row["attachments"][name]))
+                value[-2] ^= 1
+                row["attachments"][name] = base64.b64encode(value).decode()
+                return [*lines[:number], json.dumps(row), *lines[number + 1 :]]
+        raise AssertionError(name)
+
+    return edit
+
+
+EDITS: dict[str, Edit] = {
+    "another algorithm": record_with(algorithm="gop"),
+    "another limit": record_with(epsilon=10**9),
+    "another cost": record_with(cost=[1, 0, 1, 0], round=1),
+    "another learner": record_with(learner="nobody", round=1),
+    "another time": record_with(at=1),
+    "another answer": other_attachment("body"),
+    "another specification": other_attachment("spec"),
+    "another price": other_attachment("price"),
+    "another order": lambda lines: [*lines[:5], lines[6], lines[5], *lines[7:]],
+    "an entry less": lambda lines: [*lines[:5], *lines[6:]],
+    "a tail cut off": lambda lines: lines[:-1],
+    "all but the beginning cut off": lambda lines: lines[:1],
+    "an entry twice": lambda lines: [*lines, lines[-1]],
+    "another party": lambda lines: [lines[0].replace('"party-1"', '"party-2"'), *lines[1:]],
+    "no beginning": lambda lines: lines[1:],
+    "nothing": lambda _: [],
+    "no price": lambda lines: [line.replace('"price"', '"prize"') if '"approved' in line else line for line in lines],
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_any_edit_is_noticed(lines: Lines, key: str, edit: Edit) -> None:
+    edited = edit(list(lines))
+    assert edited != lines
+    with pytest.raises(LedgerError):
+        audit.verify(edited, key)
+
+
+def test_any_flipped_bit_is_noticed(lines: Lines, key: str) -> None:
+    rng, text, noticed = np.random.default_rng(1), "\n".join(lines).encode(), 0
+    for at in rng.integers(0, len(text), 300):
+        flipped = bytearray(text)
+        flipped[at] ^= 1 << int(rng.integers(0, 7))
+        try:
+            entries, _ = audit.verify(flipped.decode(errors="replace").splitlines(), key)
+        except LedgerError:
+            noticed += 1
+        else:
+            assert entries == audit.verify(lines, key)[0], "nothing that is told was changed"
+    print(f"300 flipped bits in an audit: {noticed} noticed, the rest in what says nothing")
+    assert noticed > 250
+
+
+def test_another_key_did_not_write_it(lines: Lines) -> None:
+    for wrong in ("0" * 64, "not a key"):
+        with pytest.raises(LedgerError):
+            audit.verify(lines, wrong)
+
+
+def test_the_commands_write_and_check_it(cluster: Cluster, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = cluster.root / "party.toml"
+    settings.write_text(
+        f'name = "party-1"\nstate = "{cluster.root}/party-1"\nstudy = "{cluster.study_path}"\n'
+        f'[data]\npath = "{cluster.root}/party-1.csv"\n'
+        "[policy]\nepsilon = 100\ndelta = 0.1\nmax_epsilon_per_run = 100\nmax_delta_per_run = 0.1\n"
+        f'[[learners]]\nname = "learner"\ntoken_hash = "sha256:{"0" * 64}"\n'
+    )
+
+    def run(*words: object) -> str:
+        result = CliRunner().invoke(party_app, [*map(str, words)])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    file = cluster.root / "audit.jsonl"
+    assert key in run("audit", "export", file, "--config", settings)
+    told = [json.loads(line) for line in run("audit", "verify", file, "--key", key, "--format", "json").splitlines()]
+    assert [(each["run"], each["refusals"]) for each in told] == [
+        ("first", {}),
+        ("second", {}),
+        ("third", {"algorithms": 1}),
+    ]
+    by_run = run("log", "--by-run", "--config", settings, "--format", "json").splitlines()
+    assert [json.loads(line) for line in by_run] == told
+    assert "3 noisy answers (gradient)" in run("log", "--by-run", "--config", settings)
+    small = cluster.root / "small.jsonl"
+    run("audit", "export", small, "--no-bodies", "--config", settings)
+    assert small.stat().st_size < file.stat().st_size
+    run("audit", "verify", small, "--key", key)
+    file.write_text(file.read_text().replace("dp_gd", "wu_x", 1))
+    assert CliRunner().invoke(party_app, ["audit", "verify", str(file), "--key", key]).exit_code == 2
