@@ -65,7 +65,7 @@ class Service:
     """How a service is started, and where it is reached: its commands take ``--config`` and the settings file.
 
     ``first`` is run once, before the first start, and never again by itself: a party whose ledger was lost must say so,
-    not begin at zero. None where a service needs no such thing.
+    not begin at zero, and so must a key holder whose journal was. None where a service needs no such thing.
     """
 
     command: tuple[str, ...]
@@ -107,11 +107,16 @@ def compose_steps(deployment: Deployment) -> list[list[str]]:
     """What compose is asked for, in order, from the images to services that run."""
     started = deployment.services.items()
     firsts = [
-        ["run", "--rm", "--no-deps", name, *service.first[1:], "--config", "/etc/parley/party.toml"]
+        ["run", "--rm", "--no-deps", name, *service.first[1:], "--config", f"/etc/parley/{_mounted(name)}.toml"]
         for name, service in started
         if service.first
     ]
     return [["build"], *firsts, ["up", "-d"]]
+
+
+def _mounted(name: str) -> str:
+    """What a service's settings file is called in its container."""
+    return "keyholder" if name == KEY_HOLDER else "party"
 
 
 def _service(root: Path, site: Site) -> Service:
@@ -120,7 +125,8 @@ def _service(root: Path, site: Site) -> Service:
     if site.name == LEARNER:
         return Service(("parley-learner", "serve"), config, site.url)
     if site.name == KEY_HOLDER:
-        return Service(("parley-party", "keyholder", "serve"), config, site.url)
+        command = ("parley-party", "keyholder")
+        return Service((*command, "serve"), config, site.url, first=(*command, "init"))
     return Service(("parley-party", "serve"), config, site.url, first=("parley-party", "init"))
 
 

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import httpx
-
 from common.arrays import IntArray
-from common.client.peer import Peer
-from common.client.receipts import ReceiptKeeper, bound_answer
-from common.encoding.canonical_json import JSON
+from common.client.receipted_peer import ReceiptedPeer
 from common.encoding.fixed_point import checked_integers
 from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError, LedgerError, PartyRefusedError, RefusedError
+from common.errors import InvalidInputError, PartyRefusedError, RefusedError
 from common.protocol.messages import Query
-from common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
+from common.protocol.receipts import Binding
 from common.secure_sum.envelope import Signed
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 
 
-class PartyClient(Peer):
-    """One party, over a client that holds its base URL and token.
-
-    ``receipt`` is the newest that is known of it; ``key`` is its public key, or the one of its first receipt. All
-    methods raise UnavailableError or PartyRefusedError.
-    """
+class PartyClient(ReceiptedPeer):
+    """One party. All methods raise UnavailableError or PartyRefusedError."""
 
     role: ClassVar[str] = "party"
     refusal: ClassVar[type[RefusedError]] = PartyRefusedError
-
-    def __init__(
-        self, name: str, client: httpx.AsyncClient, receipt: Receipt | None = None, key: str | None = None
-    ) -> None:
-        super().__init__(name, client)
-        self.receipts = ReceiptKeeper(name, key, receipt)
-
-    @property
-    def receipt(self) -> Receipt | None:
-        """The newest receipt that is known."""
-        return self.receipts.newest
 
     async def facts(self) -> PartyFacts:
         """What the party says of itself."""
@@ -80,17 +61,3 @@ class PartyClient(Peer):
     async def end(self, run: str) -> None:
         """Tell the party that a run has ended."""
         await self._ask("DELETE", f"/v1/runs/{run}")
-
-    async def _ask(
-        self, method: str, path: str, body: bytes = b"", media: str = JSON, asked: Binding | None = None
-    ) -> bytes:
-        """One request that shows the newest receipt; the body of a response whose receipt goes on from it."""
-        shown = self.receipt
-        headers = {RECEIPT_HEADER: shown.text} if shown else {}
-        content, answered = await self._request(method, path, body, media, headers)
-        try:
-            bound = bound_answer(asked.run, asked.round, asked.query, content) if asked else None
-            self.receipts.take(answered.get(RECEIPT_HEADER), shown, bound)
-        except LedgerError as error:
-            raise self.refuse(LedgerError.kind, f"{error.detail}") from None
-        return content

@@ -3,15 +3,22 @@
 It is shown with every request, and the service answers only while its ledger holds what it says. Each response must
 carry a newer one, by the same key, that says that what was shown was found in the ledger: a count that falls, a head
 that does not go on from the one that was known, or an answer to another question is refused.
+
+What other askers hold counts as well: it is put to the service by itself, before it is asked anything else.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from common.errors import LedgerError
-from common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt
+
+_REMEMBERED = 1024
+_MOST_UNSETTLED = 64
 
 
 @dataclass(slots=True)
@@ -24,6 +31,10 @@ class ReceiptKeeper:
     signer: str
     key: str | None = None
     newest: Receipt | None = None
+    unsettled: dict[str, Receipt] = field(default_factory=dict)
+    """Receipts that others handed on, by their links, for which the service has yet to account."""
+    _settled: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """The last links that the service itself has shown or accounted for."""
 
     def __post_init__(self) -> None:
         if self.key is None and self.newest is not None:
@@ -46,27 +57,38 @@ class ReceiptKeeper:
         self._keep(receipt)
         return receipt
 
-    def learn(self, text: str) -> bool:
-        """Take a receipt that somebody else handed on; whether it is newer than what was known.
+    def learn(self, text: str) -> None:
+        """Take a receipt that somebody else handed on: the service must account for it before it is believed again.
 
-        Raises LedgerError where the service did not sign it, or it contradicts what is known.
+        The service alone can say whether its ledger holds that history or has replaced it, also where the receipt is
+        older than what is known, for it may be of another history. What the service did not sign is passed over, as is
+        all of one whose key is not known yet.
         """
-        receipt = verify_receipt(text, self.signer, self.key or _key_of(text))
-        if self.newest is not None and receipt.ledger != self.newest.ledger:
-            return False  # of a ledger before or after this one: the service itself must say which
-        return self._keep(receipt)
+        if self.key is None or len(self.unsettled) >= _MOST_UNSETTLED:
+            return
+        try:
+            if (link := read_receipt(text).head.link) not in self._settled:
+                self.unsettled[link] = verify_receipt(text, self.signer, self.key)
+        except LedgerError:
+            return
 
-    def _keep(self, receipt: Receipt) -> bool:
-        """Keep a receipt if it is newer; whether it is."""
-        self.key = receipt.key
+    def settle(self, text: str | None, shown: Receipt) -> None:
+        """Take the response that accounts for a receipt that was ``shown``; raises LedgerError where it does not."""
+        if text is None or verify_receipt(text, self.signer, self.key or _key_of(text)).shown != shown.head:
+            raise LedgerError("it does not account for a receipt that it signed")
+        self._settled.append(shown.head.link)
+        self.unsettled.pop(shown.head.link, None)
+
+    def _keep(self, receipt: Receipt) -> None:
+        """Keep a receipt if it is newer; raises LedgerError where it contradicts what is known."""
         known = self.newest
-        if known is not None and known.ledger == receipt.ledger:
-            if _forks(known.head, receipt.head):
-                raise LedgerError("two of its receipts contradict each other: its ledger was set back")
-            if receipt.head.count <= known.head.count:
-                return False
-        self.newest = receipt
-        return True
+        is_same = known is not None and known.ledger == receipt.ledger
+        if known is not None and is_same and _forks(known.head, receipt.head):
+            raise LedgerError("two of its receipts contradict each other: its ledger was set back")
+        self.key = receipt.key
+        self._settled.append(receipt.head.link)
+        if known is None or not is_same or receipt.head.count > known.head.count:
+            self.newest = receipt
 
 
 def bound_answer(run: str, round: int, query: str, body: bytes) -> Binding:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError, ParleyError
+from common.protocol.head import Head
 from common.secure_sum.envelope import Signed, public_hex
 
 RECEIPT_HEADER = "Parley-Receipt"
@@ -29,14 +30,6 @@ _TAG = "parley-receipt-1"
 _LONGEST = 4096
 _LARGEST_COUNT = 2**53
 _DIGEST_LENGTH = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A chain's length and its last link, 64 hexadecimal digits; an empty chain has 0 and 64 zeros."""
-
-    count: int
-    link: str
 
 
 @dataclass(frozen=True, slots=True)

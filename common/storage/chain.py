@@ -22,7 +22,7 @@ from typing import Any
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError
-from common.protocol.receipts import Head
+from common.protocol.head import Head
 from common.storage.head_file import HeadFile
 from common.storage.sqlite import Database, Schema
 
@@ -77,7 +77,7 @@ class Chain:
 
     def __init__(self, stem: Path, schema: Schema, apply: Apply) -> None:
         """Read the chain; what is missing is begun: whether it may be is the caller's business."""
-        self._name = schema.name
+        self.name = schema.name
         self._apply = apply
         self._links = bytearray()
         self._forbidden = False
@@ -135,6 +135,11 @@ class Chain:
                 self._catch_up(connection)
                 self._file.write(self.head)
 
+    def look(self) -> None:
+        """Take what other processes have appended."""
+        with self.transaction():
+            pass
+
     def attachment(self, number: int, name: str) -> bytes:
         """An attachment of a record. Raises LedgerError where record or attachment were changed, or it is gone."""
         return self.read(number, name)[1]
@@ -182,7 +187,7 @@ class Chain:
             self._catch_up(connection)
         outside = self._file.read()
         if outside is None and self._count:
-            raise LedgerError(f"the {self._name}'s head file is missing")
+            raise LedgerError(f"the {self.name}'s head file is missing")
         if outside is not None and not self.holds(outside):
             raise self._old_copy()
         self._file.write(self.head)
@@ -211,10 +216,10 @@ class Chain:
         return genuine and next_link(self._link(expected - 1), record) == link
 
     def _changed(self, number: int) -> LedgerError:
-        return LedgerError(f"the {self._name} was changed at entry {number}")
+        return LedgerError(f"the {self.name} was changed at entry {number}")
 
     def _old_copy(self) -> LedgerError:
-        return LedgerError(f"the {self._name} on disk is older than the one last written: a restored copy is refused")
+        return LedgerError(f"the {self.name} on disk is older than the one last written: a restored copy is refused")
 
 
 def _are_blobs(*values: object) -> bool:

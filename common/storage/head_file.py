@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from common.errors import LedgerError
-from common.protocol.receipts import Head
+from common.protocol.head import Head
 
 _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
 

@@ -31,6 +31,7 @@ from learner.api.schemas import OpenedRound, PageLimit, PageStart, Prediction, R
 from learner.execution.engine import Engine
 from learner.execution.event_stream import RunNotifier, watch
 from learner.execution.round_report import read_public_data
+from learner.execution.witnesses import Witnesses
 from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
 from learner.run import ENDS, TRANSITIONS, Run
@@ -55,6 +56,7 @@ class Learner:
     store: RunStore
     rows: PublicRowStore
     sums: SecureSumCoordinator
+    witnesses: Witnesses
     engine: Engine
 
     @classmethod
@@ -70,10 +72,11 @@ class Learner:
             roster = {
                 e.name: PartyClient(e.name, connect(e), receipts.get(e.name), e.public_key) for e in settings.parties
             }
-            sums = SecureSumCoordinator.build(settings, connect, store.sessions)
+            sums = SecureSumCoordinator.build(settings, connect, store.sessions, receipts)
+            witnesses = Witnesses(roster | {holder.name: holder for holder in sums.key_holders})
             rows = PublicRowStore(settings.state / "public")
-            engine = Engine(store, roster, settings, public, rows, sums)
-            learner = cls(settings, studies, roster, notifier, store, rows, sums, engine)
+            engine = Engine(store, roster, settings, public, rows, sums, witnesses)
+            learner = cls(settings, studies, roster, notifier, store, rows, sums, witnesses, engine)
             undo.pop_all()
             return learner
 
@@ -81,7 +84,9 @@ class Learner:
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Take up unfinished runs at the start; at the stop, leave them for the next."""
         await self.engine.start()
+        telling = asyncio.create_task(self.witnesses.keep_telling())
         yield
+        telling.cancel()
         await self.engine.stop()
         for party in self.roster.values():
             await party.close()

@@ -18,7 +18,15 @@ from common.runs.specification import PublicRows
 from common.service import problems
 from common.service.problems import ProblemDocument
 from common.wire.party_api import PartyFacts
-from learner.api.schemas import AlgorithmView, PageLimit, PageStart, PartyView, PublicRowsPage, StudySummary
+from learner.api.schemas import (
+    AlgorithmView,
+    NewestReceipt,
+    PageLimit,
+    PageStart,
+    PartyView,
+    PublicRowsPage,
+    StudySummary,
+)
 from learner.api.tables import TABLE_BODY, check_table, read_rows
 
 if TYPE_CHECKING:
@@ -33,6 +41,13 @@ def add_catalogue(app: FastAPI, learner: Learner) -> None:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
         answers = await ask_all(list(learner.roster.values()), PartyClient.facts, learner.settings.deadline_seconds)
         return [_party_view(entry, answer) for entry, answer in zip(learner.settings.parties, answers, strict=True)]
+
+    @app.get("/v1/parties/{name}/receipt", summary="The newest receipt of a party or key holder", tags=["catalogue"])
+    async def show_newest_receipt(name: str) -> NewestReceipt:
+        """What its owner needs to begin a new ledger in the place of a lost one: parley-party recover --receipt."""
+        if (receipt := learner.witnesses.newest(name)) is None:
+            raise NotFoundError(f"there is no receipt of {name[:100]!r}")
+        return NewestReceipt(signer=name, receipt=receipt.text)
 
     @app.get("/v1/algorithms", summary="The algorithms and their parameters", tags=["catalogue"])
     async def list_algorithms() -> dict[str, AlgorithmView]:

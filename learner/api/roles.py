@@ -19,6 +19,7 @@ _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
 LEAST_ROLES: Mapping[tuple[str, str], UserRole] = {
     ("GET", "/v1/parties"): "viewer",
+    ("GET", "/v1/parties/{name}/receipt"): "submitter",
     ("GET", "/v1/algorithms"): "viewer",
     ("GET", "/v1/studies"): "viewer",
     ("GET", "/v1/studies/{study}"): "viewer",

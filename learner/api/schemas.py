@@ -20,6 +20,13 @@ from learner.run import Pause, Run, RunState
 from learner.storage.session_store import Opening
 
 
+class NewestReceipt(BaseModel):
+    """The newest receipt that the learner holds of a party or key holder."""
+
+    signer: str
+    receipt: Annotated[str, Field(description="as it stood in the header Parley-Receipt")]
+
+
 class RoundsView(BaseModel):
     """How far a run is."""
 

@@ -201,8 +201,28 @@ def list_runs(
         show_runs(runs, Console())
 
 
-@learner_app.command(epilog="Example: parley-learner receipts 5f1c... --format json | jq .[0].receipts")
+@learner_app.command(epilog="Example: parley-learner receipts hospital-a > receipt   (then: parley-party recover ...)")
 def receipts(
+    name: Annotated[str, typer.Argument(help="a party or a key holder")],
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Print the newest receipt that the learner holds of a party or key holder, whose owner has lost its ledger.
+
+    The owner's `parley-party recover --receipt FILE` charges what it says may have been spent.
+    """
+    with open_client(url, token, token_file) as client:
+        newest = client.ask("GET", f"/v1/parties/{quote(name)}/receipt")
+    if output == "json":
+        print_json_line(newest)
+    else:
+        typer.echo(newest["receipt"])
+
+
+@learner_app.command(epilog="Example: parley-learner opened 5f1c... --format json | jq .[0].receipts")
+def opened(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -213,11 +233,11 @@ def receipts(
     from learner.cli.display import show_receipts
 
     with open_client(url, token, token_file) as client:
-        opened = client.ask("GET", f"/v1/runs/{run}/receipts")
+        rounds = client.ask("GET", f"/v1/runs/{run}/receipts")
     if output == "json":
-        print_json_line(opened)
+        print_json_line(rounds)
     else:
-        show_receipts(opened, Console())
+        show_receipts(rounds, Console())
 
 
 @learner_app.command(

@@ -27,6 +27,7 @@ from common.client.approval import gather_facts, propose
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
 from common.client.peer import ask_all, names_in
+from common.client.receipted_peer import ReceiptedPeer
 from common.errors import ConflictError, NotFoundError, ParleyError, UnavailableError
 from common.protocol.driver import drive
 from common.protocol.facts import FederationFacts
@@ -39,6 +40,7 @@ from learner.execution.patience import Patience
 from learner.execution.program_steps import ProgramSteps
 from learner.execution.reply_log import StoredLog
 from learner.execution.round_report import PublicExamples, Reporter
+from learner.execution.witnesses import Witnesses
 from learner.plan import Plan
 from learner.run import ENDS, Pause, Run
 from learner.secure_sum.federation import SecureSumFederation
@@ -65,6 +67,7 @@ class Engine:
         examples: Mapping[str, PublicExamples],
         rows: PublicRowStore,
         sums: SecureSumCoordinator,
+        witnesses: Witnesses,
     ) -> None:
         self.unwritten: dict[str, Pause] = {}
         self._store = store
@@ -73,6 +76,7 @@ class Engine:
         self._examples = examples
         self._rows = rows
         self._sums = sums
+        self._witnesses = witnesses
         self._turns = asyncio.Semaphore(settings.concurrent_runs)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._patience: dict[str, Patience] = {}
@@ -178,23 +182,25 @@ class Engine:
             spec, views = await gather_facts(parties, run.spec, self._settings.deadline_seconds)
             await asyncio.to_thread(lambda: self._store.settle(run.id, spec, Plan.of(spec, views)))
             return  # to come back with the settled run
+        await self._hear(run)
         proposal = RunProposal(run=run.id, spec=run.spec, user=run.user, purpose=run.purpose)
         approvals = await propose(
             parties, proposal, self._settings.approval_seconds, self._settings.preparation_seconds
         )
-        await asyncio.to_thread(self._store.keep, [party.receipt for party in parties if party.receipt])
         news: dict[str, object] = {"rounds": plan.rounds}
         news["epsilon"] = {name: approval.epsilon for name, approval in approvals.items()}
         if run.spec.secure_sum != "none":
             news["key_holders"] = await self._sums.convene(run, parties)
+        await self._keep_receipts(run)
         await asyncio.to_thread(self._store.enter, run.id, "running", news=news)
 
     async def _train(self, run: Run) -> None:
         """Drive the program to its model."""
+        await self._hear(run)
         parties, measured_on = self._parties(run.spec), self._examples.get(run.spec.study.digest)
         plan, facts, federation = await asyncio.to_thread(self._prepare, run, parties)
         reporter = Reporter(run.spec.names, plan, measured_on)
-        log = StoredLog(self._store, run.id, run.rounds, parties, reporter, lambda: federation.report)
+        log = StoredLog(self._store, run.id, run.rounds, self._peers(run), reporter, lambda: federation.report)
         try:
             model = await drive(
                 run.spec.build().program(facts), federation, run.id, log, ProgramSteps(run.spec.questions())
@@ -222,11 +228,27 @@ class Engine:
 
         A party that does not hear it, does not.
         """
+        ended = await asyncio.to_thread(self._store.run, run)
         if await asyncio.to_thread(self._store.plan, run) is not None:
-            spec = (await asyncio.to_thread(self._store.run, run)).spec
-            parties = [self._roster[name] for name in spec.names if name in self._roster]
+            parties = [self._roster[name] for name in ended.spec.names if name in self._roster]
             await ask_all(parties, lambda party: party.end(run), self._settings.deadline_seconds)
         await self._sums.end(run)
+        await self._keep_receipts(ended)
+        await self._witnesses.tell(peer.name for peer in self._peers(ended))
+
+    async def _hear(self, run: Run) -> None:
+        """Hear what the run's peers, and all key holders, hold of each other."""
+        await self._witnesses.ask([*run.spec.names, *(holder.name for holder in self._sums.key_holders)])
+
+    async def _keep_receipts(self, run: Run) -> None:
+        """Store the newest receipts of a run's peers."""
+        receipts = [peer.receipt for peer in self._peers(run) if peer.receipt]
+        await asyncio.to_thread(self._store.keep, receipts)
+
+    def _peers(self, run: Run) -> tuple[ReceiptedPeer, ...]:
+        """A run's parties, as far as the roster has them, and its key holders."""
+        parties = [self._roster[name] for name in run.spec.names if name in self._roster]
+        return (*parties, *(self._sums.key_holders if run.spec.secure_sum != "none" else ()))
 
     def _parties(self, spec: RunSpec) -> tuple[PartyClient, ...]:
         """The run's parties in order; raises NotFoundError for one that the roster has no more."""

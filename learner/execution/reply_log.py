@@ -12,7 +12,7 @@ from common.protocol.messages import Query, Reply
 
 if TYPE_CHECKING:
     from common.client.federation import RoundReport
-    from common.client.party import PartyClient
+    from common.client.receipted_peer import ReceiptedPeer
     from learner.execution.round_report import Reporter
     from learner.storage.run_store import RunStore
 
@@ -28,7 +28,7 @@ class StoredLog:
     store: RunStore
     run: str
     length: int
-    parties: tuple[PartyClient, ...]
+    peers: tuple[ReceiptedPeer, ...]
     reporter: Reporter
     report: Callable[[], RoundReport]
 
@@ -43,6 +43,6 @@ class StoredLog:
         await asyncio.to_thread(self._append, query, reply, self.report())
 
     def _append(self, query: Query, reply: Reply, went: RoundReport) -> None:
-        receipts = [party.receipt for party in self.parties if party.receipt]
+        receipts = [peer.receipt for peer in self.peers if peer.receipt]
         notices = self.reporter.notices(query, reply, went)
         self.store.append(self.run, query, reply, notices, receipts, opened=went.opened)

@@ -20,6 +20,7 @@ from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.errors import InvalidInputError, NotFoundError, UnavailableError
+from common.protocol.receipts import Receipt
 from common.runs.secure_terms import draft_roster, session_of
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import public_hex
@@ -45,12 +46,22 @@ class SecureSumCoordinator:
 
     @classmethod
     def build(
-        cls, settings: LearnerSettings, connect: Callable[[PeerEntry], httpx.AsyncClient], store: SessionStore
+        cls,
+        settings: LearnerSettings,
+        connect: Callable[[PeerEntry], httpx.AsyncClient],
+        store: SessionStore,
+        receipts: Mapping[str, Receipt],
     ) -> Self:
-        """The parts as the settings say; raises OwnKeyError when gmpy2 or the identity key cannot be used."""
+        """The parts as the settings say, with the newest receipts by name.
+
+        Raises OwnKeyError when gmpy2 or the identity key cannot be used.
+        """
         if settings.key_holders:
             require_gmpy2()
-        holders = [KeyHolderClient(entry.name, connect(entry), entry.public_key) for entry in settings.key_holders]
+        holders = [
+            KeyHolderClient(entry.name, connect(entry), entry.public_key, receipts.get(entry.name))
+            for entry in settings.key_holders
+        ]
         keys = {entry.name: entry.public_key for entry in settings.parties if entry.public_key}
         return cls(settings, settings.signing_key(), tuple(holders), keys, store)
 

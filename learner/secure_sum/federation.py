@@ -24,11 +24,11 @@ from common.runs.secure_terms import round_terms
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.secure_sum.learner import LearnerRole, Sum
-from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.storage.session_store import Round, SessionStore
 
 if TYPE_CHECKING:
     from common.client.party import PartyClient
+    from learner.secure_sum.key_holder_client import KeyHolderClient
 
 _T = TypeVar("_T")
 

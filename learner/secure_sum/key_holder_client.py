@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import httpx
 
-from common.client.peer import Peer
-from common.encoding.canonical_json import JSON
+from common.client.receipted_peer import ReceiptedPeer
 from common.errors import KeyHolderRefusedError, RefusedError
+from common.protocol.receipts import Receipt
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import SignatureError
 from common.secure_sum.messages import Opened
@@ -18,7 +18,7 @@ from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionKey
 _HEX = re.compile(r"[0-9a-f]{1,4096}")
 
 
-class KeyHolderClient(Peer):
+class KeyHolderClient(ReceiptedPeer):
     """One key holder, over a client that holds its base URL and token; ``public_key`` is pinned by the settings.
 
     All methods raise UnavailableError or KeyHolderRefusedError.
@@ -27,19 +27,19 @@ class KeyHolderClient(Peer):
     role: ClassVar[str] = "key_holder"
     refusal: ClassVar[type[RefusedError]] = KeyHolderRefusedError
 
-    def __init__(self, name: str, client: httpx.AsyncClient, public_key: str) -> None:
-        super().__init__(name, client)
+    def __init__(self, name: str, client: httpx.AsyncClient, public_key: str, receipt: Receipt | None = None) -> None:
+        super().__init__(name, client, receipt, public_key)
         self.public_key = public_key
 
     async def begin(self, session: str) -> int:
         """The modulus of a session's Paillier key, of the size that this key holder makes; asked again, the same."""
-        facts = self._parse(KeyHolderFacts, await self._send("GET", "/v1/keyholder"))
+        facts = self._parse(KeyHolderFacts, await self._send("GET", "/v1/keyholder"))  # bare: to say which key is wrong
         if facts.name != self.name:
             raise self.refuse("wrong-name", f"it calls itself {facts.name}")
         if facts.public_key != self.public_key:
             raise self.refuse("wrong_pin", "its public key is not the one pinned in the settings")
         body = NewSession(session=session, key_bits=facts.key_bits).model_dump_json().encode()
-        made = self._parse(SessionKey, await self._send("POST", "/v1/sessions", body, JSON))
+        made = self._parse(SessionKey, await self._ask("POST", "/v1/sessions", body))
         if not _HEX.fullmatch(made.modulus) or int(made.modulus, 16).bit_length() != facts.key_bits:
             raise self.refuse("wrong_key_size", f"its key is not one of {facts.key_bits} bits")
         return int(made.modulus, 16)
@@ -59,4 +59,4 @@ class KeyHolderClient(Peer):
 
     async def end(self, session: str) -> None:
         """Have it destroy a session's key."""
-        await self._send("DELETE", f"/v1/sessions/{session}")
+        await self._ask("DELETE", f"/v1/sessions/{session}")

@@ -189,7 +189,7 @@ class RunStore:
         *,
         opened: Mapping[str, Signed] = MappingProxyType({}),
     ) -> None:
-        """Log a reply, with the news of its round and the receipts of parties and of who ``opened`` a secure sum.
+        """Log a reply, with the news of its round and the receipts of peers and of who ``opened`` a secure sum.
 
         A run that was paused is so no longer.
         """
@@ -211,14 +211,14 @@ class RunStore:
         self._announce(run)
 
     def keep(self, receipts: Sequence[Receipt]) -> None:
-        """Keep each party's newest receipt, which its client has compared with the one before."""
+        """Keep each party's and key holder's newest receipt, which its client has compared with the one before."""
         with self._database.transaction() as connection:
             _keep(connection, receipts)
 
     def receipts(self) -> dict[str, Receipt]:
-        """The newest receipt of each party, by name."""
+        """The newest receipt of each party and key holder, by name."""
         with self._database.reading() as connection:
-            return {party: read_receipt(text) for party, text in connection.execute(sql.RECEIPTS)}
+            return {signer: read_receipt(text) for signer, text in connection.execute(sql.RECEIPTS)}
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """What watchers of a run have been told since event number ``after``."""

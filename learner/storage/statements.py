@@ -40,8 +40,8 @@ _EVENTS_TABLE = """
     ) STRICT"""
 _EVENTS_INDEX = "CREATE INDEX events_of_run ON events (run, number)"
 _RECEIPTS_TABLE = """
-    CREATE TABLE receipts (                           -- the newest of each party
-        party TEXT PRIMARY KEY,
+    CREATE TABLE receipts (                           -- the newest of each party and key holder
+        signer TEXT PRIMARY KEY,
         text TEXT NOT NULL
     ) STRICT"""
 
@@ -121,8 +121,8 @@ FIND_REPLY = "SELECT query, contributors, value FROM replies WHERE run = ? AND r
 ADD_EVENT = "INSERT INTO events (run, kind, data) VALUES (?, ?, ?)"
 EVENTS = "SELECT number, kind, data FROM events WHERE run = ? AND number > ? ORDER BY number"
 KEEP_RECEIPT = """
-    INSERT INTO receipts (party, text) VALUES (?, ?) ON CONFLICT (party) DO UPDATE SET text = excluded.text"""
-RECEIPTS = "SELECT party, text FROM receipts"
+    INSERT INTO receipts (signer, text) VALUES (?, ?) ON CONFLICT (signer) DO UPDATE SET text = excluded.text"""
+RECEIPTS = "SELECT signer, text FROM receipts"
 
 BEGIN_SESSION = "INSERT INTO sessions (run, session) VALUES (?, ?) ON CONFLICT (run) DO NOTHING"
 DRAFT_ROSTER = "UPDATE sessions SET roster = ?, key_holders = ? WHERE run = ?"

@@ -19,6 +19,7 @@ from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
 from common.runs.specification import RunSpec
+from common.storage.witness import Witness
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
@@ -37,6 +38,13 @@ def open_store(settings: PartySettings) -> Ledger:
     check_exists(settings.state)  # before an identity is made for a ledger that is not there
     budget, days = budget_of(settings.policy), settings.policy.reservation_days
     return Ledger(settings.state, settings.identity, budget, reservation_days=days)
+
+
+def open_witness(settings: PartySettings) -> Witness:
+    """What the party holds of those whose keys its owner has pinned: key holders and co-owners."""
+    sums = settings.secure_sum
+    known = frozenset() if sums is None else frozenset((sums.pins | sums.party_pins).items())
+    return Witness(settings.state, lambda: known)
 
 
 def budget_of(policy: Policy) -> Account:

@@ -8,10 +8,10 @@ answer carries a newer one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
-from typing import Annotated, TypeVar, get_args
+from typing import Annotated, get_args
 
 import numpy as np
 from fastapi import BackgroundTasks, FastAPI, Request
@@ -29,19 +29,17 @@ from common.service.application import caller, service
 from common.service.array_bodies import documented, is_json, wants_json
 from common.service.http.strict_json import large_json, strict_json
 from common.service.prometheus import Metrics
+from common.service.witnessing.desk import Desk, add_witness
 from common.service.worker import Worker
 from common.strict import Strict
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
 from common.wire.roster_api import Signature
 from party.answering.noise_pool import NoisePool
-from party.answering.party import Party
+from party.answering.party import Party, open_witness
 from party.answering.release import NoiseFactory
-from party.ledger.ledger import Answer
 from party.secure_sum.obfuscator_pool import Obfuscators
 from party.secure_sum.participant import SecureSumParticipant
 from party.settings import PartySettings
-
-_T = TypeVar("_T")
 
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
 
@@ -91,6 +89,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         party = stack.enter_context(Party(settings, noise or stock, apart=apart))
         sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
         worker = stack.enter_context(closing(Worker("party")))
+        witness = stack.enter_context(closing(open_witness(settings)))
         opened = stack.pop_all()
 
     async def ready() -> None:
@@ -112,36 +111,23 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         limits=settings.limits,
         lifespan=lifespan,
     )
-    desk = Desk(party, sums, worker)
+    desk = PartyDesk(party, worker, party, sums)
     _add_facts(app, desk)
     _add_runs(app, desk)
     _add_rounds(app, desk, stock)
+    add_witness(app, desk, witness)
     return app
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Where requests meet the party: in its own thread, with receipts both ways."""
+class PartyDesk(Desk):
+    """Where requests meet the party, in its own thread."""
 
     party: Party
     sums: SecureSumParticipant
-    worker: Worker
-
-    async def do(self, request: Request, response: Response, work: Callable[[], _T]) -> _T:
-        """What some work gives whoever asks, whose receipt is looked at first; a newer one goes with the response."""
-        value, receipt = await self.worker.do(lambda: self._witnessed(request, work))
-        response.headers[RECEIPT_HEADER] = receipt
-        return value
-
-    async def answer(self, request: Request, work: Callable[[], Answer]) -> tuple[Answer, str]:
-        """An answer to a round, and its receipt."""
-        return await self.worker.do(lambda: self._witnessed(request, work))
-
-    def _witnessed(self, request: Request, work: Callable[[], _T]) -> tuple[_T, str]:
-        return self.party.witnessed(caller(request), request.headers.get(RECEIPT_HEADER), work)
 
 
-def _add_facts(app: FastAPI, desk: Desk) -> None:
+def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
     """The routes that say what a learner may know."""
     facts = desk.party.facts
 
@@ -156,7 +142,7 @@ def _add_facts(app: FastAPI, desk: Desk) -> None:
         return await desk.do(request, response, desk.party.budget)
 
 
-def _add_runs(app: FastAPI, desk: Desk) -> None:
+def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
     """The routes by which a run begins and ends."""
     party, sums = desk.party, desk.sums
 
@@ -206,7 +192,7 @@ def _add_runs(app: FastAPI, desk: Desk) -> None:
         return Signature(signature=signature.hex())
 
 
-def _add_rounds(app: FastAPI, desk: Desk, stock: NoisePool) -> None:
+def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
     """The route of a run's rounds, all of the traffic that there is; it parses its request itself, to cost little."""
 
     @app.put(
@@ -240,7 +226,7 @@ async def _refill(worker: Worker, stock: NoisePool) -> None:
     await worker.do(stock.refill)
 
 
-async def _answer(request: Request, desk: Desk) -> Response:
+async def _answer(request: Request, desk: PartyDesk) -> Response:
     """A round whose answer the learner sees."""
     learner, run, party = caller(request), request.path_params["run"], desk.party
     query = _read_query(request, await request.body())
@@ -253,7 +239,7 @@ async def _answer(request: Request, desk: Desk) -> Response:
     return Response(answer.body, media_type=NPY, headers=headers)
 
 
-async def _contribute(request: Request, desk: Desk) -> Response:
+async def _contribute(request: Request, desk: PartyDesk) -> Response:
     """A round of a secure sum; obfuscators, which may take long, are not drawn in the party's thread."""
     learner, run, sums = caller(request), request.path_params["run"], desk.sums
     round, message = _round_of(request), await signed.read_signed(request)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from party.cli.health import end_by_readiness
-from party.cli.output import LogFormat, Output, OutputFormat, print_json, print_table, refusing, spelt
+from party.cli.output import (
+    LogFormat,
+    Output,
+    OutputFormat,
+    ReceiptFiles,
+    print_json,
+    print_table,
+    read_text,
+    refusing,
+    spelt,
+)
 
 if TYPE_CHECKING:
     from party.keyholder.settings import KeyHolderSettings
@@ -28,7 +38,8 @@ key_holder_app = typer.Typer(
     help="""Run a key holder: it lets a learner see only the sum of the parties' answers.
 
 It must be run by somebody who does not collude with the learner; a party's owner may. To begin: write keyholder.toml,
-give its public key (parley-party keyholder identity) to every party and to the learner, and start it.""",
+give its public key (parley-party keyholder identity) to every party and to the learner, make its journal (parley-party
+keyholder init), and start it.""",
 )
 
 
@@ -51,6 +62,45 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
         run(create_key_holder_app(settings), settings)
 
 
+@key_holder_app.command("init")
+def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None:
+    """Make a new key holder's journal. Once: a key holder without its journal does not start, lest it open twice."""
+    from party.keyholder.journal import create_journal
+    from party.keyholder.settings import KeyHolderSettings
+
+    with refusing():
+        settings = KeyHolderSettings.load(config)
+        create_journal(settings.state, settings.identity)
+    typer.echo(f"a new journal in {settings.state}: never put an old copy back")
+
+
+@key_holder_app.command("recover")
+def key_holder_recover(
+    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG,
+    receipt: ReceiptFiles = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be done.")] = False,
+) -> None:
+    """Begin a new journal where the old one is lost, damaged or an old copy; all sessions end, their keys destroyed.
+
+    Where nothing of the old journal can be read, get from each learner the newest receipt that it holds of this key
+    holder (parley-learner receipts NAME > FILE). What was there is put aside; runs in progress fail, at no cost but
+    what their parties have answered.
+    """
+    from party.keyholder.journal import recover_journal
+    from party.keyholder.settings import KeyHolderSettings
+    from party.keyholder.vault import Vault
+
+    with refusing():
+        settings = KeyHolderSettings.load(config)
+        if not yes:
+            typer.echo("nothing was changed; say --yes to end all sessions and begin the new journal", err=True)
+            return
+        texts = [line for path in receipt or () for line in read_text(path).split()]
+        replaced = recover_journal(settings.state, settings.identity, texts)
+        Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
+    print_json({"replaced": replaced})
+
+
 @key_holder_app.command("health")
 def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None:
     """Ask the key holder that runs with these settings whether it is ready, from this machine and under the same TLS.
@@ -64,11 +114,10 @@ def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> No
 
 @key_holder_app.command("check")
 def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: Output = OutputFormat.TEXT) -> None:
-    """Load settings, identity and the keys of all sessions as "serve" would, and print what others must know.
+    """Load settings, identity and, if there is a journal, the keys of all sessions; print what others must know.
 
     Exits with status 2 and one line on standard error if something cannot be used. Opens nothing.
     """
-    from common.secure_sum.envelope import public_hex
     from common.secure_sum.paillier import require_gmpy2
     from party.keyholder.settings import KeyHolderSettings
 
@@ -77,7 +126,7 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
         settings = KeyHolderSettings.load(config)
         facts = {
             "name": settings.name,
-            "public_key": public_hex(settings.signing_key()),
+            "public_key": settings.identity.key,
             "key_bits": settings.key_bits,
             "learners": list(settings.pins),
             "sessions": _check_keys(settings),
@@ -96,11 +145,10 @@ def key_holder_identity(
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
-    from common.secure_sum.envelope import public_hex
     from party.keyholder.settings import KeyHolderSettings
 
     with refusing():
-        key = public_hex(KeyHolderSettings.load(config).signing_key())
+        key = KeyHolderSettings.load(config).identity.key
     if output is OutputFormat.JSON:
         print_json({"public_key": key})
         return
@@ -108,12 +156,15 @@ def key_holder_identity(
 
 
 def _check_keys(settings: KeyHolderSettings) -> int:
-    """How many sessions are open; raises OwnKeyError where the key of one cannot be used."""
+    """How many sessions are open; raises LedgerError, and OwnKeyError where the key of one cannot be used."""
     from party.keyholder.journal import Journal
     from party.keyholder.vault import Vault
 
+    if not (settings.state / "keyholder.db").exists():
+        typer.echo("parley-party: there is no journal yet: make it with parley-party keyholder init", err=True)
+        return 0
     vault = Vault(settings.state / "keys", settings.secret.get_secret_value().encode())
-    with closing(Journal(settings.state)) as journal:
+    with closing(Journal(settings.state, settings.identity)) as journal:
         moduli = journal.active()
     for n in moduli:
         vault.load(n)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, print_table, refusing
+from party.cli.output import (
+    DEFAULT_CONFIG,
+    Config,
+    Output,
+    OutputFormat,
+    ReceiptFiles,
+    print_json,
+    print_table,
+    read_text,
+    refusing,
+)
 
 if TYPE_CHECKING:
     from party.ledger.audit import RunSummary
@@ -23,10 +33,6 @@ audit_app = typer.Typer(
     rich_markup_mode=None,
     help="Write the ledger into a signed file, and check such a file anywhere, with the party's public key alone.",
 )
-Receipts = Annotated[
-    list[Path] | None,
-    typer.Option("--receipt", help="A file of this party's receipts, one a line, as learners show them; repeat."),
-]
 LearnerOption = Annotated[
     str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
 ]
@@ -106,7 +112,7 @@ def release_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerO
 
 def recover_command(
     config: Config = DEFAULT_CONFIG,
-    receipt: Receipts = None,
+    receipt: ReceiptFiles = None,
     backup: Annotated[Path | None, typer.Option(help="A directory that parley-party backup wrote.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be charged.")] = False,
 ) -> None:
@@ -122,7 +128,7 @@ def recover_command(
 
     with refusing():
         settings = PartySettings.load(config)
-        texts = [line for path in receipt or () for line in _read_text(path).split()]
+        texts = [line for path in receipt or () for line in read_text(path).split()]
         names = [known.name for known in settings.learners]
         done = recover(
             settings.state, settings.identity, budget_of(settings.policy), names, texts, backup=backup, commit=yes
@@ -148,7 +154,7 @@ def backup_command(directory: Path, config: Config = DEFAULT_CONFIG) -> None:
     typer.echo(f"{directory}: keep it as private as the party's own files")
 
 
-def restore_command(directory: Path, config: Config = DEFAULT_CONFIG, receipt: Receipts = None) -> None:
+def restore_command(directory: Path, config: Config = DEFAULT_CONFIG, receipt: ReceiptFiles = None) -> None:
     """Bring a backup back: its identity key, and a new ledger that charges the worst that may be spent since.
 
     The same as parley-party recover --backup DIRECTORY --yes, after the identity key was put back if it is gone.
@@ -187,7 +193,7 @@ def audit_verify(
     from party.ledger import audit
 
     with refusing():
-        entries, receipt = audit.verify(_read_text(file).splitlines(), key)
+        entries, receipt = audit.verify(read_text(file).splitlines(), key)
     typer.echo(f"{receipt.signer}: {len(entries)} entries, all as they were signed", err=True)
     _print_runs(audit.by_run(entries), output)
 
@@ -311,13 +317,3 @@ def _cell(value: object) -> str:
 def when(at: int) -> str:
     """A time in UTC."""
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _read_text(path: Path) -> str:
-    """A text file; raises InvalidInputError."""
-    from common.errors import InvalidInputError
-
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise InvalidInputError(f"{path} cannot be read as text") from None

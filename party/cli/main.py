@@ -36,6 +36,7 @@ from party.cli.output import (
     refusing,
     spelt,
 )
+from party.cli.witnessed import witnessed_command
 
 if TYPE_CHECKING:
     from party.settings import PartySettings
@@ -62,6 +63,7 @@ for name, command in (
     ("backup", backup_command),
     ("restore", restore_command),
     ("recover", recover_command),
+    ("witnessed", witnessed_command),
     ("learn", learn_command),
     ("health", party_health_command),
 ):

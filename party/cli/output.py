@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from common.errors import ParleyError
+from common.errors import InvalidInputError, ParleyError
 
 UNUSABLE = 2  # exit status
 
@@ -31,6 +31,11 @@ DEFAULT_CONFIG = Path("party.toml")
 Output = Annotated[OutputFormat, typer.Option("--format", help="Text for people, or JSON for programs.")]
 LogFormat = Annotated[OutputFormat | None, typer.Option("--format", help="The log's format, instead of log_format.")]
 
+ReceiptFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--receipt", help="A file of this service's receipts, one a line, as learners show them; repeat."),
+]
+
 
 @contextmanager
 def refusing() -> Iterator[None]:
@@ -43,6 +48,14 @@ def refusing() -> Iterator[None]:
     except ParleyError as error:
         typer.echo(f"parley-party: {error.detail}", err=True)
         raise typer.Exit(UNUSABLE) from None
+
+
+def read_text(path: Path) -> str:
+    """A text file; raises InvalidInputError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInputError(f"{path} cannot be read as text") from None
 
 
 def spelt(value: object) -> str:

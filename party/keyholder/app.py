@@ -10,25 +10,27 @@ from typing import Annotated, Literal
 
 from fastapi import FastAPI, Path, Request
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from common.errors import UnavailableError
+from common.errors import LedgerError, UnavailableError
+from common.protocol.receipts import RECEIPT_HEADER
 from common.secure_sum.paillier import require_gmpy2
-from common.secure_sum.session import Identity
 from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.prometheus import Metrics
+from common.service.witnessing.desk import Desk, add_witness
 from common.service.worker import Worker
+from common.storage.witness import Witness
 from common.strict import Strict
 from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey
 from common.wire.roster_api import Signature
-from party.keyholder.journal import Journal, Session
+from party.keyholder.journal import Journal, check_journal
 from party.keyholder.key_pool import KeyPool, KeySource
 from party.keyholder.sessions import Sessions, roster_digest
 from party.keyholder.settings import KeyHolderSettings
 from party.keyholder.vault import Vault
 
+_THREADS = 32  # a session that begins may wait for its key, and others must not wait for it
 _DESCRIPTION = "Decrypts the sum of one set of contributions a round, and no other."
 
 
@@ -48,28 +50,34 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
     Raises OwnKeyError when gmpy2 is missing or the identity key's file cannot be used.
     """
     require_gmpy2()
-    identity = Identity(settings.name, settings.signing_key())
+    check_journal(settings.state)  # before an identity is made for a journal that is not there
+    identity = settings.identity
+    journal = Journal(settings.state, identity)
     sessions = Sessions(
         identity,
         pins=settings.pins,
         key_bits=settings.key_bits,
         idle_seconds=settings.idle_days * 86_400,
-        journal=Journal(settings.state),
+        journal=journal,
         vault=Vault(settings.state / "keys", settings.secret.get_secret_value().encode()),
         keys=keys or KeyPool(settings.key_bits),
     )
-    opener = Worker("open")  # sums are opened one after the other, each on all cores; a request sent twice waits
+    witness = Witness(settings.state, lambda: journal.party_keys)
+    desk = Desk(sessions, Worker("sessions", threads=_THREADS))
+    opener = Desk(sessions, Worker("open"))  # one sum after the other, each on all cores; a request sent twice waits
 
     async def ready() -> None:
-        await run_in_threadpool(sessions.journal.probe)
+        await asyncio.to_thread(journal.probe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         sweeping = asyncio.create_task(_sweep(sessions))
         yield
         sweeping.cancel()
-        opener.close()
+        opener.worker.close()
+        desk.worker.close()
         sessions.close()
+        witness.close()
 
     app = service(
         f"Parley key holder {settings.name}",
@@ -80,14 +88,13 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         limits=settings.limits,
         lifespan=lifespan,
     )
-    _add_facts(
-        app,
-        KeyHolderFacts(
-            name=identity.name, public_key=identity.key, key_bits=settings.key_bits, version=version("parley")
-        ),
+    facts = KeyHolderFacts(
+        name=identity.name, public_key=identity.key, key_bits=settings.key_bits, version=version("parley")
     )
-    _add_sessions(app, sessions)
-    _add_rounds(app, sessions, opener)
+    _add_facts(app, desk, facts)
+    _add_sessions(app, desk, sessions)
+    _add_rounds(app, opener, sessions)
+    add_witness(app, desk, witness)
     return app
 
 
@@ -95,37 +102,38 @@ async def _sweep(sessions: Sessions) -> None:
     """End idle sessions, once an hour; while the journal cannot be written, the next time."""
     while True:
         await asyncio.sleep(3600)
-        with suppress(UnavailableError):
-            await run_in_threadpool(sessions.expire)
+        with suppress(UnavailableError, LedgerError):
+            await asyncio.to_thread(sessions.expire)
 
 
-def _add_facts(app: FastAPI, facts: KeyHolderFacts) -> None:
+def _add_facts(app: FastAPI, desk: Desk, facts: KeyHolderFacts) -> None:
     @app.get("/v1/keyholder", summary="Who this key holder is", tags=["key holder"])
-    async def show_key_holder() -> KeyHolderFacts:
+    async def show_key_holder(request: Request, response: Response) -> KeyHolderFacts:
         """Its name, its public key, the size of its Paillier keys."""
-        return facts
+        return await desk.do(request, response, lambda: facts)
 
 
-def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
+def _add_sessions(app: FastAPI, desk: Desk, sessions: Sessions) -> None:
     """The routes by which a session begins and ends."""
 
     @app.post("/v1/sessions", summary="Begin a session", tags=["sessions"], status_code=201)
-    async def begin_session(request: Request, asked: NewSession) -> SessionKey:
+    async def begin_session(request: Request, response: Response, asked: NewSession) -> SessionKey:
         """Make a Paillier key for this session alone. Asked again, the answer is the same."""
-        found = await run_in_threadpool(sessions.begin, caller(request), asked.session, asked.key_bits)
+        learner = caller(request)
+        found = await desk.do(request, response, lambda: sessions.begin(learner, asked.session, asked.key_bits))
         return SessionKey(session=found.id, modulus=f"{found.n:x}")
 
     @app.get("/v1/sessions/{session}", summary="Where a session stands", tags=["sessions"])
-    async def show_session(request: Request, session: SessionId) -> SessionStatus:
+    async def show_session(request: Request, response: Response, session: SessionId) -> SessionStatus:
         """Its state, its roster, and how many rounds were opened."""
-
-        def find() -> tuple[Session, int]:
-            found = sessions.journal.get(caller(request), session)
-            return found, sessions.journal.count(found)
-
-        found, opened = await run_in_threadpool(find)
+        learner = caller(request)
+        found = await desk.do(request, response, lambda: sessions.journal.get(learner, session))
         return SessionStatus(
-            session=session, state=found.state, modulus=f"{found.n:x}", roster=roster_digest(found), opened=opened
+            session=session,
+            state=found.state,
+            modulus=f"{found.n:x}",
+            roster=roster_digest(found),
+            opened=found.opened,
         )
 
     @app.put(
@@ -134,19 +142,20 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         tags=["sessions"],
         openapi_extra={"requestBody": {"required": True, **signed.body("the roster, signed by the learner")}},
     )
-    async def sign_roster(request: Request, session: SessionId) -> Signature:
+    async def sign_roster(request: Request, response: Response, session: SessionId) -> Signature:
         """Sign who takes part and under what terms: once, for one roster. Parties join only what this has signed."""
-        proposal = await signed.read_signed(request)
-        signature = await run_in_threadpool(sessions.sign, caller(request), session, proposal)
+        learner, proposal = caller(request), await signed.read_signed(request)
+        signature = await desk.do(request, response, lambda: sessions.sign(learner, session, proposal))
         return Signature(signature=signature.hex())
 
     @app.delete("/v1/sessions/{session}", summary="End a session", tags=["sessions"], status_code=204)
-    async def end_session(request: Request, session: SessionId) -> None:
+    async def end_session(request: Request, response: Response, session: SessionId) -> None:
         """Destroy the session's Paillier key: nothing can be opened any more. What was opened stays noted."""
-        await run_in_threadpool(sessions.end, caller(request), session)
+        learner = caller(request)
+        await desk.do(request, response, lambda: sessions.end(learner, session))
 
 
-def _add_rounds(app: FastAPI, sessions: Sessions, opener: Worker) -> None:
+def _add_rounds(app: FastAPI, opener: Desk, sessions: Sessions) -> None:
     """The route of a session's rounds."""
 
     @app.put(
@@ -164,6 +173,8 @@ def _add_rounds(app: FastAPI, sessions: Sessions, opener: Worker) -> None:
 
         A round is opened for one set. The same set again gets the same bytes.
         """
-        asked = await signed.read_signed(request)
-        learner = caller(request)
-        return signed.signed_response(await opener.do(lambda: sessions.open(learner, session, round, asked)))
+        learner, asked = caller(request), await signed.read_signed(request)
+        opened, receipt = await opener.answer(request, lambda: sessions.open(learner, session, round, asked))
+        response = signed.signed_response(opened)
+        response.headers[RECEIPT_HEADER] = receipt
+        return response

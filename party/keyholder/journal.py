@@ -1,68 +1,47 @@
-"""What a key holder has promised: its sessions, and the one set that it opened in each round; in one SQLite file.
+"""What a key holder has promised: its sessions, and the one set that it opened in each round; in one chain of records.
 
-A row of ``openings`` is committed, which SQLite syncs, before its answer leaves; its primary key and `append`'s
-condition let no second set into a round, whichever thread or process asks. The sums of a round that is over are erased,
-its receipt stays.
+An opening is committed, which SQLite syncs, before its answer leaves; the chain is read in the same transaction, so
+that no second set gets into a round, whichever thread or process asks. The sums of a round that is over are erased, its
+receipt stays.
 """
 
 from __future__ import annotations
 
+import json
+import secrets
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import NotFoundError
+from common.errors import LedgerError, NotFoundError
+from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
-from common.secure_sum.messages import Opened
-from common.storage.sqlite import Database, Schema
-
-_TABLES = (
-    """CREATE TABLE sessions (
-        learner TEXT NOT NULL,
-        session TEXT NOT NULL,
-        modulus TEXT NOT NULL UNIQUE,                 -- hexadecimal; names the key's file
-        roster BLOB,                                  -- as the learner signed it
-        used INTEGER NOT NULL,                        -- seconds since 1970: when something new was last asked
-        ended INTEGER NOT NULL DEFAULT 0 CHECK (ended IN (0, 1)),
-        PRIMARY KEY (learner, session)
-    ) STRICT""",
-    """CREATE TABLE openings (
-        learner TEXT NOT NULL,
-        session TEXT NOT NULL,
-        round INTEGER NOT NULL,
-        contributors TEXT NOT NULL,                   -- hash of the set
-        receipt BLOB NOT NULL,                        -- the answer's head
-        sums BLOB,                                    -- its attachment, while the round is the last one
-        PRIMARY KEY (learner, session, round),
-        FOREIGN KEY (learner, session) REFERENCES sessions
-    ) STRICT""",
+from common.secure_sum.messages import Opened, Roster
+from common.secure_sum.session import Identity
+from common.storage.chain import Appending, Chain, chain_schema
+from common.storage.salvage import salvage, set_aside
+from common.storage.signed_chain import SignedChain
+from party.keyholder.records import (
+    JournalBegun,
+    JournalBooks,
+    JournalRecord,
+    RosterSigned,
+    RoundOpened,
+    SessionBegun,
+    SessionBook,
+    SessionEnded,
+    spell,
 )
-_SCHEMA = Schema("journal", application=0x50_4B_45_59, version=1, tables=_TABLES)  # which spells PKEY
-_SESSION = "learner = :learner AND session = :session"
-_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
-_FIND = f"SELECT modulus, roster, ended FROM sessions WHERE {_SESSION}"  # noqa: S608 -- a constant
-_ADD = f"""
-    INSERT INTO sessions (learner, session, modulus, used) VALUES (:learner, :session, :modulus, {_NOW})
-    ON CONFLICT (learner, session) DO NOTHING"""  # noqa: S608
-_SET_ROSTER = f"""
-    UPDATE sessions SET roster = :roster, used = {_NOW}
-    WHERE {_SESSION} AND NOT ended AND (roster IS NULL OR roster = :roster)"""  # noqa: S608
-_USE = f"UPDATE sessions SET used = {_NOW} WHERE {_SESSION}"  # noqa: S608
-_END = f"UPDATE sessions SET ended = 1 WHERE {_SESSION}"  # noqa: S608
-_LAST = f"SELECT round, contributors, receipt, sums FROM openings WHERE {_SESSION} ORDER BY round DESC LIMIT 1"  # noqa: S608
-_HAS_ENDED = f"SELECT ended FROM sessions WHERE {_SESSION}"  # noqa: S608
-_COUNT = f"SELECT count(*) FROM openings WHERE {_SESSION}"  # noqa: S608
-_OPEN = """
-    INSERT INTO openings (learner, session, round, contributors, receipt, sums)
-    VALUES (:learner, :session, :round, :contributors, :receipt, :sums)"""
-_ERASE = f"UPDATE openings SET sums = NULL WHERE {_SESSION} AND sums IS NOT NULL"  # noqa: S608
-_ACTIVE = "SELECT modulus FROM sessions WHERE NOT ended"
-_EXPIRE = f"UPDATE sessions SET ended = 1 WHERE NOT ended AND used <= {_NOW} - :seconds RETURNING modulus"  # noqa: S608
+
+_JOURNAL = chain_schema("journal", 0x50_4B_45_59)  # which spells PKEY
+_WAY_OUT = "Put the newest one back, or run parley-party keyholder recover, which ends all sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as the journal has it: its key's modulus, its roster, and the last opening."""
+    """A session as the journal has it: its key's modulus, its roster, the last opening, how many rounds were opened."""
 
     learner: str
     id: str
@@ -70,6 +49,7 @@ class Session:
     roster: Signed | None
     ended: bool
     last: Signed | None
+    opened: int
 
     @property
     def state(self) -> str:
@@ -80,37 +60,58 @@ class Session:
 class Journal:
     """The journal in a directory. Threads and processes may share it.
 
-    Every method raises UnavailableError while the database cannot be used, and once it is closed.
+    Every method raises UnavailableError while the database cannot be used, and once it is closed; LedgerError where it
+    was changed or is not the one that the key holder last wrote.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._database = Database(directory / "keyholder.db", _SCHEMA)
+    def __init__(self, directory: Path, identity: Identity) -> None:
+        """Open the journal; raises LedgerError where there is none, or only half of one: `create_journal` makes one."""
+        check_journal(directory)
+        self._books = JournalBooks()
+        self._chain = SignedChain(_stem(directory), _JOURNAL, self._books.tell, identity, _WAY_OUT)
+        begun = self._books.begun
+        if begun is None or (begun.holder, begun.key) != (identity.name, identity.key):
+            self.close()
+            raise LedgerError("the journal is empty, or one of another name or identity key: give back its key")
+        self._recovered = frozenset(begun.recovered)
 
     def close(self) -> None:
         """Close the database, once no thread uses it."""
-        self._database.close()
+        self._chain.close()
 
     def probe(self) -> None:
         """Raise UnavailableError unless the journal can be written."""
-        self._database.probe()
+        self._chain.probe()
+
+    def receipt(self, to: str, shown: Receipt | None) -> str:
+        """A receipt of the journal as it stands, for whom it is ``shown`` to."""
+        return self._chain.receipt(to, shown)
+
+    def check_receipt(self, text: str) -> Receipt:
+        """A receipt whose history this journal contains or has replaced; raises as `SignedChain.check_receipt` does."""
+        return self._chain.check_receipt(text, lambda receipt: receipt.ledger in self._recovered)
+
+    @property
+    def party_keys(self) -> Collection[tuple[str, str]]:
+        """The parties on the rosters that were signed, each with its public key."""
+        return self._books.keys
 
     def find(self, learner: str, session: str) -> Session | None:
         """A learner's session, or None."""
-        key = {"learner": learner, "session": session}
-        with self._database.transaction() as connection:
-            row = connection.execute(_FIND, key).fetchone()
-            last = connection.execute(_LAST, key).fetchone()
-        if row is None:
-            return None
-        modulus, roster, ended = row
-        return Session(
-            learner,
-            session,
-            int(modulus, 16),
-            None if roster is None else Signed.from_bytes(roster),
-            bool(ended),
-            None if last is None else _whole(*last[2:]),
-        )
+        with self._chain.transaction():
+            book = self._books.sessions.get((learner, session))
+            if book is None:
+                return None
+            roster = None if book.roster is None else self._chain.attachment(book.roster, "roster")
+            return Session(
+                learner,
+                session,
+                book.n,
+                None if roster is None else Signed.from_bytes(roster),
+                book.ended,
+                None if book.ended or book.last is None else self._answer(book.last[0]),
+                book.opened,
+            )
 
     def get(self, learner: str, session: str) -> Session:
         """A learner's session; raises NotFoundError."""
@@ -120,67 +121,140 @@ class Journal:
 
     def add(self, learner: str, session: str, n: int) -> None:
         """Begin a session with the key of this modulus, unless it has begun."""
-        with self._database.transaction() as connection:
-            connection.execute(_ADD, {"learner": learner, "session": session, "modulus": f"{n:x}"})
+        with self._chain.transaction() as chain:
+            if (learner, session) not in self._books.sessions:
+                _append(chain, SessionBegun(learner, session, f"{n:x}"))
 
     def sign(self, session: Session, roster: Signed) -> None:
         """Note the roster of a session that has no other. Raises RosterError(roster_changed)."""
-        with self._database.transaction() as connection:
-            if connection.execute(_SET_ROSTER, _key(session) | {"roster": roster.head.to_bytes()}).rowcount != 1:
+        proposal = roster.head.to_bytes()
+        with self._chain.transaction() as chain:
+            book = self._book(session)
+            known = None if book.roster is None else self._chain.attachment(book.roster, "roster")
+            if book.ended or known not in (None, proposal):
                 raise RosterError("this session has another roster, or has ended", reason=Reason.ROSTER_CHANGED)
+            if known is None:
+                keys = {party.name: party.key for party in Roster.parse(roster.body).parties}
+                _append(chain, RosterSigned(session.learner, session.id, keys), {"roster": proposal})
 
     def append(self, session: Session, signed: Signed) -> Signed:
         """Note an opening, on the disk when this returns; the one to send: this, or the same set's noted before.
 
         Raises RoundError(round_old, round_opened), or StateError when the session has ended meanwhile.
         """
-        opened, key = Opened.parse(signed.body), _key(session)
-        with self._database.transaction() as connection:
-            if connection.execute(_HAS_ENDED, key).fetchone() != (0,):
+        opened = Opened.parse(signed.body)
+        with self._chain.transaction() as chain:
+            book = self._book(session)
+            if book.ended:
                 raise StateError("the session has ended", reason=Reason.OUT_OF_TURN)
-            last = connection.execute(_LAST, key).fetchone()
-            if last is None or last[0] < opened.round:
-                (sums,) = signed.attachments
-                row = {"round": opened.round, "contributors": opened.contributors, "sums": sums}
-                connection.execute(_USE, key)
-                connection.execute(_ERASE, key)
-                connection.execute(_OPEN, key | row | {"receipt": signed.head.to_bytes()})
-                return signed
-        round, contributors, receipt, kept_sums = last
-        if round > opened.round:
-            raise RoundError(f"round {opened.round} is over", reason=Reason.ROUND_OLD)
-        if contributors != opened.contributors:
-            raise RoundError(f"round {opened.round} was opened for another set", reason=Reason.ROUND_OPENED)
-        return _whole(receipt, kept_sums)
+            if book.last is not None and book.last[1].round >= opened.round:
+                return self._again(*book.last, opened)
+            (sums,) = signed.attachments
+            _forget(chain, book)
+            record = RoundOpened(session.learner, session.id, opened.round, opened.contributors)
+            _append(chain, record, {"receipt": signed.head.to_bytes(), "sums": sums})
+        return signed
 
     def end(self, session: Session) -> None:
         """Note that a session has ended."""
-        with self._database.transaction() as connection:
-            connection.execute(_END, _key(session))
+        with self._chain.transaction() as chain:
+            if not (book := self._book(session)).ended:
+                _forget(chain, book)
+                _append(chain, SessionEnded(session.learner, session.id, "learner"))
 
     def expire(self, seconds: float) -> list[int]:
         """End all sessions of which nothing new was asked for so long; the moduli of their keys."""
-        with self._database.transaction() as connection:
-            return [int(modulus, 16) for (modulus,) in connection.execute(_EXPIRE, {"seconds": seconds}).fetchall()]
-
-    def count(self, session: Session) -> int:
-        """How many rounds of a session were opened."""
-        with self._database.transaction() as connection:
-            (count,) = connection.execute(_COUNT, _key(session)).fetchone()
-        return int(count)
+        ended = []
+        with self._chain.transaction() as chain:
+            for (learner, session), book in self._books.sessions.items():
+                if not book.ended and book.used <= _now() - seconds:
+                    _forget(chain, book)
+                    _append(chain, SessionEnded(learner, session, "idle"))
+                    ended.append(book.n)
+        return ended
 
     def active(self) -> list[int]:
         """The moduli of all sessions that have not ended."""
-        with self._database.transaction() as connection:
-            return [int(modulus, 16) for (modulus,) in connection.execute(_ACTIVE)]
+        with self._chain.transaction():
+            return [book.n for book in self._books.sessions.values() if not book.ended]
+
+    def _book(self, session: Session) -> SessionBook:
+        return self._books.sessions[session.learner, session.id]
+
+    def _answer(self, number: int) -> Signed:
+        """An opening as it was sent."""
+        head = Signed.from_bytes(self._chain.attachment(number, "receipt"))
+        return Signed(head.body, head.signature, (self._chain.attachment(number, "sums"),))
+
+    def _again(self, number: int, last: RoundOpened, opened: Opened) -> Signed:
+        """The last opening, where it is asked for again; raises RoundError for any other."""
+        if last.round > opened.round:
+            raise RoundError(f"round {opened.round} is over", reason=Reason.ROUND_OLD)
+        if last.contributors != opened.contributors:
+            raise RoundError(f"round {opened.round} was opened for another set", reason=Reason.ROUND_OPENED)
+        return self._answer(number)
 
 
-def _key(session: Session) -> dict[str, str]:
-    """A session's key as parameters of a statement."""
-    return {"learner": session.learner, "session": session.id}
+def create_journal(directory: Path, identity: Identity, recovered: Sequence[str] = ()) -> None:
+    """Begin a key holder's journal in a directory; raises LedgerError where there is anything of one already."""
+    if _present(directory):
+        raise LedgerError(f"there is a journal in {directory} already, or a part of one")
+    chain = Chain(_stem(directory), _JOURNAL, lambda _number, _record: None)
+    try:
+        with chain.transaction() as appending:
+            _append(appending, JournalBegun(identity.name, identity.key, secrets.token_hex(32), list(recovered)))
+    finally:
+        chain.close()
 
 
-def _whole(receipt: bytes, sums: bytes) -> Signed:
-    """An opening from its row."""
-    head = Signed.from_bytes(receipt)
-    return Signed(head.body, head.signature, (sums,))
+def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str] = ()) -> list[str]:
+    """Put a new journal in a directory, and what is there aside; the first links of the journals that it replaces.
+
+    They are known from what is left of the old one, and from ``receipts``. All their sessions are over: their keys are
+    to be destroyed. Raises LedgerError for a receipt that is none of this key holder's.
+    """
+    shown = [verify_receipt(text, identity.name, read_receipt(text).key) for text in receipts]
+    links = [receipt.ledger for receipt in shown]
+    if (first := next(salvage(_stem(directory).with_suffix(".db")), None)) is not None:
+        links += [*json.loads(first[1]).get("recovered", ()), first[2].hex()]
+    replaced = sorted(set(links))
+    set_aside(_stem(directory))
+    create_journal(directory, identity, replaced)
+    return replaced
+
+
+def check_journal(directory: Path) -> None:
+    """Raise LedgerError, with the way out, where a directory has no journal or only a part of one."""
+    has = _present(directory)
+    if not has:
+        raise LedgerError(
+            f"there is no journal in {directory}: make a new key holder's with parley-party keyholder init; if there "
+            "was one, restore the newest or run parley-party keyholder recover, which ends all sessions"
+        )
+    if len(has) == 1:
+        raise LedgerError(f"of the journal in {directory} only {has[0]} is left: run parley-party keyholder recover")
+
+
+def _present(directory: Path) -> list[str]:
+    """The files of a journal that there are."""
+    paths = (_stem(directory).with_suffix(end) for end in (".db", ".head"))
+    return [path.name for path in paths if path.exists()]
+
+
+def _stem(directory: Path) -> Path:
+    return directory / "keyholder"
+
+
+def _append(chain: Appending, record: JournalRecord, attachments: Mapping[str, bytes] | None = None) -> None:
+    chain.append(spell(record, _now()), attachments)
+
+
+def _forget(chain: Appending, book: SessionBook) -> None:
+    """Erase the sums of the last opening."""
+    if book.last is not None:
+        chain.erase(book.last[0], "sums")
+
+
+def _now() -> int:
+    """Seconds since 1970."""
+    return int(time.time())

@@ -7,8 +7,9 @@ get ahead of the disk, however a request before it ended.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import structlog
 from phe import PaillierPrivateKey
@@ -22,6 +23,8 @@ from common.secure_sum.session import Identity
 from party.keyholder.journal import Journal, Session
 from party.keyholder.key_pool import KeySource
 from party.keyholder.vault import Vault
+
+_T = TypeVar("_T")
 
 
 class Cores:
@@ -47,7 +50,8 @@ class Sessions:
     """All sessions of one key holder; safe to call from several threads.
 
     ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``. Methods raise
-    NotFoundError for an unknown session, UnavailableError while the journal cannot be written, and what `KeyHolder` and
+    NotFoundError for an unknown session, UnavailableError while the journal cannot be written, LedgerError where it is
+    an old copy, and what `KeyHolder` and
     `Vault` raise.
     """
 
@@ -72,6 +76,15 @@ class Sessions:
         self._cores = Cores()
         self.expire()
         self._vault.keep_only(self.journal.active())
+
+    def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
+        """What some work gives for a learner who has ``shown`` its newest receipt, and the journal's receipt after it.
+
+        Raises LedgerError where what is shown is not in this journal, before anything is done.
+        """
+        receipt = None if shown is None else self.journal.check_receipt(shown)
+        value = work()
+        return value, self.journal.receipt(learner, receipt)
 
     def close(self) -> None:
         """Finish what was begun; close the journal."""
@@ -127,7 +140,11 @@ class Sessions:
         structlog.get_logger().info("ended", learner=learner, session=session)
 
     def expire(self) -> None:
-        """End the sessions that learners have left behind: of which nothing new was asked for ``idle_seconds``."""
+        """End the sessions that learners have left behind: of which nothing new was asked for ``idle_seconds``.
+
+        Keys that could not be deleted before are tried again.
+        """
+        self._vault.retry()
         for n in self.journal.expire(self._idle_seconds):
             self._vault.destroy(n)
             structlog.get_logger().info("expired")

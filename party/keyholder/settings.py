@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
+from common.secure_sum.session import Identity
 from common.service.settings import Limits, ServiceSettings
 from common.service.tokens import Caller
 from common.storage.keys import PublicKey
@@ -49,6 +51,11 @@ class KeyHolderSettings(ServiceSettings):
         if len({learner.public_key for learner in self.learners}) != len(self.learners):
             raise ValueError("learners: two share a public_key")
         return self
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Who the key holder is to others; raises OwnKeyError, see `signing_key`."""
+        return Identity(self.name, self.signing_key())
 
     @property
     def pins(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+import structlog
 from phe import PaillierPrivateKey
 
 from common.secure_sum.errors import OwnKeyError, Reason
@@ -22,6 +23,7 @@ class Vault:
         self._directory = directory
         self._secret = secret
         self._keys: dict[int, PaillierPrivateKey] = {}
+        self._undeleted: set[Path] = set()
 
     def store(self, key: PaillierPrivateKey) -> None:
         """Keep a key, on the disk when this returns."""
@@ -43,18 +45,30 @@ class Vault:
         return self._keys[n]
 
     def destroy(self, n: int) -> None:
-        """Forget a key and delete its file."""
+        """Forget a key and delete its file; a file that cannot be deleted is logged, and left to `retry`."""
         self._keys.pop(n, None)
-        self._path(n).unlink(missing_ok=True)
-        sync_directory(self._directory)
+        self._delete([self._path(n)])
 
     def keep_only(self, moduli: Collection[int]) -> None:
         """Delete the files of all other keys: of sessions that ended, or never began, when the service died."""
         names = {self._path(n).name for n in moduli}
-        for path in self._directory.iterdir():
-            if path.name not in names:
-                path.unlink()
-        sync_directory(self._directory)
+        self._delete([path for path in self._directory.iterdir() if path.name not in names])
+
+    def retry(self) -> None:
+        """Delete what could not be deleted before."""
+        self._delete(sorted(self._undeleted))
+
+    def _delete(self, paths: Collection[Path]) -> None:
+        """Delete files; one that cannot be deleted does not keep the others."""
+        for path in paths:
+            try:
+                path.unlink(missing_ok=True)
+                self._undeleted.discard(path)
+            except OSError as error:
+                self._undeleted.add(path)
+                structlog.get_logger().error("key file not deleted", path=str(path), why=error.strerror)
+        if paths:
+            sync_directory(self._directory)
 
     def _path(self, n: int) -> Path:
         return self._directory / f"{hashlib.sha256(f'{n:x}'.encode()).hexdigest()[:32]}.key"

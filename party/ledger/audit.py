@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from common.errors import LedgerError, ParleyError
 from common.privacy.account import Cost, Price
-from common.protocol.receipts import Head, Receipt, verify_receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Receipt, verify_receipt
 from common.storage.chain import attached, next_link
 from party.ledger.books import NOTHING, Books, RunKey
 from party.ledger.ledger import Ledger, read_price

@@ -27,10 +27,12 @@ from common.encoding.npy import pack_array
 from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError
 from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
-from common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, Receipt
 from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
 from common.storage.chain import Appending, Chain, chain_schema
+from common.storage.signed_chain import SignedChain
 from party.ledger.books import NOTHING, Books, RunBook, refusal_day
 from party.ledger.records import (
     Answered,
@@ -59,6 +61,7 @@ LEDGER = chain_schema("ledger", 0x504C4731)
 MOST_REFUSALS = 1000
 """Of one learner and day that are noted: a learner must not fill the owner's disk."""
 _DAY = 86_400
+_WAY_OUT = "Put the newest one back, or run parley-party recover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Ledger:
         self._reservation = int(reservation_days * _DAY)
         self._consents = lru_cache(256)(self._read_consent)
         self.books = Books()
-        self._chain = Chain(directory / "ledger", LEDGER, self._tell)
+        self._chain = SignedChain(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
         try:
             self._open(limit)
         except BaseException:
@@ -154,7 +157,7 @@ class Ledger:
 
     def consent(self, learner: str, run: str) -> Consent | None:
         """The consent to a run, or None."""
-        self._look()
+        self._chain.look()
         found = self.books.runs.get((learner, run))
         return self._consents(found.number) if found else None
 
@@ -208,34 +211,34 @@ class Ledger:
 
     def invitation(self, learner: str, run: str) -> bytes | None:
         """The invitation to a run's secure sum that was accepted, or None."""
-        self._look()
+        self._chain.look()
         found = self.books.runs.get((learner, run))
         return None if found is None or found.joined is None else self._chain.attachment(found.joined, "invitation")
 
     def last_answer(self, learner: str, run: str) -> bytes | None:
         """The answer to the last round that a run was answered, or None."""
-        self._look()
+        self._chain.look()
         found = self.books.runs.get((learner, run))
         return self._chain.attachment(found.answers[found.last], "body") if found and found.last else None
 
     def unended(self, most: int) -> list[tuple[str, str]]:
         """The newest runs that have not ended, at most so many, as (learner, run)."""
-        self._look()
+        self._chain.look()
         return [key for key, _ in self.books.unended()][-most:][::-1]
 
     def joined(self) -> list[tuple[str, str]]:
         """All secure sums that were joined and have not ended, as (learner, run)."""
-        self._look()
+        self._chain.look()
         return [key for key, run in self.books.unended() if run.joined is not None]
 
     def account(self) -> Account:
         """What may be spent, what has been, and what is reserved."""
-        self._look()
+        self._chain.look()
         return self.books.account
 
     def entries(self) -> list[Entry]:
         """All entries, oldest first."""
-        self._look()
+        self._chain.look()
         return [from_json(number, json.loads(record)) for number, record in self._chain.records()]
 
     def answers(self) -> list[Answered]:
@@ -244,7 +247,7 @@ class Ledger:
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """All records as the chain holds them, with their numbers."""
-        self._look()
+        self._chain.look()
         return self._chain.records()
 
     def attachment(self, number: int, name: str) -> bytes:
@@ -263,20 +266,12 @@ class Ledger:
     def receipt(self, to: str = "", shown: Receipt | None = None, bound: Binding | None = None) -> str:
         """A receipt of the ledger as it stands, for whom it is ``shown`` to; see `Receipt`."""
         account = self.books.account
-        return write_receipt(
-            self.identity.signing_key,
-            signer=self.identity.name,
-            ledger=self._origin,
-            head=self.head,
-            to=to,
-            shown=None if shown is None else shown.head,
-            answer=bound,
-            totals={
-                "spent": list(account.spent.units),
-                "reserved": list(account.reserved.units),
-                "adjacency": self.books.hides(),
-            },
-        )
+        totals = {
+            "spent": list(account.spent.units),
+            "reserved": list(account.reserved.units),
+            "adjacency": self.books.hides(),
+        }
+        return self._chain.receipt(to, shown, bound, totals)
 
     def check_receipt(self, text: str) -> Receipt:
         """A receipt whose history this ledger contains, or has replaced with its cost accounted for.
@@ -284,21 +279,11 @@ class Ledger:
         Raises LedgerError for any other; where this party did sign it, the ledger is an old copy, and refuses from now
         on whoever asks.
         """
-        receipt = read_receipt(text)
-        if receipt.ledger == self._origin and self._chain.holds(receipt.head):
-            return receipt
-        self._look()
-        if receipt.ledger == self._origin and self._chain.holds(receipt.head):  # as another process has written it
-            return receipt
+        return self._chain.check_receipt(text, self._has_replaced)
+
+    def _has_replaced(self, receipt: Receipt) -> bool:
         assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
-        if receipt.head.count <= self.books.begun.recovered.get(receipt.ledger, -1):
-            return receipt
-        verify_receipt(text, self.identity.name, self.identity.key)
-        self._chain.forbid(receipt.head)
-        raise LedgerError(
-            f"a receipt shows that this ledger had {receipt.head.count} entries, and it does not hold them: it is an "
-            "old copy. Put the newest one back, or run parley-party recover"
-        )
+        return receipt.head.count <= self.books.begun.recovered.get(receipt.ledger, -1)
 
     def _tell(self, number: int, record: dict[str, Any]) -> None:
         self.books.tell(from_json(number, record))
@@ -309,7 +294,6 @@ class Ledger:
                 raise LedgerError("the ledger is empty: it was not made by parley-party init")
             if (begun.party, begun.key) != (self.identity.name, self.identity.key):
                 raise LedgerError(f"the ledger is one of {begun.party} with another key: give back its identity key")
-            self._origin = self._chain.origin
             if limit.adjacency == "whole_party" and self.books.weaker:
                 raise InvalidInputError(
                     f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"
@@ -356,11 +340,6 @@ class Ledger:
         """What an entry consents to."""
         spec = self._chain.attachment(number, "spec")
         return Consent(RunSpec.model_validate_json(spec), read_price(self._chain.attachment(number, "price")))
-
-    def _look(self) -> None:
-        """Take what other processes have appended."""
-        with self._transaction():
-            pass
 
     @contextmanager
     def _transaction(self) -> Iterator[Appending]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,11 @@ from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
 from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.session import Identity
-from common.storage.chain import next_link
 from common.storage.keys import read_private, write_private
+from common.storage.salvage import salvage, set_aside
 from party.ledger.books import NOTHING, Books
 from party.ledger.ledger import check_exists, create_ledger
 from party.ledger.records import from_json
-
-_FILES = ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +86,16 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
     recovery = plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
     if not commit:
         return recovery
-    set_aside(directory)
+    set_aside(directory / "ledger")
     create_ledger(directory, identity, recovery.adjacency, spent=recovery.spent, recovered=recovery.recovered)
     return recovery
 
 
 def read_books(path: Path) -> tuple[Books, str, int] | None:
     """What can be read of a ledger's file, up to the first entry that was changed: its books, first link and count."""
-    books, link, origin, count = Books(), bytes(32), "", 0
-    for number, record, stored in _rows(path):
+    books, origin, count = Books(), "", 0
+    for number, record, link in salvage(path):
         try:
-            link = next_link(link, record)
-            if number != count + 1 or link != stored:
-                break
             books.tell(from_json(number, json.loads(record)))
         except (ParleyError, ValueError, TypeError, KeyError):
             break
@@ -122,19 +117,6 @@ def of_receipt(receipt: Receipt) -> Evidence:
     except (TypeError, KeyError, ParleyError):
         raise LedgerError("a receipt without a party's totals") from None
     return Evidence(receipt.ledger, receipt.head.count, spent + reserved, adjacency)
-
-
-def set_aside(directory: Path) -> None:
-    """Move what there is of a ledger into a folder of its own."""
-    present = [directory / name for name in _FILES if (directory / name).exists()]
-    if not present:
-        return
-    number = 1
-    while (aside := directory / f"replaced-{number}").exists():
-        number += 1
-    aside.mkdir(mode=0o700)
-    for path in present:
-        path.rename(aside / path.name)
 
 
 def back_up(state: Path, directory: Path) -> None:
@@ -160,17 +142,6 @@ def restore_key(directory: Path, state: Path) -> None:
     """Put a backup's identity key back where there is none; raises OwnKeyError."""
     if (directory / "identity.key").exists():
         write_private(state / "identity.key", read_private(directory / "identity.key"))
-
-
-def _rows(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """The rows of a file's chain, as far as SQLite can read them."""
-    if not path.exists():
-        return
-    try:
-        with closing(sqlite3.connect(path)) as connection:
-            yield from connection.execute("SELECT number, record, link FROM entries ORDER BY number")
-    except sqlite3.DatabaseError:
-        return
 
 
 def _checked(text: str, identity: Identity) -> Receipt:

@@ -31,8 +31,9 @@ MANY = {"none": 200, "paillier": 30}
 JOURNAL = """
 import json, sqlite3, sys
 journal = sqlite3.connect("file:/var/lib/parley/keyholder.db?mode=ro", uri=True)
-found = journal.execute("SELECT round, contributors FROM openings WHERE session = ? ORDER BY round", sys.argv[1:])
-print(json.dumps(found.fetchall()))
+found = [json.loads(record) for (record,) in journal.execute("SELECT record FROM entries ORDER BY number")]
+opened = [each for each in found if each["kind"] == "opened" and each["session"] == sys.argv[1]]
+print(json.dumps([[each["round"], each["contributors"]] for each in opened]))
 """
 """Prints the sets that the key holder has opened in a session: [[round, hash of the contributions] ...]."""
 

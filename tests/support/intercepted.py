@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import httpx
 
 from common.client.receipts import bound_answer
-from common.encoding.npy import unpack_array
+from common.encoding.npy import NPY, unpack_array
+from common.protocol.head import Head
 from common.protocol.messages import Query
-from common.protocol.receipts import RECEIPT_HEADER, Head, read_receipt, write_receipt
+from common.protocol.receipts import RECEIPT_HEADER, read_receipt, write_receipt
 from common.secure_sum.session import Identity
 from tests.support.cluster import Cluster, asgi_learner, party_apps
 
@@ -61,11 +62,11 @@ def unreachable(path: str = "") -> Intercept:
 
 
 async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.Response) -> str:
-    """The receipt that a party would have given with a response, over the ledger that it was shown."""
+    """The receipt that a service would have given with a response, over the ledger that it was shown."""
     shown = read_receipt(request.headers[RECEIPT_HEADER]) if RECEIPT_HEADER in request.headers else None
     head = shown.head if shown else Head(1, "0" * 64)
     bound, url = None, request.url
-    if "/rounds/" in url.path:
+    if "/rounds/" in url.path and request.headers["Content-Type"] == NPY:
         round = int(url.path.rsplit("/", 1)[1])
         message = unpack_array(request.content, "<f8")
         query = Query(round, url.params["step"], message, "each" if url.params["reveal"] == "each" else "sum")
@@ -85,9 +86,9 @@ async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.R
 
 @dataclass
 class Intercepted(httpx.AsyncBaseTransport):
-    """Each request is first offered to ``intercept``; what it leaves goes to the party; ``seen`` lists them all.
+    """Each request is first offered to ``intercept``; what it leaves goes to the service; ``seen`` lists them all.
 
-    What a test answers with success bears a receipt by the ``signer``, as what the party answers does.
+    What a test answers with success bears a receipt by the ``signer``, as what the service answers does.
     """
 
     inner: httpx.AsyncBaseTransport

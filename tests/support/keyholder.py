@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+import sqlite3
 from collections.abc import Collection
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -19,6 +23,7 @@ from common.secure_sum.party import PartyPolicy, PartyRole
 from common.secure_sum.session import Identity
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.service.tokens import hash_token
+from party.keyholder.journal import create_journal
 from party.keyholder.settings import KeyHolderSettings
 
 TOKEN, STRANGER = "the-learners-token", "another-learners-token"
@@ -36,14 +41,41 @@ class FreshKeys:
         pass
 
 
+def make_journal(settings: KeyHolderSettings) -> KeyHolderSettings:
+    """The settings, whose journal there is from now on."""
+    if not (settings.state / "keyholder.db").exists():
+        create_journal(settings.state, Identity(settings.name, settings.signing_key()))
+    return settings
+
+
+@dataclass(frozen=True)
+class NotedOpening:
+    """A round that a key holder has opened, as its journal has it."""
+
+    session: str
+    round: int
+    contributors: str
+    receipt: bytes
+
+
+def noted_openings(state: Path) -> list[NotedOpening]:
+    """All rounds opened by the key holder with this state directory, in order."""
+    with closing(sqlite3.connect(state / "keyholder.db")) as journal:
+        rows = journal.execute(
+            "SELECT record, value FROM entries JOIN attachments USING (number) WHERE name = 'receipt' ORDER BY number"
+        ).fetchall()
+    found = [(json.loads(record), receipt) for record, receipt in rows]
+    return [NotedOpening(each["session"], each["round"], each["contributors"], receipt) for each, receipt in found]
+
+
 def keyholder_settings(root: Path, **changes: object) -> KeyHolderSettings:
-    """A key holder that knows two learners."""
+    """A key holder that knows two learners; its journal is made where there is none."""
     learners = [
         {"name": "learner", "token_hash": hash_token(TOKEN), "public_key": LEARNER.key},
         {"name": "stranger", "token_hash": hash_token(STRANGER), "public_key": "ab" * 32},
     ]
     given = {"name": "key-holder", "state": root, "secret": "sixteen bytes or more", "key_bits": KEY_BITS}
-    return KeyHolderSettings.model_validate(given | {"learners": learners} | changes)
+    return make_journal(KeyHolderSettings.model_validate(given | {"learners": learners} | changes))
 
 
 def send(client: httpx.Client, path: str, signed: Signed, token: str = TOKEN) -> httpx.Response:

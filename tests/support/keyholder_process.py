@@ -19,7 +19,7 @@ from common.secure_sum.paillier import private_key
 from common.secure_sum.session import Identity
 from common.service.serve import serve
 from party.keyholder.app import create_key_holder_app
-from party.keyholder.journal import Journal
+from party.keyholder.journal import Journal, create_journal
 from party.keyholder.sessions import Sessions
 from party.keyholder.settings import KeyHolderSettings
 from tests.support import processes
@@ -45,6 +45,9 @@ class KnownKey(FreshKeys):
         return self._key
 
     def keep_only(self, moduli: Sequence[int]) -> None:
+        pass
+
+    def retry(self) -> None:
         pass
 
 
@@ -74,21 +77,27 @@ class Holder:
         """The key holder of a session in this process, moved to a journal."""
         signing_key = session.identities["key-holder-1"].signing_key.private_bytes_raw()
         holder = cls(root, key.p, key.q, signing_key, session.roster.learner, session.roster.session)
+        create_journal(root, holder.identity)
         sessions = holder.sessions()
         sessions.begin("learner", holder.session, KEY_BITS)
         sessions.sign("learner", holder.session, session.learner.propose())
         sessions.close()
         return holder
 
+    @property
+    def identity(self) -> Identity:
+        """Who the key holder is."""
+        return Identity("key-holder-1", Ed25519PrivateKey.from_private_bytes(self.signing_key))
+
     def sessions(self) -> Sessions:
         """As after a start of the service."""
         known = KnownKey(self.p, self.q)
         return Sessions(
-            Identity("key-holder-1", Ed25519PrivateKey.from_private_bytes(self.signing_key)),
+            self.identity,
             pins={"learner": self.learner},
             key_bits=KEY_BITS,
             idle_seconds=86_400,
-            journal=Journal(self.root),
+            journal=Journal(self.root, self.identity),
             vault=known,  # type: ignore[arg-type]
             keys=known,
         )

@@ -18,6 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from common.protocol.head import Head
+from common.storage.head_file import HeadFile
+
 SECTOR = 512
 
 _PATH = ctypes.c_void_p  # a pointer, which SQLite keeps; a Python string would be gone
@@ -216,3 +221,19 @@ def _library() -> str:
         if "libsqlite3" in line:
             return line.split()[-1]
     raise LookupError("SQLite is part of this Python")
+
+
+def note_heads(disk: Disk, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the head file at a path noted too, until the patch is undone."""
+    write, sync = HeadFile.write, HeadFile.sync
+
+    def noted_write(file: HeadFile, head: Head) -> None:
+        write(file, head)
+        disk.note("write", path, 0, path.read_bytes())
+
+    def noted_sync(file: HeadFile) -> None:
+        sync(file)
+        disk.note("sync", path)
+
+    monkeypatch.setattr(HeadFile, "write", noted_write)
+    monkeypatch.setattr(HeadFile, "sync", noted_sync)

@@ -26,6 +26,7 @@ from common.runs.pricing import schedule
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import KEY_BYTES, public_hex, sha256_hex
 from common.secure_sum.paillier import generate_key, private_key
+from common.secure_sum.session import Identity
 from common.service.tokens import hash_token
 from common.storage.keys import write_key
 from learner.settings import LearnerSettings
@@ -35,6 +36,7 @@ from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from tests.support.cluster import LEARNER, Cluster, party_apps, running
 from tests.support.intercepted import Intercepted
+from tests.support.keyholder import make_journal
 from tests.support.ledgers import stored_answers
 
 KEY_BITS = 2048
@@ -122,7 +124,7 @@ class SecureCluster(Cluster):
             "identity_key": _pem(name),
             "learners": [learner | {"token_hash": hash_token(LEARNER)}],
         }
-        return KeyHolderSettings(**(fields | changes))
+        return make_journal(KeyHolderSettings(**(fields | changes)))
 
     def keyholder_app(self, name: str) -> FastAPI:
         """A key holder, as after a start of its service."""
@@ -139,7 +141,8 @@ async def secure_services(
         apps = await stack.enter_async_context(party_apps(cluster, noises))
         for name in cluster.key_holders:
             apps[name] = await stack.enter_async_context(running(cluster.keyholder_app(name)))
-        yield {name: Intercepted(httpx.ASGITransport(app)) for name, app in apps.items()}
+        signers = {name: Identity(name, signing_key(name)) for name in cluster.key_holders}
+        yield {name: Intercepted(httpx.ASGITransport(app), signer=signers.get(name)) for name, app in apps.items()}
 
 
 @dataclass

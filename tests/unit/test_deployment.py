@@ -174,8 +174,10 @@ def test_a_deployment_is_not_made_for_others_and_does_not_lose_tls(root: Path, m
 def test_a_ledger_is_made_by_a_step_of_its_own(root: Path) -> None:
     build, *firsts, up = compose_steps(in_containers(root))
     assert (build, up) == (["build"], ["up", "-d"])
-    assert [step[3] for step in firsts] == list(HOSPITALS)
-    assert {tuple(step[4:]) for step in firsts} == {("init", "--config", "/etc/parley/party.toml")}
+    made = {step[3]: tuple(step[4:]) for step in firsts}
+    assert made.pop(KEY_HOLDER) == ("keyholder", "init", "--config", "/etc/parley/keyholder.toml")
+    assert list(made) == list(HOSPITALS)
+    assert set(made.values()) == {("init", "--config", "/etc/parley/party.toml")}
     assert "init" not in COMPOSE.read_text().replace("init: true", ""), "compose never makes a ledger by itself"
 
 

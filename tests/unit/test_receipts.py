@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from common.client.receipts import ReceiptKeeper, bound_answer
 from common.errors import LedgerError
-from common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
 from common.secure_sum.envelope import public_hex
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed] * 32)) for seed in (1, 2))

@@ -13,9 +13,9 @@ import pytest
 from common.errors import ParleyError, SecureSumError
 from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.messages import Opened
-from party.keyholder.journal import Journal
+from party.keyholder.journal import Journal, create_journal
 from tests.support.keyholder import LEARNER
-from tests.support.powercut import Disk, recorded_disk
+from tests.support.powercut import Disk, note_heads, recorded_disk
 
 CUTS, SESSIONS, ROUNDS = 300, 6, 12
 
@@ -34,18 +34,28 @@ def opening(session: int, round: int, contributors: str, sums: bytes) -> Signed:
     return opened.sign(LEARNER.signing_key, [sums])
 
 
-def live(state: Path, synchronous: str) -> Recording:
+def made(state: Path) -> Journal:
+    """A new journal."""
+    create_journal(state, LEARNER)
+    return Journal(state, LEARNER)
+
+
+def live(state: Path, synchronous: str, monkeypatch: pytest.MonkeyPatch) -> Recording:
     """Open some rounds; checkpoints come often, so that cuts fall into them too."""
     rng, released = random.Random(1), []
-    with recorded_disk() as disk, closing(Journal(state)) as journal:
-        journal._database._connection.execute(f"PRAGMA synchronous = {synchronous}")
-        journal._database._connection.execute("PRAGMA wal_autocheckpoint = 30")
-        for number in range(SESSIONS):
-            journal.add("learner", name := f"{number:032x}", n=2 * number + 3)
-            for round in range(ROUNDS):
-                signed = opening(number, round, "first", rng.randbytes(rng.choice((100, 10_000))))
-                assert journal.append(journal.get("learner", name), signed) == signed
-                released.append((len(disk.events), name, signed))
+    with recorded_disk() as disk:
+        note_heads(disk, state / "keyholder.head", monkeypatch)
+        with closing(made(state)) as journal:
+            connection = journal._chain._database._connection
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.execute("PRAGMA wal_autocheckpoint = 30")
+            for number in range(SESSIONS):
+                journal.add("learner", name := f"{number:032x}", n=2 * number + 3)
+                for round in range(ROUNDS):
+                    signed = opening(number, round, "first", rng.randbytes(rng.choice((100, 10_000))))
+                    assert journal.append(journal.get("learner", name), signed) == signed
+                    released.append((len(disk.events), name, signed))
+        monkeypatch.undo()
     return Recording(disk, released)
 
 
@@ -57,7 +67,7 @@ def cut(recording: Recording, state: Path, directory: Path, rng: random.Random) 
         (directory / Path(path).relative_to(state)).write_bytes(content)
     last = {session: signed for when, session, signed in recording.released if when <= at}
     try:
-        with closing(Journal(directory)) as journal:
+        with closing(Journal(directory, LEARNER)) as journal:
             return sum(reopened(journal, session, signed) for session, signed in last.items()), False
     except ParleyError:
         return 0, True
@@ -77,27 +87,27 @@ def reopened(journal: Journal, session: str, released: Signed) -> bool:
     return True
 
 
-def cuts(tmp_path: Path, synchronous: str) -> Iterator[tuple[int, bool]]:
+def cuts(tmp_path: Path, synchronous: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, bool]]:
     """Many power cuts in one journal's life."""
     state, rng = tmp_path / synchronous, random.Random(2)
     try:
-        recording = live(state, synchronous)
+        recording = live(state, synchronous, monkeypatch)
     except LookupError as error:
         pytest.skip(str(error))
     for number in range(CUTS):
         yield cut(recording, state, tmp_path / f"{synchronous}-{number}", rng)
 
 
-def test_power_cuts(tmp_path: Path) -> None:
-    outcomes = list(cuts(tmp_path, "FULL"))
+def test_power_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = list(cuts(tmp_path, "FULL", monkeypatch))
     again, corrupt = sum(again for again, _ in outcomes), sum(corrupt for _, corrupt in outcomes)
     print(f"key holder, {CUTS} simulated power losses: {again} rounds opened again, {corrupt} journals corrupt")
     assert (again, corrupt) == (0, 0)
 
 
-def test_power_cuts_without_sync_are_noticed(tmp_path: Path) -> None:
+def test_power_cuts_without_sync_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same cuts, where SQLite does not wait for the disk."""
-    outcomes = list(cuts(tmp_path, "OFF"))
+    outcomes = list(cuts(tmp_path, "OFF", monkeypatch))
     again, corrupt = sum(again for again, _ in outcomes), sum(corrupt for _, corrupt in outcomes)
     print(f"key holder, {CUTS} losses with synchronous=OFF: {again} rounds opened again, {corrupt} journals corrupt")
     assert again + corrupt > CUTS / 2

@@ -10,15 +10,17 @@ from threading import Thread
 import pytest
 
 from common.errors import UnavailableError
-from party.keyholder.journal import Journal
+from party.keyholder.journal import Journal, create_journal
+from tests.support.keyholder import LEARNER
 
 STOPS = 300
 
 
 def test_a_journal_closes_under_a_thread_that_writes(tmp_path: Path) -> None:
     """SQLite's connection, closed by one thread while another steps a statement, ends the process with a signal."""
+    create_journal(tmp_path, LEARNER)
     for stop in range(STOPS):
-        journal = Journal(tmp_path)
+        journal = Journal(tmp_path, LEARNER)
         writing = Thread(target=write, args=(journal,))
         writing.start()
         time.sleep(stop % 10 * 2e-4)

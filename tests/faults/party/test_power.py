@@ -12,13 +12,11 @@ import pytest
 
 from common.errors import ParleyError
 from common.privacy.account import Account, Price
-from common.protocol.receipts import Head
-from common.storage.head_file import HeadFile
 from common.wire.party_api import RunProposal
 from party.ledger.ledger import Ask, Kept, Ledger
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
-from tests.support.powercut import Disk, recorded_disk
+from tests.support.powercut import Disk, note_heads, recorded_disk
 from tests.support.rounds import run_spec
 
 CUTS, RUNS, ROUNDS = 400, 8, 12
@@ -43,18 +41,7 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
         return rng.randbytes(rng.choice((100, 10_000))), {"eta": eta}
 
     with recorded_disk() as disk:
-        write, sync = HeadFile.write, HeadFile.sync
-
-        def noted_write(file: HeadFile, head: Head) -> None:
-            write(file, head)
-            disk.note("write", state / "ledger.head", 0, (state / "ledger.head").read_bytes())
-
-        def noted_sync(file: HeadFile) -> None:
-            sync(file)
-            disk.note("sync", state / "ledger.head")
-
-        monkeypatch.setattr(HeadFile, "write", noted_write)
-        monkeypatch.setattr(HeadFile, "sync", noted_sync)
+        note_heads(disk, state / "ledger.head", monkeypatch)
         with open_ledger(state, LIMIT) as store:
             with store._chain._database.reading() as connection:
                 connection.execute("PRAGMA wal_autocheckpoint = 30")

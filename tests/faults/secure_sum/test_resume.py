@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,6 +19,7 @@ from common.runs.specification import RunSpec
 from learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, Stream
 from tests.support.dying import start_dying_learner
+from tests.support.keyholder import noted_openings
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.rounds import run_spec
@@ -61,8 +62,8 @@ class Scene:
 
     def journal(self) -> list[tuple[str, int]]:
         """All rounds that the key holder opened, as (session, number of rounds)."""
-        with closing(sqlite3.connect(self.cluster.root / "key-holder-1" / "keyholder.db")) as journal:
-            return journal.execute("SELECT session, count(*) FROM openings GROUP BY session").fetchall()
+        opened = noted_openings(self.cluster.root / "key-holder-1")
+        return list(Counter(opening.session for opening in opened).items())
 
     def keys(self) -> list[Path]:
         """The Paillier keys that the key holder still has."""

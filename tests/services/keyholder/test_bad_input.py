@@ -151,6 +151,10 @@ def test_check_and_identity_print_what_others_pin(config: Path, tmp_path: Path) 
     assert status == 0
     assert json.loads(facts)["public_key"] == printed.strip()
     assert SECRET not in facts
+    status, _, errors = run("serve", "--config", config)
+    assert status == 2
+    assert "parley-party keyholder init" in errors
+    assert run("init", "--config", config)[0] == 0
     (tmp_path / "state" / "identity.key").chmod(0o644)
     for command in ("serve", "check", "identity"):
         status, _, errors = run(command, "--config", config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import stat
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
@@ -20,8 +19,9 @@ from common.secure_sum.errors import Reason
 from common.secure_sum.messages import Opened
 from common.secure_sum.session import Identity
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from party.keyholder import journal as journal_module
 from party.keyholder.app import create_key_holder_app
-from party.keyholder.journal import Journal
+from party.keyholder.journal import Journal, create_journal
 from party.keyholder.key_pool import KeyPool
 from party.keyholder.sessions import Sessions
 from party.keyholder.settings import KeyHolderSettings, PinnedLearner
@@ -124,38 +124,40 @@ def test_keys_are_sealed_and_destroyed_at_the_sessions_end(serve: Serve, refused
 
 
 def test_sessions_that_learners_left_behind_end_and_their_keys_are_destroyed(
-    serve: Serve, refused: Refused, tmp_path: Path
+    serve: Serve, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve() as client:
         session = begin(client)
     path = f"/v1/sessions/{session.roster.session}"
     with serve() as client:
         assert call(client, "GET", path).json()["state"] == "serving"
-    let_pass(tmp_path, session.roster.session, days=31)
+    let_pass(monkeypatch, days=31)
     with serve() as client:
         assert call(client, "GET", path).json()["state"] == "ended"
         assert not list((tmp_path / "keys").iterdir())
         refused(send(client, f"{path}/roster", session.learner.propose()), Reason.OUT_OF_TURN)
 
 
-def test_idle_sessions_end_while_the_key_holder_serves(tmp_path: Path) -> None:
-    journal, vault = Journal(tmp_path), Vault(tmp_path / "keys", b"sixteen bytes or more")
+def test_idle_sessions_end_while_the_key_holder_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = Identity("key-holder", Ed25519PrivateKey.generate())
+    create_journal(tmp_path, identity)
+    journal, vault = Journal(tmp_path, identity), Vault(tmp_path / "keys", b"sixteen bytes or more")
     sessions = Sessions(
         identity, pins={}, key_bits=KEY_BITS, idle_seconds=86_400, journal=journal, vault=vault, keys=FreshKeys()
     )
     with closing(sessions):
-        idle, busy = (sessions.begin("learner", f"{i:032x}", KEY_BITS) for i in (1, 2))
-        let_pass(tmp_path, idle.id, days=1)
+        sessions.begin("learner", f"{1:032x}", KEY_BITS)
+        let_pass(monkeypatch, days=1)
+        busy = sessions.begin("learner", f"{2:032x}", KEY_BITS)
         sessions.expire()
         assert journal.active() == [busy.n]
         assert len(list((tmp_path / "keys").iterdir())) == 1
 
 
-def let_pass(state: Path, session: str, days: int) -> None:
-    """Have a session asked for so many days earlier than it was."""
-    with closing(sqlite3.connect(state / "keyholder.db")) as connection, connection:
-        connection.execute("UPDATE sessions SET used = used - ? * 86400 WHERE session = ?", (days, session))
+def let_pass(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """Have it be so many days later for the journal."""
+    now = journal_module._now() + days * 86_400
+    monkeypatch.setattr(journal_module, "_now", lambda: now)
 
 
 def test_key_files_of_no_session_are_deleted_at_the_start(serve: Serve, tmp_path: Path) -> None:

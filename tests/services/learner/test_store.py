@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from common.errors import ConflictError, NotFoundError
+from common.protocol.head import Head
 from common.protocol.messages import Query, Reply
-from common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
+from common.protocol.receipts import Receipt, read_receipt, write_receipt
 from learner.run import ENDS, TRANSITIONS, Notice, Pause, RunState
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster

@@ -66,6 +66,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "resume_run",
         "show_metrics",
         "show_model",
+        "show_newest_receipt",
         "show_run",
         "show_study",
         "submit_run",

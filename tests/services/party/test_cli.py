@@ -295,4 +295,4 @@ def test_serve_answers_until_it_is_told_to_stop(config: Path, cluster: Cluster) 
             _, log = process.communicate(timeout=20)
     assert process.returncode == 0
     events = [json.loads(line)["event"] for line in log.splitlines()]
-    assert events == ["database", "serving", "approved"]
+    assert events == ["database", "database", "serving", "approved"]  # the ledger, and the receipts of others

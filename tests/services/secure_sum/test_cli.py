@@ -45,9 +45,9 @@ def test_a_secure_sum_from_submission_to_receipts(url: str) -> None:
     assert "secure sum: the learner sees nothing but sums, which key-holder-1 must open" in watched
     assert "key-holder-1" in run(url, "list")
 
-    opened = json.loads(run(url, "receipts", submitted, "--format", "json"))
+    opened = json.loads(run(url, "opened", submitted, "--format", "json"))
     assert [(each["round"], each["contributors"]) for each in opened] == [(r, ["party-1", "party-2"]) for r in (1, 2)]
-    shown = run(url, "receipts", submitted)
+    shown = run(url, "opened", submitted)
     for each in opened:
         assert each["receipts"][0]["signature"][:16] in shown
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.cluster import Stream, submit, watch
 from tests.support.intercepted import Intercepted, learner_of, pass_on, unreachable
+from tests.support.keyholder import NotedOpening, noted_openings
 from tests.support.rounds import run_spec
 from tests.support.secure_cluster import SUMS, Hang, Rehearsal, SecureCluster, charges, due, secure_services
 
@@ -104,7 +105,6 @@ async def test_a_learner_that_was_set_back_cannot_have_another_set_opened(
     assert journals(cluster) == before
 
 
-def journals(cluster: SecureCluster) -> list[tuple[int, str, bytes]]:
+def journals(cluster: SecureCluster) -> list[NotedOpening]:
     """All that the first key holder has noted."""
-    with closing(sqlite3.connect(cluster.root / "key-holder-1" / "keyholder.db")) as journal:
-        return journal.execute("SELECT round, contributors, receipt FROM openings ORDER BY round").fetchall()
+    return noted_openings(cluster.root / "key-holder-1")

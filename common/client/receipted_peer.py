@@ -1,0 +1,76 @@
+"""Services that keep a chain, as the learner talks to them: each request shows a receipt, each response has a newer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import httpx
+
+from common.client.peer import Peer
+from common.client.receipts import ReceiptKeeper, bound_answer
+from common.encoding.canonical_json import JSON
+from common.errors import LedgerError, RefusedError
+from common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
+from common.service.witnessing.messages import HeldReceipts
+
+
+class ReceiptedPeer(Peer):
+    """A service, over a client that holds its base URL and token.
+
+    ``receipt`` is the newest that is known of it; ``key`` is its public key, or the one of its first receipt. All
+    methods raise UnavailableError or ``refusal``.
+    """
+
+    role: ClassVar[str]
+    refusal: ClassVar[type[RefusedError]]
+
+    def __init__(
+        self, name: str, client: httpx.AsyncClient, receipt: Receipt | None = None, key: str | None = None
+    ) -> None:
+        super().__init__(name, client)
+        self.receipts = ReceiptKeeper(name, key, receipt)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The newest receipt that is known."""
+        return self.receipts.newest
+
+    async def held(self) -> Sequence[str]:
+        """The receipts that it holds of others."""
+        return self._parse(HeldReceipts, await self._ask("GET", "/v1/receipts")).receipts
+
+    async def hold(self, texts: Sequence[str]) -> None:
+        """Have it hold receipts of others: of each that it has the key of, the newest."""
+        await self._ask("PUT", "/v1/receipts", HeldReceipts(receipts=tuple(texts)).model_dump_json().encode())
+
+    async def _ask(
+        self, method: str, path: str, body: bytes = b"", media: str = JSON, asked: Binding | None = None
+    ) -> bytes:
+        """One request that shows the newest receipt; the body of a response whose receipt goes on from it."""
+        for learnt in tuple(self.receipts.unsettled.values()):
+            await self._account_for(learnt)
+        shown = self.receipt
+        headers = {RECEIPT_HEADER: shown.text} if shown else {}
+        content, answered = await self._request(method, path, body, media, headers)
+        try:
+            bound = bound_answer(asked.run, asked.round, asked.query, content) if asked else None
+            self.receipts.take(answered.get(RECEIPT_HEADER), shown, bound)
+        except LedgerError as error:
+            raise self._distrust(error) from None
+        return content
+
+    async def _account_for(self, receipt: Receipt) -> None:
+        """Have it say that its ledger holds, or has replaced, what one of its receipts says.
+
+        If that is not so, it refuses from then on, whoever asks.
+        """
+        _, answered = await self._request("GET", "/v1/receipts", b"", JSON, {RECEIPT_HEADER: receipt.text})
+        try:
+            self.receipts.settle(answered.get(RECEIPT_HEADER), receipt)
+        except LedgerError as error:
+            raise self._distrust(error) from None
+
+    def _distrust(self, error: LedgerError) -> RefusedError:
+        """What a receipt that cannot be is, as this peer's refusal."""
+        return self.refuse(LedgerError.kind, f"{error.detail}")

@@ -1,0 +1,1 @@
+"""Receipts both ways with every request, and those of others that a service keeps."""

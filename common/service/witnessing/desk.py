@@ -1,0 +1,66 @@
+"""Where requests meet a service that keeps a chain: in a thread, with receipts both ways, and those of others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from common.protocol.receipts import RECEIPT_HEADER
+from common.service.application import caller
+from common.service.http.strict_json import large_json
+from common.service.witnessing.messages import MOST_RECEIPTS, HeldReceipts
+from common.service.worker import Worker
+from common.storage.witness import Witness
+
+_T = TypeVar("_T")
+
+
+class ChainKeeper(Protocol):
+    """Whoever signs receipts of a chain."""
+
+    def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
+        """What some work gives a learner who has ``shown`` a receipt, and the receipt after it.
+
+        Raises LedgerError, before anything is done, where what is shown is not in the chain.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Requests to a ``keeper``, which are worked at by a ``worker``."""
+
+    keeper: ChainKeeper
+    worker: Worker
+
+    async def do(self, request: Request, response: Response, work: Callable[[], _T]) -> _T:
+        """What some work gives whoever asks, whose receipt is looked at first; a newer one goes with the response."""
+        value, receipt = await self.answer(request, work)
+        response.headers[RECEIPT_HEADER] = receipt
+        return value
+
+    async def answer(self, request: Request, work: Callable[[], _T]) -> tuple[_T, str]:
+        """The same, with the receipt that is to go with the response."""
+        learner, shown = caller(request), request.headers.get(RECEIPT_HEADER)
+        return await self.worker.do(lambda: self.keeper.witnessed(learner, shown, work))
+
+
+def add_witness(app: FastAPI, desk: Desk, witness: Witness) -> None:
+    """Take and show receipts of others."""
+
+    @app.put("/v1/receipts", summary="Hand receipts of others on", tags=["receipts"], status_code=204)
+    @large_json
+    async def take_receipts(request: Request, response: Response, given: HeldReceipts) -> None:
+        """Keep the newest of each service whose public key this one knows; all others are passed over."""
+        await desk.do(request, response, lambda: None)
+        await asyncio.to_thread(witness.take, given.receipts)
+
+    @app.get("/v1/receipts", summary="The newest receipts of others", tags=["receipts"])
+    async def show_receipts(request: Request, response: Response) -> HeldReceipts:
+        """What this service holds of others: put to whoever signed it, it tells whether its ledger was set back."""
+        texts = await asyncio.to_thread(witness.texts)
+        return await desk.do(request, response, lambda: HeldReceipts(receipts=tuple(texts[-MOST_RECEIPTS:])))

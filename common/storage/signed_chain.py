@@ -1,0 +1,65 @@
+"""A chain whose keeper signs its head into receipts, and knows an old copy of it by those that it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.errors import LedgerError
+from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
+from common.storage.chain import Apply, Chain
+from common.storage.sqlite import Schema
+
+if TYPE_CHECKING:
+    from common.secure_sum.session import Identity
+
+Replaced = Callable[[Receipt], bool]
+"""Whether what a receipt of another chain of the same keeper says is accounted for in this one."""
+
+
+class SignedChain(Chain):
+    """A chain that ``identity`` keeps; ``way_out`` says in words what to do about an old copy."""
+
+    def __init__(self, stem: Path, schema: Schema, apply: Apply, identity: Identity, way_out: str) -> None:
+        """Read the chain, as `Chain` does."""
+        self._identity = identity
+        self._way_out = way_out
+        super().__init__(stem, schema, apply)
+
+    def receipt(
+        self, to: str, shown: Receipt | None, answer: Binding | None = None, totals: dict[str, Any] | None = None
+    ) -> str:
+        """A receipt of the chain as it stands, for whom it is ``shown`` to; see `Receipt`."""
+        return write_receipt(
+            self._identity.signing_key,
+            signer=self._identity.name,
+            ledger=self.origin,
+            head=self.head,
+            to=to,
+            shown=None if shown is None else shown.head,
+            answer=answer,
+            totals=totals,
+        )
+
+    def check_receipt(self, text: str, replaced: Replaced) -> Receipt:
+        """A receipt whose history this chain contains, or has replaced.
+
+        Raises LedgerError for any other; where the keeper did sign it, the chain is an old copy, and refuses from now
+        on whoever asks.
+        """
+        receipt = read_receipt(text)
+        if self._contains(receipt):
+            return receipt
+        self.look()
+        if self._contains(receipt) or replaced(receipt):  # the first: as another process has written it
+            return receipt
+        verify_receipt(text, self._identity.name, self._identity.key)
+        self.forbid(receipt.head)
+        raise LedgerError(
+            f"a receipt shows that this {self.name} had {receipt.head.count} entries, and it does not hold them: it is "
+            f"an old copy. {self._way_out}"
+        )
+
+    def _contains(self, receipt: Receipt) -> bool:
+        return receipt.ledger == self.origin and self.holds(receipt.head)

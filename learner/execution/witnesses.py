@@ -1,0 +1,86 @@
+"""Receipts handed on from one peer to another, so that each party and key holder is witnessed by the others.
+
+A peer that was set back, together with all that this learner knew of it, is found out by whoever still holds a later
+receipt of it: before a run is proposed or taken up, its peers are asked for what they hold of each other, and each must
+account for it (`common.client.receipts`). While runs go on what is new is handed on, a little at a time, and all of it
+at a run's end. Nothing of this holds up or fails a run: a witness that does not answer at once is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from itertools import cycle, islice
+from typing import TypeVar
+
+import structlog
+
+from common.client.receipted_peer import ReceiptedPeer
+from common.errors import LedgerError, RefusedError, UnavailableError
+from common.protocol.receipts import Receipt, read_receipt
+from common.service.witnessing.messages import MOST_RECEIPTS
+
+_T = TypeVar("_T")
+
+_PATIENCE = 1.0  # seconds for one witness
+_PAUSE = 1.0  # seconds between two turns
+_TOLD_A_TURN = 2  # witnesses
+
+
+class Witnesses:
+    """All ``peers`` by name, as witnesses of each other."""
+
+    def __init__(self, peers: Mapping[str, ReceiptedPeer]) -> None:
+        self._peers = peers
+        self._told: dict[str, dict[str, str]] = {name: {} for name in peers}
+        """By witness and signer, the link that it was told last."""
+
+    def newest(self, name: str) -> Receipt | None:
+        """The newest receipt of a peer; None without any, or for an unknown name."""
+        return self._peers[name].receipt if name in self._peers else None
+
+    async def ask(self, names: Iterable[str]) -> None:
+        """Ask these what they hold of all; whoever signed it must account for it before it is asked anything else."""
+        witnesses = [self._peers[name] for name in names if name in self._peers]
+        held = await asyncio.gather(*(_at_once(witness.held()) for witness in witnesses))
+        for text in {text for texts in held for text in texts or ()}:
+            try:
+                signer = read_receipt(text).signer
+            except LedgerError:
+                continue
+            if peer := self._peers.get(signer):
+                peer.receipts.learn(text)
+
+    async def tell(self, names: Iterable[str]) -> None:
+        """Tell each of these what it has not been told yet."""
+        await asyncio.gather(*(self._tell(self._peers[name]) for name in names if name in self._peers))
+
+    async def keep_telling(self) -> None:
+        """Tell a few in turn, again and again, what is new."""
+        turns = cycle(self._peers)
+        while True:
+            await asyncio.sleep(_PAUSE)
+            await self.tell(islice(turns, _TOLD_A_TURN))
+
+    async def _tell(self, witness: ReceiptedPeer) -> None:
+        told = self._told[witness.name]
+        newest = [peer.receipt for peer in self._peers.values() if peer is not witness]
+        news = [each for each in newest if each and told.get(each.signer) != each.head.link][:MOST_RECEIPTS]
+        if news and await _at_once(_done(witness.hold([receipt.text for receipt in news]))):
+            told |= {receipt.signer: receipt.head.link for receipt in news}
+
+
+async def _done(work: Awaitable[None]) -> bool:
+    """True, once it is done."""
+    await work
+    return True
+
+
+async def _at_once(asked: Awaitable[_T]) -> _T | None:
+    """What a witness answers at once, or None."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await asked
+    except (UnavailableError, RefusedError, TimeoutError) as error:
+        structlog.get_logger().debug("witness", error=type(error).__name__)
+        return None

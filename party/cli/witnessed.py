@@ -1,0 +1,38 @@
+"""The command that shows what a party holds of others' ledgers."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
+
+
+def witnessed_command(
+    name: Annotated[str | None, typer.Argument(help="A party or a key holder; all, if not given.")] = None,
+    config: Config = DEFAULT_CONFIG,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Print the newest receipts that this party holds of others, one a line: for parley-party recover --receipt FILE.
+
+    Learners hand them on; those are kept whose public key the owner has pinned in [secure_sum].
+    """
+    from common.protocol.receipts import read_receipt
+    from party.answering.party import open_witness
+    from party.settings import PartySettings
+
+    with refusing(), closing(open_witness(PartySettings.load(config))) as witness:
+        held = [receipt for receipt in map(read_receipt, witness.texts()) if name in {None, receipt.signer}]
+    if output is OutputFormat.JSON:
+        print_json(
+            [
+                {"signer": each.signer, "key": each.key, "entries": each.head.count, "receipt": each.text}
+                for each in held
+            ]
+        )
+        return
+    for each in held:
+        typer.echo(each.text)
