@@ -1,139 +1,131 @@
-"""A receipt says who said what of which chain to whom; whatever else is signed, changed or malformed is none."""
+"""What an asker believes of a service's receipts."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
 
-from common.encoding.canonical_json import canonical
+from common.client.receipts import ReceiptKeeper, bound_answer
 from common.errors import LedgerError
-from common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
-from common.secure_sum.envelope import Signed, public_hex
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
+from common.secure_sum.envelope import public_hex
 
-KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-OTHER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
-TAG = "parley-receipt-1"
-HEAD, SHOWN = Head(7, "ab" * 32), Head(5, "cd" * 32)
-ANSWER = Binding("run", 3, "12" * 32, "34" * 32)
-CLAIM: dict[str, Any] = {
-    "signer": "party",
-    "key": public_hex(KEY),
-    "ledger": "ef" * 32,
-    "head": asdict(HEAD),
-    "to": "ann",
-    "shown": asdict(SHOWN),
-    "answer": asdict(ANSWER),
-    "totals": {"spent": [1, 2, 3, 4]},
+KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed] * 32)) for seed in (1, 2))
+LEDGER, ANOTHER = "a" * 64, "b" * 64
+
+
+def head(count: int, branch: str = "0") -> Head:
+    return Head(count, f"{count:063x}{branch}")
+
+
+def receipt(count: int, shown: Head | None = None, **changes: Any) -> str:  # noqa: ANN401 -- any part of a claim
+    """The text of a receipt over so many entries."""
+    parts: dict[str, Any] = {"signer": "party-1", "ledger": LEDGER, "head": head(count), "shown": shown}
+    return write_receipt(changes.pop("key", KEY), **(parts | changes))
+
+
+def keeper(known: int | None = None) -> ReceiptKeeper:
+    """Somebody who pins the key, and perhaps knows a receipt."""
+    newest = None if known is None else read_receipt(receipt(known))
+    return ReceiptKeeper("party-1", public_hex(KEY), newest)
+
+
+def test_a_receipt_goes_on_from_the_one_before() -> None:
+    mine = keeper()
+    first = mine.take(receipt(3), None)
+    second = mine.take(receipt(5, first.head), first)
+    assert mine.newest == second
+    late = mine.take(receipt(4, first.head), first)  # of a request that was sent before the last came back
+    assert (late.head.count, mine.newest) == (4, second)
+
+
+KNOWN = read_receipt(receipt(5))
+REFUSED: dict[str, tuple[str | None, Receipt | None]] = {
+    "none": (None, KNOWN),
+    "a count that falls": (receipt(4, KNOWN.head), KNOWN),
+    "a head that says nothing of what was shown": (receipt(7), KNOWN),
+    "a head that goes on from another": (receipt(7, head(5, "1")), KNOWN),
+    "the same count with another link": (receipt(5, KNOWN.head, head=head(5, "1")), KNOWN),
+    "another key": (receipt(7, KNOWN.head, key=OTHER), KNOWN),
+    "another signer": (receipt(7, KNOWN.head, signer="party-2"), KNOWN),
+    "a text": ("not a receipt", KNOWN),
+    "a long text": ("A" * 5000, KNOWN),
+    "an absurd count": (receipt(10**30, KNOWN.head), KNOWN),
+    "a count below nothing": (receipt(7, KNOWN.head, head=Head(-1, "0" * 64)), KNOWN),
+    "a count that is no number": (receipt(7, KNOWN.head, head=Head("7", "0" * 64)), KNOWN),  # type: ignore[arg-type]
 }
 
 
-def signed(claim: object, key: Ed25519PrivateKey = KEY, tag: str = TAG) -> str:
-    """A claim as a receipt spells it."""
-    seal = Signed.seal(tag, canonical(claim), key)
-    return f"{base64.b64encode(seal.body).decode()}.{base64.b64encode(seal.signature).decode()}"
-
-
-def test_a_receipt_is_read_as_it_was_written() -> None:
-    text = write_receipt(
-        KEY,
-        signer="party",
-        ledger="ef" * 32,
-        head=HEAD,
-        to="ann",
-        shown=SHOWN,
-        answer=ANSWER,
-        totals={"spent": [1, 2, 3, 4]},
-    )
-    assert text == signed(CLAIM)
-    receipt = verify_receipt(text, "party", public_hex(KEY))
-    assert asdict(receipt) == CLAIM | {"text": text}
-    assert (receipt.head, receipt.shown, receipt.answer) == (HEAD, SHOWN, ANSWER)
-
-
-def test_what_is_not_said_is_empty() -> None:
-    receipt = read_receipt(write_receipt(KEY, signer="party", ledger="ef" * 32, head=HEAD))
-    assert (receipt.to, receipt.shown, receipt.answer, receipt.totals) == ("", None, None, {})
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("ledger",), "ef" * 31),
-        (("ledger",), list("ef" * 32)),
-        (("head", "link"), "ab" * 33),
-        (("head", "link"), ["x"] * 64),
-        (("head", "count"), -1),
-        (("head", "count"), 2**53 + 1),
-        (("head", "count"), True),
-        (("head", "count"), "7"),
-        (("shown", "count"), -1),
-        (("shown", "link"), "cd"),
-        (("answer",), {"run": "run"}),
-        (("totals",), 5),
-        (("totals",), None),
-    ],
-)
-def test_a_claim_that_is_none_is_refused_though_it_is_signed(path: tuple[str, ...], value: object) -> None:
-    claim = json.loads(json.dumps(CLAIM))
-    place = claim
-    for name in path[:-1]:
-        place = place[name]
-    place[path[-1]] = value
-    with pytest.raises(LedgerError, match="cannot be read"):
-        read_receipt(signed(claim))
-
-
-@pytest.mark.parametrize("name", sorted(CLAIM))
-def test_each_part_is_needed(name: str) -> None:
-    with pytest.raises(LedgerError, match="cannot be read"):
-        read_receipt(signed({key: value for key, value in CLAIM.items() if key != name}))
-
-
-@pytest.mark.parametrize("count", [0, 2**53])
-def test_counts_may_be_none_at_all_and_as_large_as_json_is_exact(count: int) -> None:
-    claim = CLAIM | {"head": {"count": count, "link": "ab" * 32}}
-    assert read_receipt(signed(claim)).head.count == count
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: text[1:],
-        lambda text: text.replace(".", "", 1),
-        lambda text: "!" + text,
-        lambda text: text + "!",
-        lambda text: text.split(".")[0],
-        lambda text: text + "." + text,
-        lambda text: "é" + text,
-        lambda text: "[" * 4000,
-    ],
-)
-def test_what_is_no_receipt_is_refused(damage: Callable[[str], str]) -> None:
+@pytest.mark.parametrize(("text", "shown"), REFUSED.values(), ids=REFUSED)
+def test_what_contradicts_what_is_known_is_refused(text: str | None, shown: Receipt | None) -> None:
+    mine = keeper(5)
     with pytest.raises(LedgerError):
-        verify_receipt(damage(signed(CLAIM)), "party", public_hex(KEY))
+        mine.take(text, shown)
+    assert mine.newest == KNOWN, "and nothing is learned of it"
 
 
-def test_a_receipt_has_at_most_4096_characters() -> None:
-    texts = [signed(CLAIM | {"to": "x" * extra}) for extra in range(3000)]
-    longest = max((text for text in texts if len(text) <= 4096), key=len)
-    next_one = min((text for text in texts if len(text) > 4096), key=len)
-    assert (len(longest), len(next_one)) == (4093, 4097)  # base64 and a dot make one more than a multiple of four
-    assert read_receipt(longest).signer == "party"
-    with pytest.raises(LedgerError, match="cannot be read"):
-        read_receipt(next_one)
+def test_an_answer_is_bound_to_run_round_question_and_bytes() -> None:
+    asked = bound_answer("run", 2, "c" * 64, b"answer")
+    assert keeper().take(receipt(3, answer=asked), None, asked).answer == asked
+    others = [
+        replace(asked, run="other"),
+        replace(asked, round=1),
+        replace(asked, query="d" * 64),
+        bound_answer("run", 2, "c" * 64, b"another"),
+        None,
+    ]
+    for other in others:
+        with pytest.raises(LedgerError, match="not to what it was asked"):
+            keeper().take(receipt(3, answer=other), None, asked)
 
 
-def test_a_receipt_is_its_signers_alone() -> None:
-    for text in (signed(CLAIM, OTHER), signed(CLAIM, tag="parley-receipt-2")):
-        assert read_receipt(text).signer == "party", "reading checks no signature"
-        with pytest.raises(LedgerError, match="was not signed with the key of party"):
-            verify_receipt(text, "party", public_hex(KEY))
-    for claim in (CLAIM | {"signer": "other"}, CLAIM | {"key": public_hex(OTHER)}):
-        with pytest.raises(LedgerError, match="not of party"):
-            verify_receipt(signed(claim), "party", public_hex(KEY))
+def test_without_a_pin_the_first_key_is_kept() -> None:
+    mine = ReceiptKeeper("party-1")
+    first = mine.take(receipt(3), None)
+    assert mine.key == public_hex(KEY)
+    with pytest.raises(LedgerError, match="not signed with the key"):
+        mine.take(receipt(4, first.head, key=OTHER), first)
+    assert ReceiptKeeper("party-1", newest=first).key == public_hex(KEY)
+
+
+def test_a_ledger_that_replaces_another_must_say_so() -> None:
+    mine = keeper(5)
+    with pytest.raises(LedgerError):
+        mine.take(receipt(1, ledger=ANOTHER), KNOWN)
+    replaced = mine.take(receipt(1, KNOWN.head, ledger=ANOTHER), KNOWN)
+    assert mine.newest == replaced, "it has accounted for what was shown"
+
+
+@given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
+    text = receipt(3, totals={"spent": [1, 2, 3, 4]})
+    whole = b"".join(base64.b64decode(part) for part in text.split("."))
+    parts = [bytearray(base64.b64decode(part)) for part in text.split(".")]
+    part = parts[0] if (place := at % len(whole)) < len(parts[0]) else parts[1]
+    part[place - (0 if part is parts[0] else len(parts[0]))] ^= 1 << bit
+    flipped = ".".join(base64.b64encode(bytes(part)).decode() for part in parts)
+    with pytest.raises(LedgerError):
+        verify_receipt(flipped, "party-1", public_hex(KEY))
+
+
+@given(claim=st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
+def test_any_other_claim_is_no_receipt(claim: object) -> None:
+    text = f"{base64.b64encode(json.dumps(claim).encode()).decode()}.{base64.b64encode(bytes(64)).decode()}"
+    with pytest.raises(LedgerError):
+        read_receipt(text)
+
+
+def test_what_is_written_is_read() -> None:
+    bound = Binding("run", 1, "c" * 64, "d" * 64)
+    text = receipt(3, head(2), to="learner", answer=bound, totals={"spent": [0, 0, 0, 0]})
+    found = verify_receipt(text, "party-1", public_hex(KEY))
+    assert (found.head, found.shown, found.to, found.answer) == (head(3), head(2), "learner", bound)
+    assert (found.totals, found.ledger, found.text) == ({"spent": [0, 0, 0, 0]}, LEDGER, text)
