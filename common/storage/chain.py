@@ -114,9 +114,10 @@ class Chain:
 
     def forbid(self, head: Head) -> None:
         """Refuse from now on, after a restart too, because somebody has shown a later head than there is."""
-        self._forbidden = True
-        self._file.write(head)
-        self._file.sync()
+        with self._database.reading():  # while no other thread writes the file
+            self._forbidden = True
+            self._file.write(head)
+            self._file.sync()
 
     @contextmanager
     def transaction(self) -> Iterator[Appending]:
@@ -128,12 +129,14 @@ class Chain:
             if self._forbidden:
                 raise self._old_copy()
             self._catch_up(connection)
-            appending = Appending(connection, self.head)
+            before = self.head
+            appending = Appending(connection, before)
             yield appending
-        if appending.head != self.head:
+        if appending.head != before:
             with self._database.reading() as connection:
                 self._catch_up(connection)
-                self._file.write(self.head)
+                if not self._forbidden:
+                    self._file.write(self.head)
 
     def look(self) -> None:
         """Take what other processes have appended."""

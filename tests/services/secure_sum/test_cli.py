@@ -10,11 +10,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from common.protocol.receipts import verify_receipt
+from common.secure_sum.envelope import public_hex
 from learner.cli.main import learner_app
 from tests.support.cluster import USER
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
-from tests.support.secure_cluster import SecureCluster
+from tests.support.secure_cluster import SecureCluster, signing_key
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,19 @@ def test_a_secure_sum_from_submission_to_receipts(url: str) -> None:
     shown = run(url, "opened", submitted)
     for each in opened:
         assert each["receipts"][0]["signature"][:16] in shown
+
+
+@pytest.mark.parametrize("name", ["party-1", "key-holder-1"])
+def test_the_newest_receipt_is_printed_for_whoever_lost_a_ledger(url: str, name: str) -> None:
+    key = public_hex(signing_key(name))
+    assert verify_receipt(run(url, "receipts", name).strip(), name, key).head.count > 1
+    assert json.loads(run(url, "receipts", name, "--format", "json"))["signer"] == name
+
+
+def test_of_others_there_is_no_receipt(url: str) -> None:
+    env = {"PARLEY_URL": url, "PARLEY_TOKEN": USER}
+    result = CliRunner().invoke(learner_app, ["receipts", "nobody"], env=env)
+    assert (result.exit_code, "there is no receipt of 'nobody'" in result.output) == (1, True)
 
 
 def test_identity_prints_the_key_that_others_pin(tmp_path: Path) -> None:
