@@ -61,8 +61,8 @@ def plan(
     counts: dict[str, int] = dict(old.begun.recovered) if old and old.begun else {}
     for each in evidence:
         counts[each.ledger] = max(each.count, counts.get(each.ledger, 0))
-    is_weaker = bool(missing) or any(each.adjacency == "replace_one" for each in evidence)
-    hides: Adjacency = "replace_one" if is_weaker and limit.adjacency == "replace_one" else limit.adjacency
+    is_weaker = any(each.adjacency == "replace_one" for each in evidence)
+    hides: Adjacency = "replace_one" if is_weaker else limit.adjacency
     return Recovery(worst, hides, counts, missing)
 
 

@@ -123,7 +123,7 @@ def test_what_happens_to_a_run_takes_its_approval(record: LedgerRecord) -> None:
 
 def test_a_limit_says_all_that_charges_are_held_against() -> None:
     spent = Cost(3, 2, 1)
-    books = told(Limited(7, 6, "whole_party", "filter"), begun=replace(BEGUN, spent=spent, adjacency="whole_party"))
+    books = told(Limited(7, 6, "whole_party", "filter"), begun=replace(BEGUN, spent=spent))
     assert books.account == Account(7, 6, spent, NOTHING, "whole_party", "filter")
 
 
