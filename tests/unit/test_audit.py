@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,7 +25,7 @@ from common.storage.chain import next_link
 from common.wire.party_api import RunProposal
 from party.ledger.audit import AUDIT_FORMAT, RunSummary, by_run, export, verify
 from party.ledger.ledger import Ask, Ledger
-from party.ledger.records import Answered, Approved, Ended, Entry, Joined, Refused, from_json, to_json
+from party.ledger.records import Answered, Approved, Ended, Entry, Joined, LedgerRecord, Refused, from_json, to_json
 from tests.support.ledgers import KEY, open_ledger
 
 PARTY = Identity("party", KEY)
@@ -154,7 +154,7 @@ def test_a_file_is_its_partys_alone(ledger: Ledger) -> None:
 def test_a_charge_that_was_not_approved_is_noticed_though_it_is_signed(
     ledger: Ledger, number: int, change: Callable[[Answered], Answered]
 ) -> None:
-    lines = with_record(rows_of(ledger), number, lambda entry: change(entry.record))
+    lines = with_record(rows_of(ledger), number, lambda entry: change(cast("Answered", entry.record)))
     with pytest.raises(LedgerError, match=f"entry {number} was not charged what was approved"):
         verify(lines, PARTY.key)
 
@@ -184,7 +184,7 @@ def answered(round: int, step: str) -> Answered:
 
 
 def test_runs_are_summed_up_in_the_order_in_which_they_came() -> None:
-    records = [
+    records: list[LedgerRecord] = [
         Refused("bob", "run", "gop", "algorithms", "no"),
         APPROVED,
         answered(1, "gradient"),

@@ -210,7 +210,7 @@ class Standard(Script):
 
     def standard_normal(self, size: tuple[int, ...], /) -> FloatArray:
         first, self.drawn = self.drawn, self.drawn + math.prod(size)
-        return (np.arange(first, self.drawn) + 1.0).reshape(size)
+        return np.arange(first + 1, self.drawn + 1, dtype=np.float64).reshape(size)
 
     standard_exponential = standard_normal
 

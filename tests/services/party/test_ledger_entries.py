@@ -132,7 +132,7 @@ def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock
         assert (
             store.consent("ann", "no") is store.consent("bob", "one") is store.recall(Ask("bob", "one", 1, "")) is None
         )
-        for missing in (store.end, store.release, lambda *key: store.join(*key, b"")):
+        for missing in (store.end, store.release, lambda learner, run: store.join(learner, run, b"")):
             for key in (("ann", "no"), ("bob", "one")):
                 with pytest.raises(NotFoundError):
                     missing(*key)
@@ -151,6 +151,9 @@ def test_a_ledger_that_opens_again_knows_the_same_and_writes_nothing(tmp_path: P
         consent = store.consent("ann", "run")
         assert consent is not None
         assert (consent.price, consent.spec) == (PRICE, SPEC)
+        approve(store, "next", price=Price((1,), (1,), (0,), (0,)))
+        assert store.books.runs["ann", "next"].expires == 1000 + 30 * 86_400
+        before = store.entries()
     for limit in (
         Account(101, 12, composition="basic"),
         Account(101, 13, composition="basic"),
@@ -253,7 +256,10 @@ def test_so_many_refusals_of_a_learner_and_day_are_noted(
             clock.now = at
             store.refuse(learner, "run", "dp_gd", "rule", "reason")
         noted = [(entry.record.learner, entry.at) for entry in store.entries() if isinstance(entry.record, Refused)]
-    assert noted == [("ann", 5), ("ann", 6), ("bob", 7), ("ann", 86_400), ("ann", 86_401)]
+        assert noted == [("ann", 5), ("ann", 6), ("bob", 7), ("ann", 86_400), ("ann", 86_401)]
+        monkeypatch.setattr(module, "MOST_REFUSALS", 1)
+        store.refuse("carl", "run", "dp_gd", "rule", "reason")
+        assert store.entries()[-1].record == Refused("carl", "run", "dp_gd", "rule", "reason")
 
 
 def test_a_price_is_read_as_it_was_written_or_not_at_all() -> None:
