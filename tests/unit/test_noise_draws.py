@@ -92,6 +92,18 @@ def test_each_row_of_a_stack_is_drawn_at_its_own_scale(bits: KnownBits) -> None:
     assert digest(SystemNoise().discrete_laplace(scales, (3, 200))) == "0de4df00eea3ee64"
 
 
+@pytest.mark.parametrize("sigma", [1.0, 1.2, 1.99, 1000.0, 2.0**40 / 3])
+def test_a_gaussians_bound_leaves_room_for_rounding(monkeypatch: pytest.MonkeyPatch, sigma: float) -> None:
+    laws: list[tuple[float, ...]] = []
+    monkeypatch.setattr(module, "_discrete", lambda _, __, ___, *law: laws.append(tuple(map(float, law))))
+    SystemNoise().discrete_gaussian(sigma, ())
+    ((scale, strip, bound),) = laws
+    with localcontext(prec=40):
+        least = ((Decimal(2).ln() * Decimal(scale) / Decimal(strip)) ** 2 / 2).exp()
+        room = Decimal(bound) / least - 1
+    assert Decimal(2) ** -41 < room < Decimal(2) ** -39
+
+
 def test_a_proposal_takes_three_words_and_512_are_made_at_least(bits: KnownBits) -> None:
     SystemNoise().discrete_gaussian(10.0, (1,))
     SystemNoise().discrete_gaussian(10.0, ())
