@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 LEAST = 0.95
 ARGUED = Path(__file__).parent / "argued.toml"
 KILLED = ("killed", "timeout", "segfault", "caught by type check")
+UNTRIED = "not checked"
 
 Change = tuple[str, str, str, str]
 """A module's file, a function or method in it, the lines that a mutant takes away, and those it puts there."""
@@ -42,35 +43,50 @@ def argued() -> set[Change]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Module:
+    """How the mutants of one file fared; ``stale`` are its excuses that nothing needs, known once all were tried."""
+
+    path: str
+    killed: int
+    untried: int
+    excused: int
+    alive: dict[str, Change]
+    stale: set[Change]
+
+    @property
+    def tried(self) -> int:
+        """How many were tried and not excused."""
+        return self.killed + len(self.alive)
+
+
+def look(path: str, excuses: set[Change]) -> Module:
+    """How the mutants of a file fared."""
+    data = SourceFileMutationData(path=path)
+    data.load()
+    fates = {mutant: status_by_exit_code[code] for mutant, code in data.exit_code_by_key.items()}
+    changes = {mutant: change(path, mutant) for mutant, fate in fates.items() if fate not in {*KILLED, UNTRIED}}
+    alive = {mutant: what for mutant, what in changes.items() if what not in excuses}
+    untried = sum(fate == UNTRIED for fate in fates.values())
+    killed = len(fates) - untried - len(changes)
+    stale = {each for each in excuses if each[0] == path} - set(changes.values())
+    return Module(path, killed, untried, len(changes) - len(alive), alive, set() if untried else stale)
+
+
 def main() -> int:
     """Print each survivor and each module's share; the exit code."""
-    excuses, stale, all_killed, all_tried, short = argued(), set[Change](), 0, 0, []
-    for path in map(str, walk_mutatable_files()):
-        data = SourceFileMutationData(path=path)
-        data.load()
-        counts = Counter(status_by_exit_code[code] for code in data.exit_code_by_key.values())
-        killed, tried = sum(counts[status] for status in KILLED), counts.total() - counts["not checked"]
-        survivors = [
-            mutant
-            for mutant, code in data.exit_code_by_key.items()
-            if status_by_exit_code[code] not in {*KILLED, "not checked"}
-        ]
-        changes = {mutant: change(path, mutant) for mutant in survivors}
-        excused = [mutant for mutant in survivors if changes[mutant] in excuses]
-        if tried == counts.total():
-            stale |= {each for each in excuses if each[0] == path} - set(changes.values())
-        for mutant in sorted(set(survivors) - set(excused)):
-            _, function, was, becomes = changes[mutant]
-            print(f"{mutant}: {function} survives\n  {was}\n  as {becomes}")
-        tried -= len(excused)
-        all_killed, all_tried = all_killed + killed, all_tried + tried
-        short.append(f"{path}: {killed} of {tried} killed, {len(excused)} excused, {counts['not checked']} not tried")
-    print(*short, sep="\n")
-    for path, function, was, becomes in sorted(stale):
+    excuses = argued()
+    modules = [look(str(path), excuses) for path in sorted(walk_mutatable_files())]
+    for mutant, (_, function, was, becomes) in sorted(each for module in modules for each in module.alive.items()):
+        print(f"{mutant}: {function} survives\n  {was}\n  as {becomes}")
+    for path, function, was, becomes in sorted(each for module in modules for each in module.stale):
         print(f"argued.toml: {path}, {function}: {was!r} as {becomes!r} was killed, or is no mutant")
-    share = all_killed / max(all_tried, 1)
-    print(f"killed: {all_killed} of {all_tried}, {share:.1%}; at least {LEAST:.0%} are wanted")
-    return int(share < LEAST or bool(stale))
+    for each in modules:
+        print(f"{each.path}: {each.killed} of {each.tried} killed, {each.excused} excused, {each.untried} not tried")
+    killed, tried = (sum(counts) for counts in zip(*((each.killed, each.tried) for each in modules), strict=True))
+    share = killed / max(tried, 1)
+    print(f"killed: {killed} of {tried}, {share:.1%}; at least {LEAST:.0%} are wanted")
+    return int(share < LEAST or any(module.stale for module in modules))
 
 
 if __name__ == "__main__":
