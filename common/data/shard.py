@@ -135,7 +135,7 @@ def _pad(shard: Shard, n: int) -> tuple[FloatArray, FloatArray, BoolArray]:
     extra = n - shard.X.shape[-2]
     return (
         np.pad(shard.X, ((0, extra), (0, 0))),
-        np.pad(shard.y, (0, extra), constant_values=1.0),
+        np.pad(shard.y, (0, extra)),
         np.pad(shard.mask, (0, extra)),
     )
 

@@ -84,8 +84,8 @@ def plan(
     for each in evidence:
         count, at = recovered.get(each.ledger, (0, 0))
         recovered[each.ledger] = max(count, each.count), max(at, each.at)
-    is_weaker = bool(missing) or any(each.adjacency == "replace_one" for each in evidence)
-    hides: Adjacency = "replace_one" if is_weaker and limit.adjacency == "replace_one" else limit.adjacency
+    is_weaker = any(each.adjacency == "replace_one" for each in evidence)
+    hides: Adjacency = "replace_one" if is_weaker else limit.adjacency
     return Recovery(worst, hides, recovered, missing)
 
 
