@@ -1,4 +1,4 @@
-"""A plugin of pytest for mutmut: the quickest tests first, as it has measured them, for the first that fails will do."""
+"""A plugin of pytest for mutmut: the quickest tests first, as it measured them, for the first that fails will do."""
 
 from __future__ import annotations
 
