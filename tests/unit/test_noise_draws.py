@@ -167,6 +167,11 @@ def test_a_proposal_has_a_fair_sign_and_no_negative_zero() -> None:
     assert (drawn.tolist(), accepted.tolist()) == ([0, 0, 3, -3], [True, False, True, True])
 
 
+def test_scales_are_reals_and_flips_are_integers() -> None:
+    assert module._checked("scale", np.array([1, 2]), (2,)).dtype == np.float64
+    assert module._trailing_zeros(Script(8, 1), 2).dtype == np.int64
+
+
 def test_places_are_the_bits_behind_the_sign_and_above_the_lowest() -> None:
     law = np.array([[9.7], [8.0], [1.0]])
     for place, magnitude in ((0b1, 0), (0b1110, 7), (0b10000, 0), (0b10110, 3), (1 << 62, 0)):
