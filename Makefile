@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test lint check hooks demo figures bench lock clean
+.PHONY: help install quick test lint check hooks demo figures bench mutants lock clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -50,10 +50,14 @@ figures: install  ## redraw every figure of the papers
 bench: install  ## run the benchmarks
 	set -e; for benchmark in scripts/benchmarks/*.py; do $(BIN)/python "$$benchmark"; done
 
+mutants: install  ## change the code that privacy rests on, bit by bit: tests must notice 95 % (hours; ONLY="name.*")
+	$(BIN)/mutmut run $(ONLY)
+	$(BIN)/python tests/mutants/check.py
+
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
 
 clean:  ## remove .venv, builds and caches
-	rm -rf .venv build dist *.egg-info .import_linter_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .import_linter_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache mutants
 	find . -name __pycache__ -prune -exec rm -rf {} +

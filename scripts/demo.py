@@ -144,6 +144,7 @@ class Laboratory:
             n_features=WDBC.n_features,
             loss=build_loss(WDBC),
             secure_sum=True,
+            colluders=1,
         )
         return [accuracy(simulate(algorithm, self.shards, facts, SeededNoise(i)), self.public) for i in range(repeat)]
 

@@ -135,7 +135,7 @@ def _pad(shard: Shard, n: int) -> tuple[FloatArray, FloatArray, BoolArray]:
     extra = n - shard.X.shape[-2]
     return (
         np.pad(shard.X, ((0, extra), (0, 0))),
-        np.pad(shard.y, (0, extra), constant_values=1.0),
+        np.pad(shard.y, (0, extra)),
         np.pad(shard.mask, (0, extra)),
     )
 
@@ -162,7 +162,7 @@ def _make_safe(X: FloatArray, y: FloatArray, mask: BoolArray) -> None:
 
 def _into_unit_ball(X: FloatArray) -> FloatArray:
     """Rows projected onto the unit ball, then truncated to the grid; the squared norm is checked in integers."""
-    X = X / np.maximum(np.abs(X).max(axis=-1, initial=0.0, keepdims=True), 1.0)  # keeps the squares from overflowing
+    X = X / np.abs(X).max(axis=-1, initial=1.0, keepdims=True)  # keeps the squares from overflowing
     X = truncate(X / np.maximum(np.linalg.norm(X, axis=-1, keepdims=True), 1.0), FEATURE_BITS)
     outside = ((X * 2.0**FEATURE_BITS) ** 2).sum(axis=-1) > 2.0 ** (2 * FEATURE_BITS)
     if outside.any():  # a last-bit excess of the division: one grid step inward is enough

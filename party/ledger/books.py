@@ -6,7 +6,7 @@ auditor far away, works out the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from common.errors import LedgerError
@@ -55,6 +55,8 @@ class Books:
     def __init__(self) -> None:
         self.begun: Begun | None = None
         self.account = Account(0, 0)
+        self.at = 0
+        """When the last record was written, in seconds since 1970."""
         self.runs: dict[RunKey, RunBook] = {}
         self.weaker = 0
         """How many answers hide a record each, not all of a party's data."""
@@ -65,6 +67,7 @@ class Books:
         """Take one more entry; raises LedgerError where it contradicts those before."""
         if (self.begun is None) != isinstance(entry.record, Begun):
             raise LedgerError(f"entry {entry.number}: a ledger begins once")
+        self.at = entry.at
         try:
             self._take(entry, entry.record)
         except KeyError:
@@ -153,3 +156,11 @@ def refusal_day(learner: str, at: int) -> str:
 def _less(one: Cost, other: Cost) -> Cost:
     """The lesser of two costs, in each unit."""
     return Cost(*map(min, one.units, other.units))
+
+
+def is_accounted(recovered: Mapping[str, Sequence[int]], ledger: str, count: int, at: int) -> bool:
+    """Whether a head of a ledger before this one is among what was accounted for when this one began."""
+    if ledger not in recovered:
+        return False
+    last, latest = recovered[ledger]
+    return count <= last and at <= latest

@@ -13,7 +13,7 @@ import io
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -33,7 +33,7 @@ from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
 from common.storage.chain import Appending, Chain, chain_schema
 from common.storage.signed_chain import SignedChain
-from party.ledger.books import NOTHING, Books, RunBook, refusal_day
+from party.ledger.books import NOTHING, Books, RunBook, is_accounted, refusal_day
 from party.ledger.records import (
     Answered,
     Approved,
@@ -270,6 +270,7 @@ class Ledger:
             "spent": list(account.spent.units),
             "reserved": list(account.reserved.units),
             "adjacency": self.books.hides(),
+            "at": self.books.at,
         }
         return self._chain.receipt(to, shown, bound, totals)
 
@@ -283,7 +284,8 @@ class Ledger:
 
     def _has_replaced(self, receipt: Receipt) -> bool:
         assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
-        return receipt.head.count <= self.books.begun.recovered.get(receipt.ledger, -1)
+        at, recovered = receipt.totals.get("at"), self.books.begun.recovered
+        return isinstance(at, int) and is_accounted(recovered, receipt.ledger, receipt.head.count, at)
 
     def _tell(self, number: int, record: dict[str, Any]) -> None:
         self.books.tell(from_json(number, record))
@@ -354,7 +356,7 @@ def create_ledger(
     adjacency: Adjacency,
     *,
     spent: Cost = NOTHING,
-    recovered: Mapping[str, int] | None = None,
+    recovered: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     """Begin a party's ledger in a directory; raises LedgerError where there is anything of one already."""
     if any((directory / f"ledger.{end}").exists() for end in ("db", "head")):

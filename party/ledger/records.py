@@ -6,7 +6,7 @@ long for a record is attached: a specification, a price list, an answer's body, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -21,14 +21,14 @@ EndReason = Literal["learner", "owner", "expired"]
 class Begun:
     """The ledger of ``party``, who signs with ``key``; ``nonce`` makes its first link unlike any other's.
 
-    ``recovered`` maps each ledger that this one replaces to the count of entries that are accounted for; what they may
-    have cost is ``spent``.
+    ``recovered`` has, by its first link, each ledger that this one replaces: the count of entries that are accounted
+    for, and the time of the last; what they may have cost is ``spent``.
     """
 
     party: str
     key: str
     nonce: str
-    recovered: Mapping[str, int]
+    recovered: Mapping[str, Sequence[int]]
     spent: Cost
     adjacency: Adjacency
 

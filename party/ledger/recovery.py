@@ -4,37 +4,60 @@ What may have been released is known from what is left of the old ledger and fro
 witnesses hold. Each says what was spent and what was reserved for approved runs by then; the worst of all is charged at
 once, reserved or not. An answer that was released is in a receipt of the learner that got it: so only where each of the
 party's learners has shown its newest one is the worst known. Where one has not, the whole budget counts as spent.
+
+A copy that was put back may have been written on before anybody noticed: then there are two histories, and what both
+cost is charged. They are told apart by their links, and by the time of their last entries, which a copy that is written
+on has later than the receipts from before: so a party's clock must not have been set back.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations
 from pathlib import Path
 
 from common.errors import InvalidInputError, LedgerError, ParleyError
 from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
+from common.protocol.head import Head
 from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.session import Identity
 from common.storage.keys import read_private, write_private
 from common.storage.salvage import salvage, set_aside
-from party.ledger.books import NOTHING, Books
+from party.ledger.books import NOTHING, Books, is_accounted
 from party.ledger.ledger import check_exists, create_ledger
 from party.ledger.records import from_json
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What somebody knows of a ledger: its first link, its count of entries, and what it may have cost by then."""
+    """What somebody knows of a ledger that began with the link ``ledger``: what it may have cost by then.
+
+    Its head had ``count`` entries and this ``link``; the last was written ``at``, in seconds since 1970.
+    """
 
     ledger: str
     count: int
+    link: str
+    at: int
     cost: Cost
     adjacency: Adjacency
+
+    def contradicts(self, other: Evidence) -> bool:
+        """Whether two heads are not of one history: a copy was put back, and written on."""
+        if self.count == other.count:
+            return self.link != other.link
+        return (self.count < other.count) != (self.at <= other.at) and self.at != other.at
+
+
+Accounted = dict[str, tuple[int, int]]
+"""By first link: the count of entries, and the time of the last, up to which a ledger's cost is accounted for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +66,7 @@ class Recovery:
 
     spent: Cost
     adjacency: Adjacency
-    recovered: dict[str, int]
+    recovered: Accounted
     missing: tuple[str, ...]
 
 
@@ -52,16 +75,36 @@ def plan(
 ) -> Recovery:
     """What a new ledger must begin with: ``shown`` are the learners who have shown a receipt, of all ``learners``."""
     missing = tuple(sorted(set(learners) - set(shown)))
-    costs = [each.cost for each in evidence]
+    recovered: Accounted = {}
+    if old and old.begun:
+        recovered = {ledger: (count, at) for ledger, (count, at) in old.begun.recovered.items()}
+    worst = worst_of([each for each in evidence if not is_accounted(recovered, each.ledger, each.count, each.at)])
     if missing:
-        costs.append(Cost(limit.epsilon_limit, limit.delta_limit, slack=limit.delta_limit))
-    worst = Cost(*map(max, zip(NOTHING.units, *(cost.units for cost in costs), strict=True)))
-    counts: dict[str, int] = dict(old.begun.recovered) if old and old.begun else {}
+        worst = _larger(worst, Cost(limit.epsilon_limit, limit.delta_limit, slack=limit.delta_limit))
     for each in evidence:
-        counts[each.ledger] = max(each.count, counts.get(each.ledger, 0))
-    is_weaker = bool(missing) or any(each.adjacency == "replace_one" for each in evidence)
-    hides: Adjacency = "replace_one" if is_weaker and limit.adjacency == "replace_one" else limit.adjacency
-    return Recovery(worst, hides, counts, missing)
+        count, at = recovered.get(each.ledger, (0, 0))
+        recovered[each.ledger] = max(count, each.count), max(at, each.at)
+    is_weaker = any(each.adjacency == "replace_one" for each in evidence)
+    hides: Adjacency = "replace_one" if is_weaker else limit.adjacency
+    return Recovery(worst, hides, recovered, missing)
+
+
+def worst_of(evidence: Sequence[Evidence]) -> Cost:
+    """The worst that ledgers may have cost: of one history the largest, of several what they come to together."""
+    histories: dict[str, list[Evidence]] = {}
+    for each in dict.fromkeys(evidence):
+        histories.setdefault(each.ledger, []).append(each)
+    total = NOTHING
+    for known in histories.values():
+        forked = any(one.contradicts(other) for one, other in combinations(known, 2))
+        costs = [each.cost for each in known]
+        total += reduce(operator.add if forked else _larger, costs, NOTHING)
+    return total
+
+
+def _larger(one: Cost, other: Cost) -> Cost:
+    """The larger of two costs, in each unit."""
+    return Cost(*map(max, one.units, other.units))
 
 
 def recover(  # noqa: PLR0913 -- its evidence, by name
@@ -82,7 +125,7 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
     found = [read_books(where / "ledger.db") for where in (directory, backup) if where]
     books = [known for known in found if known is not None]
     evidence = [of_receipt(receipt) for receipt in shown] + [of_books(*known) for known in books]
-    old = max(books, key=lambda known: known[2], default=None)
+    old = max(books, key=lambda known: known[2].count, default=None)
     recovery = plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
     if not commit:
         return recovery
@@ -91,22 +134,22 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
     return recovery
 
 
-def read_books(path: Path) -> tuple[Books, str, int] | None:
-    """What can be read of a ledger's file, up to the first entry that was changed: its books, first link and count."""
-    books, origin, count = Books(), "", 0
+def read_books(path: Path) -> tuple[Books, str, Head] | None:
+    """What can be read of a ledger's file, up to the first entry that was changed: its books, first link and head."""
+    books, origin, head, count = Books(), "", "", 0
     for number, record, link in salvage(path):
         try:
             books.tell(from_json(number, json.loads(record)))
         except (ParleyError, ValueError, TypeError, KeyError):
             break
-        count, origin = number, origin or link.hex()
-    return (books, origin, count) if count else None
+        count, head, origin = number, link.hex(), origin or link.hex()
+    return (books, origin, Head(count, head)) if count else None
 
 
-def of_books(books: Books, origin: str, count: int) -> Evidence:
+def of_books(books: Books, origin: str, head: Head) -> Evidence:
     """What a ledger's entries say."""
     account = books.account
-    return Evidence(origin, count, account.spent + account.reserved, books.hides())
+    return Evidence(origin, head.count, head.link, books.at, account.spent + account.reserved, books.hides())
 
 
 def of_receipt(receipt: Receipt) -> Evidence:
@@ -114,9 +157,10 @@ def of_receipt(receipt: Receipt) -> Evidence:
     try:
         spent, reserved = Cost(*receipt.totals["spent"]), Cost(*receipt.totals["reserved"])
         adjacency: Adjacency = "whole_party" if receipt.totals["adjacency"] == "whole_party" else "replace_one"
-    except (TypeError, KeyError, ParleyError):
+        at = int(receipt.totals["at"])
+    except (TypeError, ValueError, KeyError, ParleyError):
         raise LedgerError("a receipt without a party's totals") from None
-    return Evidence(receipt.ledger, receipt.head.count, spent + reserved, adjacency)
+    return Evidence(receipt.ledger, receipt.head.count, receipt.head.link, at, spent + reserved, adjacency)
 
 
 def back_up(state: Path, directory: Path) -> None:

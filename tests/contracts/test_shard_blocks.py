@@ -94,8 +94,8 @@ def test_a_stack_is_cut_past_2_to_the_20_rows_a_party() -> None:
 def test_scores_and_sums_are_by_party_in_a_stack() -> None:
     rng = np.random.default_rng(1)
     stack = Shard(rng.normal(size=(3, 4, 5)), np.ones((3, 4)))
-    shared, own = rng.integers(-3, 3, (2, 5)) * 1.0, rng.integers(-3, 3, (3, 2, 5)) * 1.0
-    slopes = rng.integers(-3, 3, (3, 4, 2)) * 1.0
+    shared, own = rng.normal(size=(2, 5)).round(), rng.normal(size=(3, 2, 5)).round()
+    slopes = rng.normal(size=(3, 4, 2)).round()
     for party in range(3):
         X = stack.X[party]
         assert np.array_equal(stack.scores(shared)[party], X @ shared.T)

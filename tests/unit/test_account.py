@@ -163,6 +163,7 @@ def test_a_refusal_says_what_is_asked_and_left() -> None:
     assert exhausted(account, Cost(2 * MICRO, 10**12, SQUARE_UNITS // 2)).detail == begin + squares
     nothing = limit(1.0, 0.0)
     assert exhausted(nothing, of(5)).detail.endswith("epsilon 1, delta 0 are left"), "there is no Gaussian run"
+    assert "delta 1e-18 are left to a Gaussian run" in exhausted(replace(FILTER, delta_limit=1), of(5)).detail
 
 
 def test_a_refusal_of_slack_says_what_slack_has() -> None:

@@ -123,7 +123,7 @@ def test_what_happens_to_a_run_takes_its_approval(record: LedgerRecord) -> None:
 
 def test_a_limit_says_all_that_charges_are_held_against() -> None:
     spent = Cost(3, 2, 1)
-    books = told(Limited(7, 6, "whole_party", "filter"), begun=replace(BEGUN, spent=spent, adjacency="whole_party"))
+    books = told(Limited(7, 6, "whole_party", "filter"), begun=replace(BEGUN, spent=spent))
     assert books.account == Account(7, 6, spent, NOTHING, "whole_party", "filter")
 
 
@@ -136,7 +136,7 @@ def test_a_limit_says_all_that_charges_are_held_against() -> None:
     ],
 )
 def test_what_a_recovered_ledger_hides(adjacency: Adjacency, spent: Cost, hides: str, weaker: int) -> None:
-    begun = replace(BEGUN, spent=spent, adjacency=adjacency, recovered={"old": 5})
+    begun = replace(BEGUN, spent=spent, adjacency=adjacency, recovered={"old": (5, 10)})
     books = Books()
     books.tell(Entry(1, 0, begun))
     assert (books.begun, books.account.spent, books.account.adjacency) == (begun, spent, adjacency)
@@ -184,7 +184,7 @@ def test_refusals_are_counted_by_learner_and_day() -> None:
 
 
 RECORDS: list[LedgerRecord] = [
-    replace(BEGUN, recovered={"old": 5}, spent=Cost(1, 2, 3, 4)),
+    replace(BEGUN, recovered={"old": (5, 10)}, spent=Cost(1, 2, 3, 4)),
     LIMITED,
     approved("run", Cost(4, 3, 2, 1)),
     answered("run", 1, Cost(5, 6, 7, 8)),

@@ -13,7 +13,7 @@ import pytest
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError, UnavailableError, VersionError
-from common.protocol.receipts import Head
+from common.protocol.head import Head
 from common.storage.chain import Chain, ChainRecord, attached, chain_schema, next_link
 
 NAME, KIND = "log of tests", 0x7E57
@@ -48,7 +48,8 @@ def change(directory: Path, statement: str, *values: int) -> None:
 
 
 def test_links_are_by_definition_and_records_are_told_in_order(tmp_path: Path) -> None:
-    book, records = Book(tmp_path), [{"a": 1}, {"b": "é"}, {"a": 1}]
+    book = Book(tmp_path)
+    records: list[ChainRecord] = [{"a": 1}, {"b": "é"}, {"a": 1}]
     links = by_definition(*records)
     assert book.chain.head == EMPTY
     with book.chain.transaction() as appending:

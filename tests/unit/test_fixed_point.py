@@ -158,6 +158,14 @@ def test_weights_that_defeat_exactness_are_refused(bad: float) -> None:
             weights_on_grid(weights)
 
 
+def test_each_row_of_weights_has_the_largest_norm_to_itself() -> None:
+    longest = np.eye(3) * MAX_NORM
+    assert np.array_equal(weights_on_grid(longest), longest)
+    assert np.array_equal(weights_on_grid(longest[0]), longest[0])
+    with pytest.raises(InvalidInputError, match="weights must be"):
+        weights_on_grid(np.nextafter(longest, math.inf))
+
+
 def test_weights_are_rounded_to_their_grid() -> None:
     w = np.random.default_rng(1).normal(size=(50, 4)) * 100
     rounded = weights_on_grid(w)

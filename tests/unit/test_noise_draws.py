@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import product
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -90,6 +92,18 @@ def test_each_row_of_a_stack_is_drawn_at_its_own_scale(bits: KnownBits) -> None:
     assert digest(SystemNoise().discrete_laplace(scales, (3, 200))) == "0de4df00eea3ee64"
 
 
+@pytest.mark.parametrize("sigma", [1.0, 1.2, 1.99, 1000.0, 2.0**40 / 3])
+def test_a_gaussians_bound_leaves_room_for_rounding(monkeypatch: pytest.MonkeyPatch, sigma: float) -> None:
+    laws: list[tuple[float, ...]] = []
+    monkeypatch.setattr(module, "_discrete", lambda _, __, ___, *law: laws.append(tuple(map(float, law))))
+    SystemNoise().discrete_gaussian(sigma, ())
+    ((scale, strip, bound),) = laws
+    with localcontext(prec=40):
+        least = ((Decimal(2).ln() * Decimal(scale) / Decimal(strip)) ** 2 / 2).exp()
+        room = Decimal(bound) / least - 1
+    assert float(room) == pytest.approx(2.0**-40, rel=1e-3)
+
+
 def test_a_proposal_takes_three_words_and_512_are_made_at_least(bits: KnownBits) -> None:
     SystemNoise().discrete_gaussian(10.0, (1,))
     SystemNoise().discrete_gaussian(10.0, ())
@@ -153,6 +167,11 @@ def test_a_proposal_has_a_fair_sign_and_no_negative_zero() -> None:
     assert (drawn.tolist(), accepted.tolist()) == ([0, 0, 3, -3], [True, False, True, True])
 
 
+def test_scales_are_reals_and_flips_are_integers() -> None:
+    assert module._checked("scale", np.array([1, 2]), (2,)).dtype == np.float64
+    assert module._trailing_zeros(Script(8, 1), 2).dtype == np.int64
+
+
 def test_places_are_the_bits_behind_the_sign_and_above_the_lowest() -> None:
     law = np.array([[9.7], [8.0], [1.0]])
     for place, magnitude in ((0b1, 0), (0b1110, 7), (0b10000, 0), (0b10110, 3), (1 << 62, 0)):
@@ -168,13 +187,15 @@ def test_digits_beyond_a_word_are_drawn_until_a_uniform_parts() -> None:
     assert module._is_below(2**63 - 1, half, Fraction(1, 2**80), Script(TOP - 1 - 2**48))
 
 
-@pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(7, 10), Fraction(300)])
-def test_an_exponential_is_enclosed_as_tightly_as_is_asked(exponent: Fraction) -> None:
-    for digits in (8, 15):
+def test_an_exponential_is_enclosed_as_tightly_as_is_asked() -> None:
+    """However the division that comes first is rounded: exponents whose digits do not end, and large ones."""
+    exponents = [Fraction(0), Fraction(300), *(Fraction(number, 7) for number in range(1, 3000, 61))]
+    for exponent, digits in product(exponents, (8, 15)):
         low, high = module._enclose_exp(exponent, digits)
-        value = math.exp(-exponent)
-        assert low < value < high
-        assert high - low <= Fraction(value) * (exponent + 4) * Fraction(10) ** (1 - digits)
+        with localcontext(prec=60):
+            value = Fraction((-Decimal(exponent.numerator) / exponent.denominator).exp())
+        assert low < value < high, (exponent, digits)
+        assert high - low <= value * (exponent + 4) * Fraction(10) ** (1 - digits)
 
 
 # ── reals ────────────────────────────────────────────────────────────────────
@@ -206,13 +227,20 @@ class Standard(Script):
 
     def standard_normal(self, size: tuple[int, ...], /) -> FloatArray:
         first, self.drawn = self.drawn, self.drawn + math.prod(size)
-        return (np.arange(first, self.drawn) + 1.0).reshape(size)
+        return np.arange(first + 1, self.drawn + 1, dtype=np.float64).reshape(size)
 
     standard_exponential = standard_normal
 
     def standard_gamma(self, shape: float, size: tuple[int, ...], /) -> FloatArray:
         self.gammas.append((shape, size))
         return np.full(size, 8.0)
+
+
+class Far(Standard):
+    """A standard normal so far out that the last digits of its scale show."""
+
+    def standard_normal(self, size: tuple[int, ...], /) -> FloatArray:
+        return np.full(size, 1e9)
 
 
 def test_reals_are_scaled_standard_draws() -> None:
@@ -236,6 +264,10 @@ def test_seeded_draws_past_2_to_the_10_are_rounded_and_matched() -> None:
     for sigma in (2.0**10, 2.0**10 + 1 / 3):
         expected = np.rint(math.sqrt(sigma * sigma - 1 / 12) * normals(4, 50))
         assert SeededNoise(9).discrete_gaussian(sigma, (4, 50)).tolist() == expected.tolist()
+    far = SeededNoise(9)
+    far._source = Far()
+    variance = 2**20 - Fraction(1, 12)
+    assert int(far.discrete_gaussian(2.0**10, (1,))[0]) ** 2 == pytest.approx(float(variance * 10**18), rel=1e-12)
     exact = module._SourcedNoise(module._SeededSource(np.random.PCG64(9)))
     scales = np.array([[2.0**10 - 1], [2.0**20]])
     assert np.array_equal(SeededNoise(9).discrete_gaussian(scales, (2, 9)), exact.discrete_gaussian(scales, (2, 9)))

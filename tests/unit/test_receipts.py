@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError
-from common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, read_receipt, verify_receipt, write_receipt
 from common.secure_sum.envelope import Signed, public_hex
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

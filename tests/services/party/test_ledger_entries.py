@@ -20,7 +20,8 @@ from common.errors import (
     NotFoundError,
 )
 from common.privacy.account import Account, Cost, Price
-from common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
+from common.protocol.head import Head
+from common.protocol.receipts import Binding, read_receipt, verify_receipt, write_receipt
 from common.runs.specification import Budget, Member, RunSpec
 from common.secure_sum.session import Identity
 from common.storage.chain import Chain
@@ -129,10 +130,9 @@ def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock
         assert store.joined() == [("ann", "two")]
         assert [store.invitation("ann", run) for run in ("two", "one", "no")] == [b"roster", None, None]
         assert [store.last_answer("ann", run) for run in ("two", "one", "no")] == [b"two[]", None, None]
-        assert (
-            store.consent("ann", "no") is store.consent("bob", "one") is store.recall(Ask("bob", "one", 1, "")) is None
-        )
-        for missing in (store.end, store.release, lambda *key: store.join(*key, b"")):
+        assert [store.consent("ann", "no"), store.consent("bob", "one")] == [None, None]
+        assert store.recall(Ask("bob", "one", 1, "")) is None
+        for missing in (store.end, store.release, lambda learner, run: store.join(learner, run, b"")):
             for key in (("ann", "no"), ("bob", "one")):
                 with pytest.raises(NotFoundError):
                     missing(*key)
@@ -151,6 +151,9 @@ def test_a_ledger_that_opens_again_knows_the_same_and_writes_nothing(tmp_path: P
         consent = store.consent("ann", "run")
         assert consent is not None
         assert (consent.price, consent.spec) == (PRICE, SPEC)
+        approve(store, "next", price=Price((1,), (1,), (0,), (0,)))
+        assert store.books.runs["ann", "next"].expires == 1000 + 30 * 86_400
+        before = store.entries()
     for limit in (
         Account(101, 12, composition="basic"),
         Account(101, 13, composition="basic"),
@@ -253,7 +256,10 @@ def test_so_many_refusals_of_a_learner_and_day_are_noted(
             clock.now = at
             store.refuse(learner, "run", "dp_gd", "rule", "reason")
         noted = [(entry.record.learner, entry.at) for entry in store.entries() if isinstance(entry.record, Refused)]
-    assert noted == [("ann", 5), ("ann", 6), ("bob", 7), ("ann", 86_400), ("ann", 86_401)]
+        assert noted == [("ann", 5), ("ann", 6), ("bob", 7), ("ann", 86_400), ("ann", 86_401)]
+        monkeypatch.setattr(module, "MOST_REFUSALS", 1)
+        store.refuse("carl", "run", "dp_gd", "rule", "reason")
+        assert store.entries()[-1].record == Refused("carl", "run", "dp_gd", "rule", "reason")
 
 
 def test_a_price_is_read_as_it_was_written_or_not_at_all() -> None:
@@ -280,23 +286,28 @@ def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> N
             "spent": list(PRICE.step(1, 0).units),
             "reserved": list(rest.units),
             "adjacency": "whole_party",
+            "at": store.books.at,
         }
 
 
-def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(tmp_path: Path) -> None:
-    create_ledger(tmp_path, IDENTITY, "replace_one", recovered={"ab" * 32: 5})
+@pytest.mark.parametrize(("late", "at"), [(6, 10), (5, 11)])  # more entries; or a copy that was written on later
+def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(
+    tmp_path: Path, late: int, at: int
+) -> None:
+    create_ledger(tmp_path, IDENTITY, "replace_one", recovered={"ab" * 32: (5, 10)})
     with open_ledger(tmp_path, LIMIT) as one, open_ledger(tmp_path, LIMIT) as other:
         approve(other)
         receipt = read_receipt(other.receipt())
         assert one.check_receipt(receipt.text) == receipt
 
-        def replaced(count: int, ledger: str = "ab" * 32) -> str:
-            return write_receipt(KEY, signer="party", ledger=ledger, head=Head(count, "cd" * 32))
+        def replaced(count: int, at: int = 10, ledger: str = "ab" * 32) -> str:
+            totals = {"at": at}
+            return write_receipt(KEY, signer="party", ledger=ledger, head=Head(count, "cd" * 32), totals=totals)
 
         for count in (0, 5):
             assert one.check_receipt(replaced(count)).head.count == count
-        with pytest.raises(LedgerError, match="had 6 entries, and it does not hold them: it is an old copy"):
-            one.check_receipt(replaced(6))
+        with pytest.raises(LedgerError, match=f"had {late} entries, and it does not hold them: it is an old copy"):
+            one.check_receipt(replaced(late, at))
     with pytest.raises(LedgerError, match="older than the one last written"):
         open_ledger(tmp_path, LIMIT)
 

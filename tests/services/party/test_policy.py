@@ -100,8 +100,8 @@ def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Pat
 
 def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> None:
     """What is allowed to the last unit, and the rule that refuses one more."""
-    sums = {"secure_sum": "paillier", "colluders": 1}
-    for change, kept, broken, rule in (
+    sums: dict[str, Any] = {"secure_sum": "paillier", "colluders": 1}
+    cases: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
         ({}, {"max_epsilon_per_run": 1.0}, {"max_epsilon_per_run": 0.999999}, "max_epsilon_per_run"),
         ({}, {"max_delta_per_run": 1e-5}, {"max_delta_per_run": 9.9e-6}, "max_delta_per_run"),
         ({}, {"max_rounds": 10}, {"max_rounds": 9}, "max_rounds"),
@@ -109,7 +109,8 @@ def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> N
         (sums, {"colluders": 1}, {"colluders": 2}, "colluders"),
         (sums, {"require_secure_sum": True}, {"algorithms": ("psgd",)}, "algorithms"),
         ({}, {"colluders": 5}, {"require_secure_sum": True}, "require_secure_sum"),
-    ):
+    ]
+    for change, kept, broken, rule in cases:
         spec = run_spec(cluster, **change)
         assert price(cluster, spec, **kept).whole.epsilon == 10**6
         with pytest.raises(ForbiddenError) as refused:
@@ -178,7 +179,7 @@ def test_what_is_agreed_is_what_rounds_are_held_against(cluster: Cluster) -> Non
     spec = run_spec(cluster)
     agreed = terms(spec, "party-2")
     assert (agreed.digest, agreed.public, agreed.questions) == (spec.digest, None, spec.questions())
-    assert (agreed.facts.own_examples, agreed.algorithm) == (cluster.n_examples + 1, spec.build())
+    assert (int(agreed.facts.own_examples), agreed.algorithm) == (cluster.n_examples + 1, spec.build())
     message = np.zeros(cluster.study.n_features)
     for round in (1, 10):
         agreed.check(Query(round, "gradient", message))

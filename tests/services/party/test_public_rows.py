@@ -91,4 +91,5 @@ def test_an_owner_may_pin_the_rows_that_runs_may_ask_about(cluster: Cluster, row
         with pytest.raises(ForbiddenError) as refused:
             review(spec, pinned, "party-1", cluster.study, cluster.n_examples)
         assert refused.value.facts == {"rule": "public_rows"}
+        assert refused.value.detail == "the owner does not allow these public rows"
         assert review(run_spec(cluster), pinned, "party-1", cluster.study, cluster.n_examples), "which asks about none"

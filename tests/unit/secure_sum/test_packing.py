@@ -105,6 +105,7 @@ def lanes(*lanes: int) -> int:
         ([lanes(2, 2**54)] * 2, 2, Reason.WRONG_SHAPE),
         ([2 ** (64 * 31)], 2, Reason.BITS_ABOVE_LANES),
         ([-1], 2, Reason.BITS_ABOVE_LANES),
+        ([0], 2, Reason.COUNT_MISMATCH),
         ([lanes(3, 2**54)], 2, Reason.COUNT_MISMATCH),
         ([lanes(2, 2 * (2**54 - 1) + 1)], 2, Reason.LANE_TOO_LARGE),
         ([lanes(2, 1)], 2, Reason.LANE_TOO_LARGE),

@@ -1,0 +1,271 @@
+"""What a new ledger must charge: the worst of all that is left and was shown, to the unit."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.errors import InvalidInputError, LedgerError
+from common.privacy.account import Account, Cost
+from common.privacy.guarantee import Adjacency
+from common.protocol.head import Head
+from common.protocol.receipts import read_receipt, write_receipt
+from common.secure_sum.session import Identity
+from common.storage.keys import write_private
+from common.storage.salvage import set_aside
+from party.ledger.books import Books
+from party.ledger.ledger import Ledger, create_ledger
+from party.ledger.records import Begun, Entry
+from party.ledger.recovery import (
+    Evidence,
+    Recovery,
+    back_up,
+    of_books,
+    of_receipt,
+    plan,
+    read_books,
+    recover,
+    restore_key,
+)
+from tests.support.ledgers import KEY, open_ledger
+
+PARTY = Identity("party", KEY)
+LIMIT = Account(100, 12, composition="basic")
+ONE, OTHER = "ab" * 32, "cd" * 32
+
+
+def begun(recovered: dict[str, tuple[int, int]]) -> Books:
+    books = Books()
+    books.tell(Entry(1, 0, Begun("party", "key", "nonce", recovered, Cost(0, 0), "replace_one")))
+    return books
+
+
+def evidence(cost: Cost, ledger: str = ONE, count: int = 5, adjacency: Adjacency = "whole_party") -> Evidence:
+    return Evidence(ledger, count, f"{count:064x}", 10 * count, cost, adjacency)
+
+
+def receipt(
+    count: int = 5, to: str = "ann", key: Ed25519PrivateKey = KEY, signer: str = "party", **totals: object
+) -> str:
+    """A party's receipt, (1, 2, 3, 4) spent and (10, 0, 0, 0) reserved."""
+    said = {"spent": [1, 2, 3, 4], "reserved": [10, 0, 0, 0], "adjacency": "whole_party", "at": 50} | totals
+    return write_receipt(key, signer=signer, ledger=ONE, head=Head(count, OTHER), to=to, totals=said)
+
+
+# ── the plan ─────────────────────────────────────────────────────────────────
+
+
+def test_the_worst_of_each_unit_is_charged() -> None:
+    known = [evidence(Cost(9, 1, 5, 0)), evidence(Cost(1, 7, 2, 3), count=7), evidence(Cost(1, 0), OTHER, 2)]
+    made = plan(None, known, {"ann", "bob"}, LIMIT, ["ann"])
+    assert made == Recovery(Cost(10, 7, 5, 3), "replace_one", {ONE: (7, 70), OTHER: (2, 20)}, ())
+
+
+@pytest.mark.parametrize(
+    ("limit", "hides", "shown", "adjacency"),
+    [
+        ("replace_one", "whole_party", True, "replace_one"),
+        ("replace_one", "replace_one", True, "replace_one"),
+        ("replace_one", "whole_party", False, "replace_one"),
+        ("whole_party", "whole_party", True, "whole_party"),
+        ("whole_party", "replace_one", True, "replace_one"),
+        ("whole_party", "replace_one", False, "replace_one"),
+        ("whole_party", "whole_party", False, "whole_party"),
+    ],
+)
+def test_what_hid_a_record_before_never_hides_all_after(
+    limit: Adjacency, hides: Adjacency, adjacency: Adjacency, *, shown: bool
+) -> None:
+    known = [evidence(Cost(1, 1)), evidence(Cost(1, 1), adjacency=hides)]
+    made = plan(None, known, {"ann"} if shown else set(), replace(LIMIT, adjacency=limit), ["ann"])
+    assert made.adjacency == adjacency
+
+
+def test_a_learner_who_shows_nothing_may_have_had_the_whole_budget() -> None:
+    known = [evidence(Cost(9, 1, 5, 0))]
+    made = plan(None, known, {"bob", "stranger"}, LIMIT, ["carl", "ann", "bob"])
+    assert (made.spent, made.missing) == (Cost(100, 12, 5, 12), ("ann", "carl"))
+    assert plan(None, known, {"ann"}, LIMIT, ["ann"]).spent == Cost(9, 1, 5, 0)
+    assert plan(None, [], set(), LIMIT, []) == Recovery(Cost(0, 0), "replace_one", {}, ())
+
+
+def test_what_was_accounted_for_before_stays_so() -> None:
+    old = begun({ONE: (9, 90), OTHER: (3, 30), "ef" * 32: (1, 10)})
+    known = [evidence(Cost(1, 1), ONE, 5), evidence(Cost(1, 1), OTHER, 4), evidence(Cost(1, 1), "00" * 32, 0)]
+    made = plan(old, known, set(), LIMIT, [])
+    assert made.recovered == {ONE: (9, 90), OTHER: (4, 40), "ef" * 32: (1, 10), "00" * 32: (0, 0)}
+    assert made.spent == Cost(2, 2), "what was accounted for is not charged again"
+    assert plan(Books(), known[:1], set(), LIMIT, []).recovered == {ONE: (5, 50)}
+    for late in (replace(known[0], at=91), replace(known[0], count=10)):
+        assert plan(old, [late], set(), LIMIT, []).spent == Cost(1, 1)
+    assert plan(old, [replace(known[0], count=9, at=90)], set(), LIMIT, []).spent == Cost(0, 0)
+
+
+# ── evidence ─────────────────────────────────────────────────────────────────
+
+
+def test_a_receipt_counts_what_was_reserved_as_spent() -> None:
+    assert of_receipt(read_receipt(receipt())) == Evidence(ONE, 5, OTHER, 50, Cost(11, 2, 3, 4), "whole_party")
+    for other in ("replace_one", "anything", None):
+        assert of_receipt(read_receipt(receipt(adjacency=other))).adjacency == "replace_one"
+
+
+@pytest.mark.parametrize("totals", [{"spent": [1]}, {"spent": None}, {"reserved": [-1, 0]}, {"reserved": "text"}])
+def test_a_receipt_without_totals_is_no_evidence(totals: dict[str, Any]) -> None:
+    with pytest.raises(LedgerError, match="without a party's totals"):
+        of_receipt(read_receipt(receipt(**totals)))
+    for missing in ("spent", "reserved", "adjacency", "at"):
+        given = read_receipt(receipt())
+        with pytest.raises(LedgerError, match="without a party's totals"):
+            of_receipt(replace(given, totals={name: v for name, v in given.totals.items() if name != missing}))
+
+
+def ledger_of(directory: Path, refusals: int = 0, adjacency: Adjacency = "replace_one") -> Ledger:
+    """A ledger of 2 entries and some refusals."""
+    store = open_ledger(directory, replace(LIMIT, adjacency=adjacency))
+    for number in range(refusals):
+        store.refuse("ann", f"run-{number}", "dp_gd", "rule", "reason")
+    return store
+
+
+def test_a_file_is_read_up_to_the_first_entry_that_was_changed(tmp_path: Path) -> None:
+    with ledger_of(tmp_path, 3) as store:
+        origin = read_receipt(store.receipt()).ledger
+    found = read_books(tmp_path / "ledger.db")
+    assert found is not None
+    books, first, head = found
+    assert (first, head.count, books.account.epsilon_limit) == (origin, 5, 100)
+    assert of_books(*found) == Evidence(origin, 5, head.link, books.at, Cost(0, 0), "whole_party")
+    for statement, left in (
+        ("UPDATE entries SET record = x'7b7d' WHERE number = 5", 4),
+        ("UPDATE entries SET link = zeroblob(32) WHERE number = 4", 3),
+        ("DELETE FROM entries WHERE number = 2", 1),
+        ("UPDATE entries SET number = 9 WHERE number = 1", None),
+    ):
+        with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
+            connection.execute(statement)
+        now = read_books(tmp_path / "ledger.db")
+        assert (now and (now[1], now[2].count)) == (left and (origin, left))
+    assert read_books(tmp_path / "none.db") is None
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "text.db").write_bytes(b"no database" * 1000)
+    assert read_books(tmp_path / "text.db") is None
+
+
+def test_books_count_what_is_reserved_as_spent() -> None:
+    books = begun({})
+    books.account = replace(books.account, spent=Cost(1, 2), reserved=Cost(10, 0, 1))
+    assert of_books(books, ONE, Head(3, OTHER)) == Evidence(ONE, 3, OTHER, 0, Cost(11, 2, 1), "whole_party")
+
+
+# ── the deed ─────────────────────────────────────────────────────────────────
+
+
+def test_a_new_ledger_begins_with_what_was_planned(tmp_path: Path) -> None:
+    with ledger_of(tmp_path, 3) as store:
+        origin = read_receipt(store.receipt()).ledger
+    planned = recover(tmp_path, PARTY, LIMIT, ["ann"], [receipt()], commit=False)
+    assert (planned.spent, planned.adjacency, planned.missing) == (Cost(11, 2, 3, 4), "replace_one", ())
+    assert {ledger: count for ledger, (count, _) in planned.recovered.items()} == {ONE: 5, origin: 5}
+    assert not (tmp_path / "replaced-1").exists(), "only planned"
+    assert recover(tmp_path, PARTY, LIMIT, ["ann"], [receipt()]) == planned
+    assert sorted(path.name for path in (tmp_path / "replaced-1").iterdir()) == ["ledger.db", "ledger.head"]
+    assert (tmp_path / "replaced-1").stat().st_mode & 0o777 == 0o700
+    with Ledger(tmp_path, PARTY, LIMIT) as store:
+        began = store.entries()[0].record
+        assert isinstance(began, Begun)
+        assert (began.spent, began.adjacency) == (planned.spent, "replace_one")
+        assert {ledger: tuple(known) for ledger, known in began.recovered.items()} == planned.recovered
+        assert store.check_receipt(receipt()).head.count == 5
+    again = recover(tmp_path, PARTY, LIMIT, ["ann", "bob"], [receipt(7)])
+    assert (again.spent, again.missing) == (Cost(100, 12, 6, 12), ("bob",))
+    assert {count for ledger, (count, _) in again.recovered.items() if ledger == ONE} == {7}
+    assert again.recovered.keys() > planned.recovered.keys()
+    assert (tmp_path / "replaced-2" / "ledger.db").exists()
+
+
+def test_the_longer_of_two_ledgers_says_what_was_accounted_for_and_both_what_was_spent(tmp_path: Path) -> None:
+    for name, recovered, spent, refusals in (
+        ("now", {OTHER: (1, 9)}, Cost(3, 0), 0),
+        ("old", {OTHER: (8, 9)}, Cost(1, 7), 2),
+    ):
+        create_ledger(tmp_path / name, PARTY, "replace_one", spent=spent, recovered=recovered)
+        ledger_of(tmp_path / name, refusals).close()
+    made = recover(tmp_path / "now", PARTY, LIMIT, [], [], backup=tmp_path / "old", commit=False)
+    assert (made.spent, made.recovered[OTHER], len(made.recovered)) == (Cost(4, 7), (8, 9), 3)
+
+
+def test_where_nothing_is_left_receipts_are_all_there_is(tmp_path: Path) -> None:
+    made = recover(tmp_path, PARTY, replace(LIMIT, adjacency="whole_party"), ["ann"], [receipt()])
+    assert made == Recovery(Cost(11, 2, 3, 4), "whole_party", {ONE: (5, 50)}, ())
+    assert not (tmp_path / "replaced-1").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        receipt(signer="other"),
+        receipt().replace(".", "x"),
+        write_receipt(KEY, signer="party", ledger=ONE, head=Head(1, ONE)),
+    ],
+)
+def test_what_is_no_receipt_of_this_partys_recovers_nothing(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LedgerError):
+        recover(tmp_path, PARTY, LIMIT, [], [text])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_receipt_by_the_key_that_was_lost_counts(tmp_path: Path) -> None:
+    lost = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    assert recover(tmp_path, PARTY, LIMIT, [], [receipt(key=lost)]).spent == Cost(11, 2, 3, 4)
+
+
+def test_each_replaced_ledger_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    set_aside(tmp_path / "ledger")
+    assert list(tmp_path.iterdir()) == []
+    for number in (1, 2, 3):
+        for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.head", "identity.key"):
+            (tmp_path / name).write_text(str(number))
+        set_aside(tmp_path / "ledger")
+        aside = tmp_path / f"replaced-{number}"
+        assert {path.name: path.read_text() for path in aside.iterdir()} == dict.fromkeys(
+            ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.head"), str(number)
+        )
+        assert (tmp_path / "identity.key").exists()
+
+
+def test_a_backup_opens_as_the_ledger_did_and_gives_the_key_back(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", tmp_path / "deep" / "copy"
+    with ledger_of(state, 2) as store:
+        write_private(state / "identity.key", b"key")
+        back_up(state, copy)
+        entries = store.entries()
+    assert sorted(path.name for path in copy.iterdir()) == ["identity.key", "ledger.db", "ledger.head"]
+    assert copy.stat().st_mode & 0o777 == 0o700
+    with Ledger(copy, PARTY, LIMIT) as store:
+        assert store.entries() == entries
+    (tmp_path / "new").mkdir()
+    restore_key(copy, tmp_path / "new")
+    assert (tmp_path / "new" / "identity.key").read_bytes() == b"key"
+    (copy / "identity.key").unlink()
+    restore_key(copy, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_cannot_be_backed_up_is_said(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        back_up(state, tmp_path / "copy")
+    ledger_of(state).close()
+    (tmp_path / "there").mkdir()
+    with pytest.raises(InvalidInputError, match="there: File exists"):
+        back_up(state, tmp_path / "there")
+    (state / "ledger.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(LedgerError, match="the ledger cannot be copied"):
+        back_up(state, tmp_path / "copy")
