@@ -66,7 +66,9 @@ class Witnesses:
         told = self._told[witness.name]
         newest = [peer.receipt for peer in self._peers.values() if peer is not witness]
         news = [each for each in newest if each and told.get(each.signer) != each.head.link][:MOST_RECEIPTS]
-        if news and await _at_once(_done(witness.hold([receipt.text for receipt in news]))):
+        if not news:
+            return
+        if await _at_once(_done(witness.hold([receipt.text for receipt in news]))):
             told |= {receipt.signer: receipt.head.link for receipt in news}
 
 

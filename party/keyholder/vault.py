@@ -63,12 +63,11 @@ class Vault:
         for path in paths:
             try:
                 path.unlink(missing_ok=True)
+                sync_directory(self._directory)
                 self._undeleted.discard(path)
             except OSError as error:
                 self._undeleted.add(path)
                 structlog.get_logger().error("key file not deleted", path=str(path), why=error.strerror)
-        if paths:
-            sync_directory(self._directory)
 
     def _path(self, n: int) -> Path:
         return self._directory / f"{hashlib.sha256(f'{n:x}'.encode()).hexdigest()[:32]}.key"

@@ -40,7 +40,7 @@ def receipt(  # noqa: PLR0913 -- a receipt's parts, by name
 
 
 def keeper(newest: str | None = None) -> ReceiptKeeper:
-    return ReceiptKeeper("party", MINE, newest and read_receipt(newest))
+    return ReceiptKeeper("party", MINE, read_receipt(newest) if newest else None)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_another_holds_is_put_to_the_service_before_anything_else(known: st
     receipts.learn(learnt)
     (unsettled,) = receipts.unsettled.values()
     assert unsettled.text == learnt
-    assert receipts.newest == (known and read_receipt(known)), "only the service itself says what is newest"
+    assert receipts.newest == (read_receipt(known) if known else None), "only the service itself says what is newest"
     receipts.settle(receipt(10, "B", shown=learnt), unsettled)
     receipts.learn(learnt)
     assert not receipts.unsettled, "it is asked once"

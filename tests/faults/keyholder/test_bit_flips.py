@@ -26,7 +26,7 @@ def opening(session: str, round: int, contributors: str, sums: bytes) -> Signed:
 
 def modulus(number: int) -> int:
     """As long as a key's, and odd."""
-    return 2 ** (KEY_BITS - 1) + 2 * number + 1
+    return (1 << KEY_BITS - 1) + 2 * number + 1
 
 
 def roster(session: str, number: int) -> Signed:
