@@ -17,11 +17,12 @@ from common.privacy.guarantee import Adjacency
 from common.protocol.head import Head
 from common.protocol.receipts import read_receipt, write_receipt
 from common.secure_sum.session import Identity
+from common.storage.chain import Chain
 from common.storage.keys import write_private
 from common.storage.salvage import set_aside
 from party.ledger.books import Books
-from party.ledger.ledger import Ledger, create_ledger
-from party.ledger.records import Begun, Entry
+from party.ledger.ledger import LEDGER, Ledger, create_ledger
+from party.ledger.records import Approved, Begun, Entry, to_json
 from party.ledger.recovery import (
     Evidence,
     Recovery,
@@ -156,6 +157,21 @@ def test_a_file_is_read_up_to_the_first_entry_that_was_changed(tmp_path: Path) -
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "text.db").write_bytes(b"no database" * 1000)
     assert read_books(tmp_path / "text.db") is None
+
+
+def test_a_file_is_read_up_to_the_first_entry_that_nobody_understands(tmp_path: Path) -> None:
+    """Its links fit: somebody else's program wrote it."""
+    ledger_of(tmp_path).close()
+    approved = Approved("ann", "run", "", "", "s", "dp_gd", "", "none", 1, Cost(7, 1), "replace_one", 50)
+    chain = Chain(tmp_path / "ledger", LEDGER, lambda *_: None)
+    with chain.transaction() as appending:
+        appending.append(to_json(approved, 5))
+        appending.append({"kind": "unheard of", "at": 5})
+        appending.append(to_json(replace(approved, run="later"), 5))
+    chain.close()
+    found = read_books(tmp_path / "ledger.db")
+    assert found is not None
+    assert (found[2], found[0].runs["ann", "run"].number, found[0].account.reserved) == (3, 3, Cost(7, 1))
 
 
 def test_books_count_what_is_reserved_as_spent() -> None:

@@ -288,3 +288,26 @@ def test_contributions_name_what_they_answer(start: Start) -> None:
     assert (claimed.session, claimed.roster, claimed.round) == (query.session, query.roster, query.round)
     assert claimed.query == query.digest
     assert len(claimed.blobs) == 2
+
+
+def test_whoever_has_ended_remembers_nothing(start: Start, refused: Refused) -> None:
+    session = start()
+    session.sum(1, answers(5, "party-1", "party-2"))
+    session.learner.end()
+    assert session.learner.contributors == ()
+    for role in (session.parties["party-1"], session.key_holders[0]):
+        role.end()
+        assert role._last is None
+        with refused(Reason.OUT_OF_TURN):
+            _ = role.roster
+
+
+def test_a_journal_entry_may_be_given_twice(start: Start) -> None:
+    session = start()
+    given = answers(5, "party-1", "party-2")
+    (receipt,) = session.sum(1, given).receipts
+    holder = session.key_holders[0]
+    for _ in range(2):
+        holder.restore(receipt)
+    assert holder._last is not None
+    assert holder._last[1] == receipt
