@@ -171,7 +171,7 @@ def test_a_file_is_read_up_to_the_first_entry_that_nobody_understands(tmp_path: 
     chain.close()
     found = read_books(tmp_path / "ledger.db")
     assert found is not None
-    assert (found[2], found[0].runs["ann", "run"].number, found[0].account.reserved) == (3, 3, Cost(7, 1))
+    assert (found[2].count, found[0].runs["ann", "run"].number, found[0].account.reserved) == (3, 3, Cost(7, 1))
 
 
 def test_books_count_what_is_reserved_as_spent() -> None:
