@@ -127,4 +127,4 @@ def test_the_script_says_when_certificates_expire(
         assert f"expire on {expiry(root):%Y-%m-%d}" in said
         assert "--renew" in said
     assert "docker compose up -d" in first
-    assert "docker compose restart" in second
+    assert "read them anew while they run" in second
