@@ -40,9 +40,11 @@ def run(url: str, *arguments: str) -> str:
     return result.stdout
 
 
+TERMS = ("--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=2", "--secure-sum", "paillier")
+
+
 def test_a_secure_sum_from_submission_to_receipts(url: str) -> None:
-    terms = ("--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=2", "--secure-sum", "paillier")
-    submitted = run(url, "submit", "made-up", *terms).strip()
+    submitted = run(url, "submit", "made-up", *TERMS).strip()
     watched = run(url, "watch", submitted)
     assert "secure sum: the learner sees nothing but sums, which key-holder-1 must open" in watched
     assert "key-holder-1" in run(url, "list")
@@ -57,6 +59,7 @@ def test_a_secure_sum_from_submission_to_receipts(url: str) -> None:
 @pytest.mark.parametrize("name", ["party-1", "key-holder-1"])
 def test_the_newest_receipt_is_printed_for_whoever_lost_a_ledger(url: str, name: str) -> None:
     key = public_hex(signing_key(name))
+    run(url, "watch", run(url, "submit", "made-up", *TERMS).strip())
     assert verify_receipt(run(url, "receipts", name).strip(), name, key).head.count > 1
     assert json.loads(run(url, "receipts", name, "--format", "json"))["signer"] == name
 
