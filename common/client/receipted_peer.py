@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import httpx
 
@@ -21,9 +20,6 @@ class ReceiptedPeer(Peer):
     ``receipt`` is the newest that is known of it; ``key`` is its public key, or the one of its first receipt. All
     methods raise UnavailableError or ``refusal``.
     """
-
-    role: ClassVar[str]
-    refusal: ClassVar[type[RefusedError]]
 
     def __init__(
         self, name: str, client: httpx.AsyncClient, receipt: Receipt | None = None, key: str | None = None
@@ -73,4 +69,4 @@ class ReceiptedPeer(Peer):
 
     def _distrust(self, error: LedgerError) -> RefusedError:
         """What a receipt that cannot be is, as this peer's refusal."""
-        return self.refuse(LedgerError.kind, f"{error.detail}")
+        return self.refuse(LedgerError.kind, error.detail)

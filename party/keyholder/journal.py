@@ -20,7 +20,8 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from common.secure_sum.messages import Opened, Roster
 from common.secure_sum.session import Identity
-from common.storage.chain import Appending, Chain, chain_schema
+from common.storage.beginning import begin_chain, check_begun
+from common.storage.chain import Appending, chain_schema
 from common.storage.salvage import salvage, set_aside
 from common.storage.signed_chain import SignedChain
 from party.keyholder.records import (
@@ -197,14 +198,8 @@ class Journal:
 
 def create_journal(directory: Path, identity: Identity, recovered: Sequence[str] = ()) -> None:
     """Begin a key holder's journal in a directory; raises LedgerError where there is anything of one already."""
-    if _present(directory):
-        raise LedgerError(f"there is a journal in {directory} already, or a part of one")
-    chain = Chain(_stem(directory), _JOURNAL, lambda _number, _record: None)
-    try:
-        with chain.transaction() as appending:
-            _append(appending, JournalBegun(identity.name, identity.key, secrets.token_hex(32), list(recovered)))
-    finally:
-        chain.close()
+    begun = JournalBegun(identity.name, identity.key, secrets.token_hex(32), list(recovered))
+    begin_chain(_stem(directory), _JOURNAL, spell(begun, _now()))
 
 
 def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str] = ()) -> list[str]:
@@ -225,20 +220,13 @@ def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str]
 
 def check_journal(directory: Path) -> None:
     """Raise LedgerError, with the way out, where a directory has no journal or only a part of one."""
-    has = _present(directory)
-    if not has:
-        raise LedgerError(
-            f"there is no journal in {directory}: make a new key holder's with parley-party keyholder init; if there "
-            "was one, restore the newest or run parley-party keyholder recover, which ends all sessions"
-        )
-    if len(has) == 1:
-        raise LedgerError(f"of the journal in {directory} only {has[0]} is left: run parley-party keyholder recover")
-
-
-def _present(directory: Path) -> list[str]:
-    """The files of a journal that there are."""
-    paths = (_stem(directory).with_suffix(end) for end in (".db", ".head"))
-    return [path.name for path in paths if path.exists()]
+    check_begun(
+        _stem(directory),
+        _JOURNAL,
+        missing="make a new key holder's with parley-party keyholder init; if there was one, restore the newest or run "
+        "parley-party keyholder recover, which ends all sessions",
+        recover="parley-party keyholder recover",
+    )
 
 
 def _stem(directory: Path) -> Path:

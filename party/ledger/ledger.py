@@ -14,7 +14,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +30,8 @@ from common.protocol.head import Head
 from common.protocol.receipts import Binding, Receipt
 from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
-from common.storage.chain import Appending, Chain, chain_schema
+from common.storage.beginning import begin_chain, check_begun
+from common.storage.chain import Appending, chain_schema
 from common.storage.signed_chain import SignedChain
 from party.ledger.books import NOTHING, Books, RunBook, is_accounted, refusal_day
 from party.ledger.records import (
@@ -131,7 +131,7 @@ class Ledger:
 
         Raises BudgetExhaustedError where too little is left.
         """
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             if (learner, proposal.run) not in self.books.runs:
                 self.books.account.reserve(price.whole)  # refuses
                 spec = proposal.spec
@@ -163,19 +163,19 @@ class Ledger:
 
     def end(self, learner: str, run: str, by: EndReason = "learner") -> None:
         """Answer no more rounds of a run; raises NotFoundError if there is no such run."""
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             if self._run(learner, run).ended is None:
                 self._append(chain, Ended(learner, run, by))
 
     def release(self, learner: str, run: str) -> None:
         """Free what is still reserved for a run, which goes on as far as the budget bears; raises NotFoundError."""
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             if self._run(learner, run).reserved != NOTHING:
                 self._append(chain, Released(learner, run))
 
     def refuse(self, learner: str, run: str, algorithm: str, rule: str, reason: str) -> None:
         """Note a refusal by one of the owner's rules, up to `MOST_REFUSALS` of a learner a day."""
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             if self.books.refusals.get(refusal_day(learner, _now()), 0) < MOST_REFUSALS:
                 self._append(chain, Refused(learner, run, algorithm, rule, reason))
 
@@ -185,7 +185,7 @@ class Ledger:
         Raises ConflictError if the round was asked something else, is over, or the run has ended; NotFoundError for an
         unknown run; BudgetExhaustedError when the price does not fit. Whatever is raised, nothing was charged.
         """
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             run = self._run(ask.learner, ask.run)
             if ask.round not in run.answers:
                 self._add(chain, ask, run, compute)
@@ -205,7 +205,7 @@ class Ledger:
 
     def join(self, learner: str, run: str, invitation: bytes) -> None:
         """Keep the invitation to a run's secure sum, unless there is one."""
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             if self._run(learner, run).joined is None:
                 self._append(chain, Joined(learner, run), {"invitation": invitation})
 
@@ -291,7 +291,7 @@ class Ledger:
         self.books.tell(from_json(number, record))
 
     def _open(self, limit: Account) -> None:
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             if (begun := self.books.begun) is None:
                 raise LedgerError("the ledger is empty: it was not made by parley-party init")
             if (begun.party, begun.key) != (self.identity.name, self.identity.key):
@@ -309,7 +309,7 @@ class Ledger:
 
     def expire(self) -> None:
         """End the runs that nobody has asked about for as long as the owner reserves budget for them."""
-        with self._transaction() as chain:
+        with self._chain.transaction() as chain:
             for (learner, run), book in list(self.books.unended()):
                 if book.expires <= _now():
                     self._append(chain, Ended(learner, run, "expired"))
@@ -343,12 +343,6 @@ class Ledger:
         spec = self._chain.attachment(number, "spec")
         return Consent(RunSpec.model_validate_json(spec), read_price(self._chain.attachment(number, "price")))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Appending]:
-        """One transaction, in which the books are up to date."""
-        with self._chain.transaction() as chain:
-            yield chain
-
 
 def create_ledger(
     directory: Path,
@@ -359,27 +353,19 @@ def create_ledger(
     recovered: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     """Begin a party's ledger in a directory; raises LedgerError where there is anything of one already."""
-    if any((directory / f"ledger.{end}").exists() for end in ("db", "head")):
-        raise LedgerError(f"there is a ledger in {directory} already, or a part of one")
     begun = Begun(identity.name, identity.key, secrets.token_hex(32), recovered or {}, spent, adjacency)
-    chain = Chain(directory / "ledger", LEDGER, lambda _number, _record: None)
-    try:
-        with chain.transaction() as appending:
-            appending.append(to_json(begun, _now()))
-    finally:
-        chain.close()
+    begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()))
 
 
 def check_exists(directory: Path) -> None:
     """Raise LedgerError, with the way out, where a directory has no ledger or only a part of one."""
-    has = [end for end in ("db", "head") if (directory / f"ledger.{end}").exists()]
-    if not has:
-        raise LedgerError(
-            f"there is no ledger in {directory}: make a new party's with parley-party init; if there was one, restore "
-            "the newest or run parley-party recover, for what it had spent stays spent"
-        )
-    if len(has) == 1:
-        raise LedgerError(f"of the ledger in {directory} only ledger.{has[0]} is left: run parley-party recover")
+    check_begun(
+        directory / "ledger",
+        LEDGER,
+        missing="make a new party's with parley-party init; if there was one, restore the newest or run parley-party "
+        "recover, for what it had spent stays spent",
+        recover="parley-party recover",
+    )
 
 
 def read_price(content: bytes) -> Price:

@@ -13,7 +13,7 @@ LONGEST_RECEIPT = 2048
 
 
 class HeldReceipts(Strict):
-    """HeldReceipts of services, as they signed them."""
+    """Receipts of services, as they signed them."""
 
     receipts: Annotated[
         tuple[Annotated[str, StringConstraints(max_length=LONGEST_RECEIPT)], ...],
