@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -24,9 +25,18 @@ _NPY_HEADER = re.compile(
 
 
 def pack_array(array: npt.NDArray[Any]) -> bytes:
-    """An array as an ``.npy`` body, little-endian."""
+    """An array as an ``.npy`` body, little-endian; raises ValueError for one of objects."""
+    if array.dtype.hasobject:
+        raise ValueError("an array of objects has no bytes of its own")
+    whole = np.ascontiguousarray(array)  # which has one axis at least
+    return _head(whole.dtype.str, whole.shape) + whole.tobytes()
+
+
+@lru_cache(256)
+def _head(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What stands before an array's bytes; NumPy takes longer to write it than to write a small array."""
     buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
     return buffer.getvalue()
 
 

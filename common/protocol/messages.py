@@ -35,7 +35,7 @@ class Query:
         """The message as an ``.npy`` body, packed once for all parties."""
         return pack_array(self.message)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over the query's canonical bytes, in hexadecimal."""
         message = np.ascontiguousarray(self.message, dtype="<f8")

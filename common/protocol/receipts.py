@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -71,26 +71,51 @@ def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
     shown: Head | None = None,
     answer: Binding | None = None,
     totals: dict[str, Any] | None = None,
-) -> str:
-    """The text of a receipt; see `Receipt`."""
+) -> Receipt:
+    """A receipt, signed; see `Receipt`."""
+    public = public_hex(key)
     claim = {
         "signer": signer,
-        "key": public_hex(key),
+        "key": public,
         "ledger": ledger,
-        "head": asdict(head),
+        "head": _plain(head),
         "to": to,
-        "shown": shown and asdict(shown),
-        "answer": answer and asdict(answer),
+        "shown": shown and _plain(shown),
+        "answer": answer and _plain(answer),
         "totals": totals or {},
     }
     signed = Signed.seal(_TAG, canonical(claim), key)
-    return f"{base64.b64encode(signed.body).decode()}.{base64.b64encode(signed.signature).decode()}"
+    text = f"{base64.b64encode(signed.body).decode()}.{base64.b64encode(signed.signature).decode()}"
+    return Receipt(signer, public, ledger, head, to, shown, answer, totals or {}, text)
 
 
 def read_receipt(text: str) -> Receipt:
     """A receipt, whose signature is not checked. Raises LedgerError for what is none."""
+    return _read(text)[0]
+
+
+def verify_receipt(text: str, signer: str, key: str) -> Receipt:
+    """A receipt that ``signer``, who holds the public ``key``, has signed. Raises LedgerError for any other."""
+    receipt, signed = _read(text)
     try:
-        claim = json.loads(_signed(text).body)
+        signed.verify(_TAG, key)
+    except ParleyError:
+        raise LedgerError(f"a receipt that was not signed with the key of {signer}") from None
+    if (receipt.signer, receipt.key) != (signer, key):
+        raise LedgerError(f"a receipt of {receipt.signer[:100]!r}, not of {signer}")
+    return receipt
+
+
+def _plain(value: Head | Binding) -> dict[str, Any]:
+    """What a claim says of a head or an answer."""
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _read(text: str) -> tuple[Receipt, Signed]:
+    """A receipt, whose signature is not checked, and what was signed. Raises LedgerError for what is none."""
+    try:
+        signed = _signed(text)
+        claim = json.loads(signed.body)
         receipt = Receipt(
             signer=str(claim["signer"]),
             key=str(claim["key"]),
@@ -104,19 +129,7 @@ def read_receipt(text: str) -> Receipt:
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         raise LedgerError("a receipt that cannot be read") from None
-    return receipt
-
-
-def verify_receipt(text: str, signer: str, key: str) -> Receipt:
-    """A receipt that ``signer``, who holds the public ``key``, has signed. Raises LedgerError for any other."""
-    receipt = read_receipt(text)
-    try:
-        _signed(text).verify(_TAG, key)
-    except ParleyError:
-        raise LedgerError(f"a receipt that was not signed with the key of {signer}") from None
-    if (receipt.signer, receipt.key) != (signer, key):
-        raise LedgerError(f"a receipt of {receipt.signer[:100]!r}, not of {signer}")
-    return receipt
+    return receipt, signed
 
 
 def _signed(text: str) -> Signed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 from cryptography.exceptions import InvalidSignature
@@ -34,8 +35,9 @@ def check_digest(data: bytes, expected: str, what: str) -> bytes:
     return data
 
 
+@lru_cache(16)
 def public_hex(key: Ed25519PrivateKey) -> str:
-    """The public half of a signing key in hexadecimal, as rosters and settings hold it."""
+    """The public half of a signing key in hexadecimal, as rosters and settings hold it; worked out once."""
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -55,7 +57,7 @@ class Signed:
     def verify(self, tag: str, key: str) -> None:
         """Raise SignatureError(bad_signature) unless the holder of ``key`` signed this body under this tag."""
         try:
-            Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(self.signature, _signed_bytes(tag, self.body))
+            _public_key(key).verify(self.signature, _signed_bytes(tag, self.body))
         except (InvalidSignature, ValueError) as error:
             raise SignatureError("the signature does not verify", reason=Reason.BAD_SIGNATURE) from error
 
@@ -94,6 +96,12 @@ def unframe(data: bytes, at_least: int = 0) -> list[bytes]:
     if start != len(data) or len(parts) < at_least:
         raise MessageError("a torn frame", reason=Reason.WRONG_FRAME)
     return parts
+
+
+@lru_cache(1024)
+def _public_key(key: str) -> Ed25519PublicKey:
+    """The key that is spelt so; raises ValueError."""
+    return Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
 
 
 def _signed_bytes(tag: str, body: bytes) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -38,30 +38,28 @@ Scalar = int | float | str
 """A noise scale, a clip norm: the secure sum only signs it."""
 
 
-def _hex(size: int) -> dict[str, Any]:
-    """Metadata of a field: lower-case hexadecimal of ``size`` bytes."""
-    return {"check": lambda value: isinstance(value, str) and len(value) == 2 * size and bool(_HEX.fullmatch(value))}
+def _is_hex(value: object, size: int | None = None) -> bool:
+    """Lower-case hexadecimal, of ``size`` bytes if that is given."""
+    return isinstance(value, str) and size in {None, len(value) / 2} and bool(_HEX.fullmatch(value))
 
 
-def _integer(low: int, high: int) -> dict[str, Any]:
-    """Metadata of a field: an integer from low to high, and no boolean."""
-    return {"check": lambda value: type(value) is int and low <= value <= high}
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(_WORD.fullmatch(value))
 
 
-def _hashes(high: int) -> dict[str, Any]:
-    """Metadata of a field: a tuple of 1 to ``high`` hashes."""
-    return {
-        "check": lambda value: isinstance(value, tuple) and 1 <= len(value) <= high and all(map(_HASH["check"], value))
-    }
+def _is_integer(value: object, low: int, high: int) -> bool:
+    """An integer from low to high, and no boolean."""
+    return type(value) is int and low <= value <= high
 
 
-def _records(entry: type[Record], high: int) -> dict[str, Any]:
-    """Metadata of a field: a tuple of 1 to ``high`` records."""
+def _are_hashes(value: object, high: int) -> bool:
+    """A tuple of 1 to ``high`` hashes."""
+    return isinstance(value, tuple) and 1 <= len(value) <= high and all(_is_hex(item, HASH_BYTES) for item in value)
 
-    def check(value: object) -> bool:
-        return isinstance(value, tuple) and 1 <= len(value) <= high and all(isinstance(item, entry) for item in value)
 
-    return {"check": check, "entry": entry}
+def _are_records(value: object, entry: type[Record], high: int) -> bool:
+    """A tuple of 1 to ``high`` records."""
+    return isinstance(value, tuple) and 1 <= len(value) <= high and all(isinstance(item, entry) for item in value)
 
 
 def _is_scalar(value: object) -> bool:
@@ -73,11 +71,29 @@ def _is_scalar(value: object) -> bool:
     return type(value) is int and abs(value) < 2**63
 
 
-_HASH = _hex(HASH_BYTES)
-_KEY = _hex(KEY_BYTES)
-_SESSION = _hex(SESSION_BYTES)
-_NAME = {"check": lambda value: isinstance(value, str) and bool(_WORD.fullmatch(value))}
-_SCALAR = {"check": _is_scalar}
+def _checked(check: Callable[..., bool], *terms: object) -> dict[str, Any]:
+    """Metadata of a field whose value passes a check on these terms."""
+    return {"check": lambda value: check(value, *terms)}
+
+
+def _integer(low: int, high: int) -> dict[str, Any]:
+    return _checked(_is_integer, low, high)
+
+
+def _hashes(high: int) -> dict[str, Any]:
+    return _checked(_are_hashes, high)
+
+
+def _records(entry: type[Record], high: int) -> dict[str, Any]:
+    return _checked(_are_records, entry, high) | {"entry": entry}
+
+
+_HASH = _checked(_is_hex, HASH_BYTES)
+_KEY = _checked(_is_hex, KEY_BYTES)
+_SESSION = _checked(_is_hex, SESSION_BYTES)
+_MODULUS = _checked(_is_hex)
+_NAME = _checked(_is_name)
+_SCALAR = _checked(_is_scalar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +179,7 @@ class RosterParty(RosterMember):
 class RosterKeyHolder(RosterMember):
     """A key holder on the roster, with the modulus of its Paillier key of this session."""
 
-    modulus: str = field(metadata={"check": lambda value: isinstance(value, str) and bool(_HEX.fullmatch(value))})
+    modulus: str = field(metadata=_MODULUS)
 
     @property
     def n(self) -> int:
@@ -211,9 +227,7 @@ class Roster(Message):
 
     def _fits(self, holder: RosterKeyHolder) -> bool:
         """Whether a modulus is odd, of the roster's size and spelt without leading zeros."""
-        return (
-            len(holder.modulus) == self.key_bits // 4 and holder.n.bit_length() == self.key_bits and holder.n % 2 == 1
-        )
+        return len(holder.modulus) * 4 == holder.n.bit_length() == self.key_bits and holder.n % 2 == 1
 
     @property
     def layout(self) -> Layout:

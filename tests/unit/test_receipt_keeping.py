@@ -29,7 +29,7 @@ def head(count: int, branch: str = "0") -> Head:
 def receipt(count: int, shown: Head | None = None, **changes: Any) -> str:  # noqa: ANN401 -- any part of a claim
     """The text of a receipt over so many entries."""
     parts: dict[str, Any] = {"signer": "party-1", "ledger": LEDGER, "head": head(count), "shown": shown}
-    return write_receipt(changes.pop("key", KEY), **(parts | changes))
+    return write_receipt(changes.pop("key", KEY), **(parts | changes)).text
 
 
 def keeper(known: int | None = None) -> ReceiptKeeper:

@@ -41,7 +41,7 @@ def signed(claim: object, key: Ed25519PrivateKey = KEY, tag: str = TAG) -> str:
 
 
 def test_a_receipt_is_read_as_it_was_written() -> None:
-    text = write_receipt(
+    written = write_receipt(
         KEY,
         signer="party",
         ledger="ef" * 32,
@@ -51,14 +51,18 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
         answer=ANSWER,
         totals={"spent": [1, 2, 3, 4]},
     )
+    text = written.text
     assert text == signed(CLAIM)
+    assert written == read_receipt(text), "whoever wrote it knows of it what its readers do"
     receipt = verify_receipt(text, "party", public_hex(KEY))
     assert asdict(receipt) == CLAIM | {"text": text}
     assert (receipt.head, receipt.shown, receipt.answer) == (HEAD, SHOWN, ANSWER)
 
 
 def test_what_is_not_said_is_empty() -> None:
-    receipt = read_receipt(write_receipt(KEY, signer="party", ledger="ef" * 32, head=HEAD))
+    written = write_receipt(KEY, signer="party", ledger="ef" * 32, head=HEAD)
+    receipt = read_receipt(written.text)
+    assert written == receipt
     assert (receipt.to, receipt.shown, receipt.answer, receipt.totals) == ("", None, None, {})
 
 
