@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.errors import ParleyError, TooLargeError, UnavailableError, UnsupportedMediaError
+from common.errors import ParleyError, UnavailableError, UnsupportedMediaError
 from common.service import problems
 from common.service.http.connections import CROWDED
 from common.service.http.reference import reference_page
@@ -71,7 +72,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         generate_unique_id_function=operation_id,
         separate_input_output_schemas=False,  # what a service shows, such as a study, may be sent to it
     )
-    app.state.tokens, app.state.metrics, app.state.json_bytes = Tokens(tokens), metrics, limits.json_bytes
+    app.state.tokens, app.state.metrics, app.state.limits = Tokens(tokens), metrics, limits
     app.router.route_class = StrictRoute
     problems.install(app)
     app.add_middleware(
@@ -110,8 +111,9 @@ class Boundary:
             return
         reply = _Reply(send, _request_id(scope))
         try:
-            self._admit(scope)
-            await self.app(scope, CountedBody(receive, self.body_bytes).receive, reply.send)
+            body = CountedBody(receive, self.body_bytes, "limits.body_bytes")
+            self._admit(scope, body)
+            await self.app(scope, body.receive, reply.send)
         except ParleyError as error:
             if isinstance(error, SignInError):
                 self._note(error, scope)
@@ -125,7 +127,7 @@ class Boundary:
         route = getattr(scope.get("route"), "path", "none")  # the template, never a path that the caller made up
         self.metrics.requests.labels(scope["method"] if route != "none" else "none", route, reply.status).inc()
 
-    def _admit(self, scope: Scope) -> None:
+    def _admit(self, scope: Scope, body: CountedBody) -> None:
         """Note who asks; raises ParleyError for a stranger, a crowd, and a body that is compressed or too large."""
         headers = Headers(scope=scope)
         if scope["path"] not in self.public_paths:
@@ -135,8 +137,7 @@ class Boundary:
         if headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise UnsupportedMediaError("a compressed body is not read; send it as it is")
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length[:20]) > self.body_bytes:
-            raise TooLargeError(f"the body may have at most {self.body_bytes} bytes")
+        body.check(int(length[:20]) if length.isdecimal() else sys.maxsize)
 
     def _note(self, error: SignInError, scope: Scope) -> None:
         """Log and count a sign-in that failed: whence and why, never the token."""

@@ -8,6 +8,7 @@ from fastapi.routing import APIRoute
 
 from common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 
+EVENTS_MEDIA_TYPE = "text/event-stream"
 _EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -27,8 +28,7 @@ def operation_id(route: APIRoute) -> str:
 def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[str, Any]:
     """A document as FastAPI draws it, completed: all but the public paths need a bearer token.
 
-    A stream of events has no type: what FastAPI says of its items is of OpenAPI 3.2, and before that some readers take
-    the type for that of an event, and some for that of the stream.
+    A stream of events has no type: some readers would take it for that of an event, and some for that of the stream.
     """
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["bearer"] = {"type": "http", "scheme": "bearer"}
@@ -37,7 +37,6 @@ def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[st
         for operation in operations.values():
             operation["security"] = [] if path in public_paths else [{"bearer": []}]
             for response in operation["responses"].values():
-                for media in response.get("content", {}).values():
-                    if media.pop("itemSchema", None) is not None:
-                        media["schema"] = _EVENTS
+                if (events := response.get("content", {}).get(EVENTS_MEDIA_TYPE)) is not None:
+                    events["schema"] = _EVENTS
     return document

@@ -42,9 +42,12 @@ class Tls(Setting):
 class Limits(Setting):
     """What one request, and one connection, may ask for."""
 
-    body_bytes: Annotated[
-        int, Field(ge=1024, description="largest request body in bytes: of a table, an array, a run")
-    ] = 2**24
+    body_bytes: Annotated[int, Field(ge=1024, description="largest request body in bytes: of a table, an array")] = (
+        2**24
+    )
+    run_bytes: Annotated[int, Field(ge=1024, description="largest body in JSON of a run, of records, of receipts")] = (
+        2**22
+    )
     json_bytes: Annotated[int, Field(ge=1024, description="largest body in JSON of any other request")] = 2**18
     head_bytes: Annotated[int, Field(ge=1024, description="largest head of a request: its line and its headers")] = (
         2**16

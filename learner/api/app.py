@@ -10,7 +10,6 @@ from typing import Annotated
 
 import httpx
 from fastapi import Depends, FastAPI, Header, Request, Response
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -29,7 +28,7 @@ from learner.api.requests import ForecastRequest, PredictionRequest, RunRequest
 from learner.api.roles import Roles, check_every_route
 from learner.api.schemas import OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
 from learner.execution.engine import Engine
-from learner.execution.event_stream import RunNotifier, watch
+from learner.execution.event_stream import EventStream, RunNotifier, watch
 from learner.execution.round_report import read_public_data
 from learner.execution.witnesses import Witnesses
 from learner.forecasting.report import foresee_owners, foresee_parties
@@ -214,13 +213,12 @@ def _add_events(app: FastAPI, learner: Learner) -> None:
         "/v1/runs/{run}/events",
         summary="Watch a run",
         tags=["runs"],
-        response_class=EventSourceResponse,
+        response_class=EventStream,
         dependencies=[Depends(existing)],
     )
-    async def watch_run(run: str, last_event_id: Annotated[int, Header(ge=0)] = 0) -> AsyncIterator[ServerSentEvent]:
+    async def watch_run(run: str, last_event_id: Annotated[int, Header(ge=0)] = 0) -> EventStream:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``."""
-        async for event in watch(learner.store, learner.notifier, run, last_event_id):
-            yield ServerSentEvent(raw_data=event.data, event=event.kind, id=str(event.number))
+        return EventStream.of(watch(learner.store, learner.notifier, run, last_event_id))
 
 
 def _add_models(app: FastAPI, learner: Learner) -> None:

@@ -212,18 +212,14 @@ def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
         messages, Query and Contribution.
         """
         response = await (_contribute if signed.is_signed(request) else _answer)(request, desk)
-        response.background = BackgroundTask(_refill, desk.worker, stock)
+        if stock.is_low:  # and drawn again once the answer has left
+            response.background = BackgroundTask(desk.worker.do, stock.refill)
         return response
 
 
 def _prepare(party: Party, learner: str, run: str) -> None:
     """Prepare what a run is answered from, in a thread of Starlette's."""
     party.make_ready(learner, run)
-
-
-async def _refill(worker: Worker, stock: NoisePool) -> None:
-    """Draw the next round's noise once this round's answer has left."""
-    await worker.do(stock.refill)
 
 
 async def _answer(request: Request, desk: PartyDesk) -> Response:

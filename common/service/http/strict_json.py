@@ -1,8 +1,9 @@
 """JSON without what JSON does not have, bounded in size, read aside where it is long.
 
-A route's JSON body has at most ``limits.json_bytes`` unless the route is marked `large_json`: the limit on all bodies
-is for tables and arrays, which cost far less to read. A body of more than a few KiB is parsed and held to its schema in
-a thread, so that nobody waits for it; the largest take turns, so that their objects are never in memory together.
+A route's JSON body has at most ``limits.json_bytes``, or ``limits.run_bytes`` where the route is marked `large_json`:
+the limit on all bodies is for tables and arrays, which cost far less to read. A body of more than a few KiB is parsed
+and held to its schema in a thread, so that nobody waits for it; the largest take turns, so that their objects are never
+in memory together.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MAX_DEPTH = 32
-_MAX_VALUES = 2**21
+_MAX_VALUES = 2**20
 _MAX_FAULTS = 1000  # to tell a million takes many seconds, in which Python does nothing else
 _QUICK_BYTES = 2**13  # are read in less time than it takes to hand them to a thread
 _LONG_BYTES = 2**18
@@ -37,7 +38,7 @@ _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
     """A JSON value without NaN, infinities, overflowing numbers or nesting beyond 32 levels.
 
-    Raises json.JSONDecodeError, which quotes nothing, and TooLargeError for more than 2^21 values.
+    Raises json.JSONDecodeError, which quotes nothing, and TooLargeError for more than 2^20 values.
     """
     if body.count(b",") >= _MAX_VALUES:  # which bounds what else is done here, far below what the bytes would
         raise TooLargeError(f"the body may have at most {_MAX_VALUES} values")
@@ -51,7 +52,7 @@ def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
 
 
 def large_json(endpoint: _F) -> _F:
-    """Mark a route's function: its JSON body may be as large as any body, for a run has many columns and members."""
+    """Mark a route's function: its JSON body may be a large one, for a run has many columns and members."""
     endpoint.takes_large_json = True  # type: ignore[attr-defined]
     return endpoint
 
@@ -62,14 +63,19 @@ class CountedBody:
 
     source: Receive
     limit: int
+    name: str
     count: int = 0
+
+    def check(self, count: int) -> None:
+        """Raise TooLargeError, naming the setting, where so many bytes are too many."""
+        if count > self.limit:
+            raise TooLargeError(f"the body may have at most {self.limit} bytes ({self.name})")
 
     async def receive(self) -> Message:
         """The next piece of the body; raises TooLargeError once there are too many."""
         message = await self.source()
         self.count += len(message.get("body", b""))
-        if self.count > self.limit:
-            raise TooLargeError(f"the body may have at most {self.limit} bytes")
+        self.check(self.count)
         return message
 
 
@@ -78,21 +84,27 @@ class StrictRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """The handler, given a request whose JSON was read."""
-        handle = super().get_route_handler()
+        handle = self.endpoint if self._takes_request_alone() else super().get_route_handler()
         schema: TypeAdapter[Any] | None = None
         if self.body_field is not None:
             schema = TypeAdapter[Any](self.body_field.field_info.annotation)  # type: ignore[arg-type]
-        is_large = getattr(self.endpoint, "takes_large_json", False)
+        limit = "run_bytes" if getattr(self.endpoint, "takes_large_json", False) else "json_bytes"
 
         async def strict(request: Request) -> Response:
             if _says_json(request):
-                if not is_large:
-                    request = _bounded(request, request.app.state.json_bytes)
+                request = _bounded(request, limit)
                 if schema and (body := await request.body()):
                     request._json = await _aside(len(body), lambda: _valid(schema, body))  # noqa: SLF001 -- FastAPI finds it read
             return await handle(request)
 
         return strict
+
+    def _takes_request_alone(self) -> bool:
+        """Whether there is nothing for FastAPI to read or to spell, which it would take its time to find out."""
+        taken = self.dependant
+        reads = (taken.path_params, taken.query_params, taken.header_params, taken.cookie_params, taken.body_params)
+        needs = (taken.dependencies, taken.response_param_name, taken.background_tasks_param_name)
+        return bool(taken.request_param_name) and not any(reads) and not any(needs) and self.response_field is None
 
 
 def _says_json(request: Request) -> bool:
@@ -101,11 +113,12 @@ def _says_json(request: Request) -> bool:
     return media_type.startswith("application/") and media_type.endswith(("/json", "+json"))
 
 
-def _bounded(request: Request, limit: int) -> Request:
-    """The request, of whose body no more is read; raises TooLargeError where more is announced."""
-    if int(request.headers.get("content-length", "0")) > limit:  # digits, as the boundary has checked
-        raise TooLargeError(f"the body may have at most {limit} bytes")
-    return Request(request.scope, CountedBody(request.receive, limit).receive)
+def _bounded(request: Request, name: str) -> Request:
+    """The request, of whose body no more is read than a limit allows; raises TooLargeError where more is announced."""
+    limit: int = getattr(request.app.state.limits, name)
+    body = CountedBody(request.receive, limit, f"limits.{name}")
+    body.check(int(request.headers.get("content-length", "0")))  # digits, as the boundary has checked
+    return Request(request.scope, body.receive)
 
 
 def _valid(schema: TypeAdapter[Any], body: bytes) -> Any:  # noqa: ANN401 -- what the route takes

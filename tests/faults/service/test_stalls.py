@@ -24,18 +24,20 @@ from tests.support.processes import free_port, start_learner, start_party, stopp
 from tests.support.secure_cluster import SUMS, SecureCluster
 
 BOUND_MS = 100.0
-BOUND_MIB = 1024  # of what 15 MB of JSON become
+BOUND_MIB = 1024  # of what 4 MB of JSON become
 PATIENCE = 120.0
 OTHER = "another-users-token"
 LIMITS = {"receive_seconds": 2.0}
 PATHS = {"learner": "/v1/runs", "party-1": "/v1/runs", "key-holder-1": "/v1/sessions"}
 TOKENS = {"learner": USER, "party-1": LEARNER, "key-holder-1": LEARNER}
 COLUMN = {"name": "x", "lower": "low", "upper": 1}
-WRONG = json.dumps({"study": {"features": [COLUMN] * (15 * 2**20 // len(json.dumps(COLUMN)))}}).encode()
-COLUMNS = [{"name": f"x{'x' * 100}{index}", "lower": -1, "upper": 1} for index in range(100_000)]
+LONG = b'"' + b" " * (15 * 2**20) + b'"'
+MOST = 4 * 10**6  # bytes of JSON that are read at all
+WRONG = json.dumps({"study": {"features": [COLUMN] * (MOST // (len(json.dumps(COLUMN)) + 2))}}).encode()
+COLUMNS = [{"name": f"x{'x' * 100}{index}", "lower": -1, "upper": 1} for index in range(MOST // 160)]
 STUDY = {"name": "wide", "features": COLUMNS, "label": {"name": "y", "values": ["no", "yes"]}}
 RIGHT = json.dumps({"study": STUDY, "epsilon": 1, "delta": 1e-5}).encode()
-MANY = b'{"run": [' + b"0," * (15 * 2**19) + b"0]}"
+MANY = b'{"run": [' + b"0," * (MOST // 2 - 100) + b"0]}"
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +79,7 @@ def attack(kind: str, name: str, services: Services) -> Callable[[], Attack]:
     """An attack of a kind on a service."""
     port, url, token, path = services.ports[name], services.url(name), TOKENS[name], PATHS[name]
     return {
+        "long JSON": lambda: long_json(url, token, path, LONG),
         "wrong JSON": lambda: long_json(url, token, path, WRONG),
         "right JSON": lambda: long_json(url, token, path, RIGHT),
         "many values": lambda: long_json(url, token, path, MANY),
@@ -86,7 +89,7 @@ def attack(kind: str, name: str, services: Services) -> Callable[[], Attack]:
 
 
 @pytest.mark.parametrize("name", list(PATHS))
-@pytest.mark.parametrize("kind", ["endless head", "half-sent", "many values", "wrong JSON", "right JSON"])
+@pytest.mark.parametrize("kind", ["endless head", "half-sent", "long JSON", "many values", "wrong JSON", "right JSON"])
 def test_an_attack_stalls_nobody(services: Services, kind: str, name: str) -> None:
     taken: list[float] = []
     peak = services.peak(name)

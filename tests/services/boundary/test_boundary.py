@@ -51,10 +51,11 @@ def clients(apps: dict[str, FastAPI]) -> Iterator[dict[str, httpx.Client]]:
         ("key holder", "POST /v1/sessions", 2**18 + 1, 413),
         ("party", "PUT /v1/runs/run/rounds/1", 2**18 + 1, 413),
         ("party", "POST /v1/runs", 2**22, 422),
-        ("party", "POST /v1/runs", 2**24 + 1, 413),
+        ("party", "POST /v1/runs", 2**22 + 1, 413),
         ("learner", "POST /v1/runs", 2**22, 422),
         ("learner", "POST /v1/forecasts", 2**22, 422),
         ("learner", "POST /v1/runs/run/predictions", 2**22, 422),
+        ("learner", "POST /v1/runs/run/predictions", 2**22 + 1, 413),
     ],
 )
 def test_a_body_is_bounded_by_its_route(
@@ -69,9 +70,9 @@ def test_a_body_is_bounded_by_its_route(
 
 
 def test_a_body_of_too_many_values_is_refused(clients: dict[str, httpx.Client]) -> None:
-    body = b'{"run": [' + b"0," * 2**21 + b"0]}"
+    body = b'{"run": [' + b"0," * 2**20 + b"0]}"
     refused = clients["learner"].post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
-    assert (refused.status_code, refused.json()["detail"]) == (413, "the body may have at most 2097152 values")
+    assert (refused.status_code, refused.json()["detail"]) == (413, "the body may have at most 1048576 values")
 
 
 @pytest.mark.parametrize(
