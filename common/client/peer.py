@@ -78,8 +78,12 @@ class Peer:
         """One request, once the peer may be asked; body and headers of a response that says success."""
         if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(rest)
+        base = self._client.base_url  # ends with a slash; httpx would parse an address three times to join it
         request = self._client.build_request(
-            method, path, content=body, headers={"Content-Type": media, "Accept": media, **headers}
+            method,
+            base.copy_with(raw_path=base.raw_path[:-1] + path.encode()),
+            content=body,
+            headers={"Content-Type": media, "Accept": media, **headers},
         )
         try:
             response = await self._client.send(request, stream=True)

@@ -1,4 +1,4 @@
-"""Warm HTTP/1.1 connections to one party, straight on asyncio and h11.
+"""Warm HTTP/1.1 connections to one party, straight on asyncio and httptools.
 
 A round is one small request to each party. httpx's own transport spends more time on it than the network and the party
 together: a pool under locks, a timeout for every step, one write for the head and another for the body. This one writes
@@ -13,10 +13,13 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 
-import h11
+import httptools
 import httpx
 
 _CHUNK = 2**16
+_LONGEST_HEAD = 2**16  # bytes that come without a piece of body: a head, trailers, the framing of chunks
+_FINAL = 200  # statuses below are of responses that come before the response
+_DELIMITED = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class Transport(httpx.AsyncBaseTransport):
@@ -31,14 +34,14 @@ class Transport(httpx.AsyncBaseTransport):
 
         Raises httpx.NetworkError, httpx.RemoteProtocolError.
         """
+        spelt = _spelt(request, await request.aread())
         connection = self._take() or await _open(request.url, self._context)
-        body = _Body(connection, self._idle)
         try:
-            head = await connection.exchange(request, await request.aread())
+            response = await connection.exchange(spelt)
         except (httpx.TransportError, asyncio.CancelledError):  # in mid-response, so of no use to the next request
             connection.close()
             raise
-        return httpx.Response(head.status_code, headers=list(head.headers.raw_items()), stream=body)
+        return httpx.Response(response.status, headers=response.headers, stream=_Body(connection, self._idle))
 
     async def aclose(self) -> None:
         """Close all connections that are not in use."""
@@ -55,45 +58,100 @@ class Transport(httpx.AsyncBaseTransport):
         return None
 
 
+class _Incoming:
+    """A response as it comes: ``status`` is 0 until its head has come; ``pieces`` are those of its body not yet taken.
+
+    Its methods are those that httptools calls.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.pieces: list[bytes] = []
+        self.is_complete = self._keeps_alive = self._has_more = False
+        self._bare_bytes = 0
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the connection can take another request: the response was whole, and nothing came after it."""
+        return self.is_complete and self._keeps_alive and not self._has_more
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come, nothing for the end. Raises httpx.RemoteProtocolError for what is no response."""
+        self._bare_bytes += len(data)
+        try:
+            if data:
+                self._parser.feed_data(data)
+            elif self.status and not any(name.lower() in _DELIMITED for name, _ in self.headers):
+                self.is_complete = True  # it lasts until the connection ends
+            else:
+                raise httpx.RemoteProtocolError("the connection was closed in mid-response")
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise httpx.RemoteProtocolError(str(error)) from error
+        if self._bare_bytes > _LONGEST_HEAD and not self.is_complete:
+            raise httpx.RemoteProtocolError("a response whose head or framing does not end")
+
+    def on_message_begin(self) -> None:
+        """Another response begins: after one that goes before the response, or after all that was asked for."""
+        self._has_more = self.is_complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header has come, or a trailer, which nobody needs."""
+        if not self.status:
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head has ended."""
+        if not self.is_complete:
+            status = self._parser.get_status_code()
+            if status >= _FINAL:
+                self.status = status
+            else:
+                self.headers.clear()
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of body has come."""
+        if not self.is_complete:
+            self._bare_bytes = 0
+            self.pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        """The response has ended, or one that goes before it has."""
+        self.is_complete, self._keeps_alive = self.status >= _FINAL, self._parser.should_keep_alive()
+
+
 class _Connection:
-    """A connection and its side of the protocol."""
+    """A connection, and the response that comes over it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._protocol = h11.Connection(h11.CLIENT)
+        self.incoming = _Incoming()
 
     @property
     def is_closed(self) -> bool:
         """Whether the other side has closed it."""
         return self._reader.at_eof()
 
-    async def exchange(self, request: httpx.Request, content: bytes) -> h11.Response:
-        """Write a request in one piece; read the response's head."""
+    async def exchange(self, request: bytes) -> _Incoming:
+        """Write a request in one piece; read the response up to the end of its head at least."""
+        self.incoming = incoming = _Incoming()
         with _httpx_errors():
-            head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
-            parts = [self._protocol.send(event) for event in (head, h11.Data(content), h11.EndOfMessage())]
-            self._writer.write(b"".join(part for part in parts if part))
+            self._writer.write(request)
             await self._writer.drain()
-        while not isinstance(event := await self.next_event(), h11.Response):
-            pass  # an informational response
-        return event
+            while not incoming.status:
+                incoming.feed(await self._reader.read(_CHUNK))
+        return incoming
 
-    async def next_event(self) -> h11.Event:
-        """The next piece of the response."""
+    async def read(self) -> list[bytes]:
+        """What has come of the response's body since the last time; nothing at its end."""
+        incoming = self.incoming
         with _httpx_errors():
-            while (event := self._protocol.next_event()) is h11.NEED_DATA:
-                self._protocol.receive_data(await self._reader.read(_CHUNK))
-        if not isinstance(event, h11.Event) or isinstance(event, h11.ConnectionClosed):
-            raise httpx.RemoteProtocolError("the connection was closed in mid-response")
-        return event
-
-    def renew(self) -> bool:
-        """Make ready for another request, if the response has ended and the connection stays open."""
-        if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
-            self._protocol.start_next_cycle()
-            return True
-        return False
+            while not incoming.pieces and not incoming.is_complete:
+                incoming.feed(await self._reader.read(_CHUNK))
+        pieces, incoming.pieces = incoming.pieces, []
+        return pieces
 
     def close(self) -> None:
         """Close the connection."""
@@ -114,15 +172,33 @@ class _Body(httpx.AsyncByteStream):
         self._idle = idle
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while isinstance(event := await self._connection.next_event(), h11.Data):
-            yield bytes(event.data)
+        while pieces := await self._connection.read():
+            for piece in pieces:
+                yield piece
 
     async def aclose(self) -> None:
         """Give the connection back, or close it where the rest of the response is not wanted."""
-        if self._connection.renew():
+        if self._connection.incoming.leaves_open:
             self._idle.append(self._connection)
         else:
             self._connection.close()
+
+
+def _spelt(request: httpx.Request, content: bytes) -> bytes:
+    r"""A request on the wire, its head and its body in one piece; raises httpx.LocalProtocolError for one that is none.
+
+    >>> _spelt(httpx.Request("GET", "http://party/v1/budget", headers=[]), b"")
+    b'GET /v1/budget HTTP/1.1\r\nHost: party\r\n\r\n'
+    """
+    lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
+    lines += [b"%s: %s" % header for header in request.headers.raw]
+    head = b"\r\n".join(lines)
+    ends = len(lines) - 1
+    if (head.count(b"\r"), head.count(b"\n"), head.count(b"\0")) != (ends, ends, 0):
+        raise httpx.LocalProtocolError("a request whose head holds the end of a line within a line")
+    if "transfer-encoding" in request.headers:
+        raise httpx.LocalProtocolError("a request whose body's length is not known beforehand")
+    return head + b"\r\n\r\n" + content
 
 
 async def _open(url: httpx.URL, context: ssl.SSLContext) -> _Connection:
@@ -135,10 +211,8 @@ async def _open(url: httpx.URL, context: ssl.SSLContext) -> _Connection:
 
 @contextmanager
 def _httpx_errors() -> Iterator[None]:
-    """Errors of the network and of the protocol as httpx's own."""
+    """Errors of the network as httpx's own."""
     try:
         yield
     except OSError as error:
         raise httpx.NetworkError(str(error)) from error
-    except h11.ProtocolError as error:
-        raise httpx.RemoteProtocolError(str(error)) from error

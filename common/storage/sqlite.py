@@ -100,6 +100,12 @@ class Database:
         with self._lock, self._understood():
             yield self._connection
 
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Transactions of this thread, and what is done about them, before any other thread's."""
+        with self._lock:
+            yield
+
     def probe(self) -> None:
         """Raise UnavailableError unless the file can be written."""
         with self.transaction() as connection:  # a version written anew is a page written, and changes nothing

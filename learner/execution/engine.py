@@ -35,6 +35,7 @@ from common.runs.model_document import model_document
 from common.runs.specification import RunSpec
 from common.service import problems
 from common.service.logs import place_of
+from common.service.worker import Worker
 from common.wire.party_api import RunProposal
 from learner.execution.patience import Patience
 from learner.execution.program_steps import ProgramSteps
@@ -71,6 +72,7 @@ class Engine:
     ) -> None:
         self.unwritten: dict[str, Pause] = {}
         self._store = store
+        self._worker = Worker("log")
         self._roster = roster
         self._settings = settings
         self._examples = examples
@@ -128,6 +130,7 @@ class Engine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._worker.close()
 
     async def _carry(self, run: str) -> None:
         """Take a run from the state it is in to an end, however often it has to pause."""
@@ -200,7 +203,8 @@ class Engine:
         parties, measured_on = self._parties(run.spec), self._examples.get(run.spec.study.digest)
         plan, facts, federation = await asyncio.to_thread(self._prepare, run, parties)
         reporter = Reporter(run.spec.names, plan, measured_on)
-        log = StoredLog(self._store, run.id, run.rounds, self._peers(run), reporter, lambda: federation.report)
+        peers = self._peers(run)
+        log = StoredLog(self._store, self._worker, run.id, run.rounds, peers, reporter, lambda: federation.report)
         try:
             model = await drive(
                 run.spec.build().program(facts), federation, run.id, log, ProgramSteps(run.spec.questions())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from common.protocol.driver import logged_reply
 from common.protocol.messages import Query, Reply
+from common.service.worker import Worker
 
 if TYPE_CHECKING:
     from common.client.federation import RoundReport
@@ -22,10 +22,11 @@ class StoredLog:
     """The replies of one run, durable before the program sees them.
 
     ``length`` is the number of rounds that were logged when the program started: only those are looked up. ``report``
-    gives how the last round went. What the store does is done in a thread.
+    gives how the last round went. What the store does is done by the ``worker``.
     """
 
     store: RunStore
+    worker: Worker
     run: str
     length: int
     peers: tuple[ReceiptedPeer, ...]
@@ -36,11 +37,12 @@ class StoredLog:
         """The reply logged for this query; ReplayMismatchError if the program asks another than it did then."""
         if query.round > self.length:
             return None
-        return logged_reply(await asyncio.to_thread(self.store.reply, self.run, query.round), query)
+        return logged_reply(await self.worker.do(lambda: self.store.reply(self.run, query.round)), query)
 
     async def append(self, query: Query, reply: Reply) -> None:
         """Commit a reply, the news of its round and the newest receipts."""
-        await asyncio.to_thread(self._append, query, reply, self.report())
+        went = self.report()
+        await self.worker.do(lambda: self._append(query, reply, went))
 
     def _append(self, query: Query, reply: Reply, went: RoundReport) -> None:
         receipts = [peer.receipt for peer in self.peers if peer.receipt]

@@ -9,7 +9,7 @@ at a run's end. Nothing of this holds up or fails a run: a witness that does not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import cycle, islice
 from typing import TypeVar
 
@@ -42,7 +42,7 @@ class Witnesses:
     async def ask(self, names: Iterable[str]) -> None:
         """Ask these what they hold of all; whoever signed it must account for it before it is asked anything else."""
         witnesses = [self._peers[name] for name in names if name in self._peers]
-        held = await asyncio.gather(*(_at_once(witness.held()) for witness in witnesses))
+        held = await asyncio.gather(*(_at_once(witness.held) for witness in witnesses))
         for text in {text for texts in held for text in texts or ()}:
             try:
                 signer = read_receipt(text).signer
@@ -68,21 +68,20 @@ class Witnesses:
         news = [each for each in newest if each and told.get(each.signer) != each.head.link][:MOST_RECEIPTS]
         if not news:
             return
-        if await _at_once(_done(witness.hold([receipt.text for receipt in news]))):
+
+        async def hold() -> bool:
+            await witness.hold([receipt.text for receipt in news])
+            return True
+
+        if await _at_once(hold):
             told |= {receipt.signer: receipt.head.link for receipt in news}
 
 
-async def _done(work: Awaitable[None]) -> bool:
-    """True, once it is done."""
-    await work
-    return True
-
-
-async def _at_once(asked: Awaitable[_T]) -> _T | None:
+async def _at_once(ask: Callable[[], Awaitable[_T]]) -> _T | None:
     """What a witness answers at once, or None."""
     try:
         async with asyncio.timeout(_PATIENCE):
-            return await asked
+            return await ask()
     except (UnavailableError, RefusedError, TimeoutError) as error:
         structlog.get_logger().debug("witness", error=type(error).__name__)
         return None

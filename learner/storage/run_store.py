@@ -29,17 +29,20 @@ from learner.run import ENDS, Notice, Pause, Run, RunEvent, RunState, RunTerms, 
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
+Announce = Callable[[str, Sequence[RunEvent]], None]
 _BEYOND_ALL = 2**63 - 1  # no row's number is larger
 
 
 class RunStore:
-    """The database at ``path``; ``announce`` is told a run's identifier after each commit that adds to its events.
+    """The database at ``path``; ``announce`` is told of each commit that adds to a run's events, in their order.
+
+    It gets the run's identifier, and the events of a round that was logged, or none where they are to be read.
 
     For any thread; ``announce`` is called in the thread that commits. Every method raises UnavailableError while the
     file cannot be used. Raises ConflictError while another process has it open: two would carry the same runs.
     """
 
-    def __init__(self, path: Path, announce: Callable[[str], None] = lambda _run: None) -> None:
+    def __init__(self, path: Path, announce: Announce = lambda _run, _events: None) -> None:
         self._lock = _lock(path.with_suffix(".lock"))
         self._announce = announce
         try:
@@ -79,7 +82,7 @@ class RunStore:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
             if earlier is None:
                 connection.execute(sql.ADD_RUN, row)
-                _tell(connection, run, Notice("state", {"state": "queued"}))
+                _tell(connection, run, [Notice("state", {"state": "queued"})])
         if earlier is None:
             return self.run(run)
         if earlier[1] != row["draft"]:
@@ -138,11 +141,12 @@ class RunStore:
         self, run: str, state: RunState, statement: str, values: Mapping[str, object], told: Mapping[str, object]
     ) -> None:
         """Change a run's state by a statement, if the table allows it, and tell."""
-        with self._database.transaction() as connection:
-            check_transition(run, self.state(run), state)
-            connection.execute(statement, {"run": run, **values})
-            _tell(connection, run, Notice("state", told))
-        self._announce(run)
+        with self._database.in_turn():
+            with self._database.transaction() as connection:
+                check_transition(run, self.state(run), state)
+                connection.execute(statement, {"run": run, **values})
+                _tell(connection, run, [Notice("state", told)])
+            self._announce(run, ())
 
     def settle(self, run: str, spec: RunSpec, plan: Plan) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed."""
@@ -200,15 +204,16 @@ class RunStore:
             "contributors": json.dumps(reply.contributors),
             "value": pack_array(reply.value),
         }
-        with self._database.transaction() as connection:
-            connection.execute(sql.ADD_REPLY, row)
-            if connection.execute(sql.GO_ON, (run,)).rowcount:
-                _tell(connection, run, Notice("state", {"state": "running"}))
-            _tell(connection, run, *notices)
-            _keep(connection, receipts)
-            if opened:
-                close_round(connection, run, query.round, opened)
-        self._announce(run)
+        with self._database.in_turn():
+            with self._database.transaction() as connection:
+                connection.execute(sql.ADD_REPLY, row)
+                goes_on = connection.execute(sql.GO_ON, (run,)).rowcount > 0
+                told = [Notice("state", {"state": "running"}), *notices] if goes_on else notices
+                events = _tell(connection, run, told)
+                _keep(connection, receipts)
+                if opened:
+                    close_round(connection, run, query.round, opened)
+            self._announce(run, events)
 
     def keep(self, receipts: Sequence[Receipt]) -> None:
         """Keep each party's and key holder's newest receipt, which its client has compared with the one before."""
@@ -269,9 +274,15 @@ def _run(row: tuple[Any, ...]) -> Run:
     )
 
 
-def _tell(connection: sqlite3.Connection, run: str, *notices: Notice) -> None:
-    rows = [(run, notice.kind, json.dumps(notice.data)) for notice in notices]
-    connection.executemany(sql.ADD_EVENT, rows)
+def _tell(connection: sqlite3.Connection, run: str, notices: Sequence[Notice]) -> list[RunEvent]:
+    """Write events of a run down."""
+    events = []
+    for notice in notices:
+        data = json.dumps(notice.data)
+        number = connection.execute(sql.ADD_EVENT, (run, notice.kind, data)).lastrowid
+        assert number is not None  # noqa: S101 -- a row was added
+        events.append(RunEvent(number, notice.kind, data))
+    return events
 
 
 def _keep(connection: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:

@@ -1,9 +1,9 @@
 """Noise drawn ahead of the answer that it hides.
 
-How long a draw takes depends on the bits that are drawn. So a round takes its noise from a stock, and what it took is
-replaced after its answer has left: the time to answer tells nothing of the noise, and is shorter. Only the first draw
-of a kind, when there is none in stock, is made within its round. Small draws are made for many rounds at once, which
-costs little more than one. What is taken is never put back.
+How long a draw takes depends on the bits that are drawn. So a round takes its noise from a stock, and what it used up
+is drawn again after its answer has left: the time to answer tells nothing of the noise, and is shorter. Only the first
+draw of a kind, when there is none in stock, is made within its round. Small draws are made for many rounds at once,
+which costs little more than one. What is taken is never put back.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NoisePool:
 
     def __init__(self) -> None:
         self._ready: dict[Draw, list[npt.NDArray[Any]]] = {}
-        self._used: list[Draw] = []
+        self._used_up: list[Draw] = []
 
     def __call__(self, kept: Mapping[str, npt.NDArray[Any]] | None = None) -> SystemNoise:
         """A round's noise, which restores the one-time noise ``kept``."""
@@ -59,17 +59,24 @@ class NoisePool:
 
     def take(self, draw: Draw) -> npt.NDArray[Any]:
         """Noise that nobody else gets."""
-        self._used.append(draw)
         ready = self._ready.get(draw) or draw.make(1)
-        return ready.pop()
+        noise = ready.pop()
+        if not ready:
+            self._used_up.append(draw)
+        return noise
+
+    @property
+    def is_low(self) -> bool:
+        """Whether something is used up, for any thread: there is time to draw it again between two rounds."""
+        return bool(self._used_up)
 
     def refill(self) -> None:
-        """Draw again what was used since the last time; the kinds that were used longest ago give way."""
-        for draw in self._used:
+        """Draw again what was used up; the kinds for which that was done longest ago give way."""
+        for draw in self._used_up:
             if not self._ready.get(draw):
-                self._ready.pop(draw, None)  # to come last: those used longest ago come first
+                self._ready.pop(draw, None)  # to come last: those drawn longest ago come first
                 self._ready[draw] = draw.make(draw.supply)
-        self._used.clear()
+        self._used_up.clear()
         while len(self._ready) > _KINDS_IN_STOCK:
             del self._ready[next(iter(self._ready))]
 

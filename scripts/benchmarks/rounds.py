@@ -1,12 +1,15 @@
 """What a round costs: five parties and a learner as real processes, with tokens, noise and ledgers, beside a floor.
 
-    python scripts/benchmarks/rounds.py [--rounds 200]
+    python scripts/benchmarks/rounds.py [--rounds 200] [--against ../before --pairs 3]
 
 One JSON line for each number of features d. ``ms_per_round`` is the mean time from one round's news to the next, as a
 user who watches the run sees it. The floors are what five bare FastAPI processes and one httpx client need for the same
 bodies, measured in the same run with the same pattern (all five are asked at once, the next round starts when all have
 answered): ``floor_ms`` where each computes the plain gradient on as many examples, ``echo_floor_ms`` where it computes
 nothing. The goal is a ``ratio_to_floor`` of at most 2, and a first round within 3 s of the submission.
+
+With ``--against``, another checkout's services are measured in turn with these, by its own copy of this script, and a
+last line for each d has the ratio of the medians: what a change has cost, on a machine whose speed changes by itself.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,13 +41,20 @@ PARTIES, ROWS = 5, 2_000
 FEATURES = (50, 1_000)
 WARM_UP = 20
 BARE = Path(__file__).with_name("bare.py")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="What a round costs, beside a bare FastAPI and httpx floor.")
     parser.add_argument("--rounds", type=int, default=200, help="rounds to measure (default: %(default)s)")
-    rounds: int = parser.parse_args().rounds
+    parser.add_argument("--against", type=Path, help="a checkout to compare with, which this environment can run")
+    parser.add_argument("--pairs", type=int, default=3, help="how often both are measured (default: %(default)s)")
+    arguments = parser.parse_args()
+    rounds: int = arguments.rounds
+    if arguments.against is not None:
+        compare(arguments.against.resolve(), rounds, arguments.pairs)
+        return
     for d in FEATURES:
         with tempfile.TemporaryDirectory(prefix="parley-rounds-") as folder:
             echo, floor = bare_floors(Path(folder), d, rounds)
@@ -51,6 +64,30 @@ def main() -> None:
         floors |= {"echo_floor_ms": echo, "ratio_to_echo_floor": round(ms / echo, 2)}
         setting = {"benchmark": "rounds", "parties": PARTIES, "rows": ROWS, "d": d}
         print(json.dumps(setting | measured | floors), flush=True)
+
+
+def compare(other: Path, rounds: int, pairs: int) -> None:
+    """Measure two checkouts in turn, and print the ratios of their medians, ours to the other's."""
+    times: dict[tuple[int, Path], list[float]] = {}
+    for _ in range(pairs):
+        for checkout in (other, ROOT):
+            script = checkout / "scripts/benchmarks/rounds.py"
+            for line in run_script(script, checkout, "--rounds", str(rounds)).splitlines():
+                measured = json.loads(line)
+                times.setdefault((measured["d"], checkout), []).append(measured["ms_per_round"])
+                print(json.dumps({"checkout": checkout.name} | measured), flush=True)
+    for d in FEATURES:
+        before, now = (sorted(times[d, checkout]) for checkout in (other, ROOT))
+        ratio = round(statistics.median(now) / statistics.median(before), 3)
+        print(json.dumps({"benchmark": "rounds", "d": d, "before": before, "now": now, "ratio": ratio}), flush=True)
+
+
+def run_script(script: Path, checkout: Path, *arguments: str) -> str:
+    """What a script prints that finds its own checkout's packages."""
+    command: list[str | Path] = [sys.executable, script, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 -- ours
+    return done.stdout
 
 
 def bare_floors(folder: Path, d: int, rounds: int) -> tuple[float, float]:

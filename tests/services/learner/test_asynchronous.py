@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from common.client.federation import HttpFederation
-from tests.support.cluster import AUTHORIZED, Cluster, submit, watch
+from tests.support.cluster import AUTHORIZED, DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, learner_of, unreachable
 from tests.support.rounds import run_spec
 
@@ -32,7 +32,7 @@ async def run(
     cluster: Cluster, parties: Parties, patience_seconds: float = 60.0, **terms: object
 ) -> list[tuple[str, dict[str, Any]]]:
     """The events of a run."""
-    async with learner_of(cluster, parties, deadline_seconds=0.3, patience_seconds=patience_seconds) as client:
+    async with learner_of(cluster, parties, deadline_seconds=DEADLINE, patience_seconds=patience_seconds) as client:
         return await watch(client, await submit(client, **(TERMS | terms)))
 
 
@@ -83,10 +83,10 @@ async def test_too_few_in_a_round_fail_the_run_by_name(cluster: Cluster, parties
 
 async def test_a_resumed_run_counts_the_rounds_that_were_missed_before(cluster: Cluster, parties: Parties) -> None:
     parties["party-2"].intercept = missing(3, 4, 5)
-    async with learner_of(cluster, parties, deadline_seconds=0.3) as client:
+    async with learner_of(cluster, parties, deadline_seconds=DEADLINE) as client:
         started = await submit(client, **TERMS)
         await parties["party-1"].wait_until_seen(f"PUT /v1/runs/{started}/rounds/5")  # stopped with two rounds missed
-    async with learner_of(cluster, parties, deadline_seconds=0.3) as client:
+    async with learner_of(cluster, parties, deadline_seconds=DEADLINE) as client:
         events = await watch(client, started)
         model = (await client.get(f"/v1/runs/{started}/model")).json()
     assert events[-1][1]["state"] == "completed"
@@ -97,7 +97,7 @@ async def test_a_resumed_run_counts_the_rounds_that_were_missed_before(cluster: 
 async def test_the_model_is_a_function_of_the_log(cluster: Cluster, parties: Parties) -> None:
     """Contributors are in the log: the program divides by the examples of those who answered."""
     parties["party-3"].intercept = missing(2)
-    async with learner_of(cluster, parties, deadline_seconds=0.3) as client:
+    async with learner_of(cluster, parties, deadline_seconds=DEADLINE) as client:
         submitted = await submit(client, **TERMS)
         events = await watch(client, submitted)
         weights = (await client.get(f"/v1/runs/{submitted}/model")).json()["weights"]

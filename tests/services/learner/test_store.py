@@ -96,7 +96,7 @@ def test_a_round_is_logged_as_it_was(store: RunStore, run: str) -> None:
 def receipt(party: str, count: int) -> Receipt:
     """A receipt of a ledger with so many entries."""
     head = Head(count, f"{count:064x}")
-    return read_receipt(write_receipt(KEY, signer=party, ledger="0" * 64, head=head))
+    return read_receipt(write_receipt(KEY, signer=party, ledger="0" * 64, head=head).text)
 
 
 def test_the_newest_receipt_is_kept(store: RunStore) -> None:
@@ -106,13 +106,15 @@ def test_the_newest_receipt_is_kept(store: RunStore) -> None:
 
 
 def test_listens_to_its_own_news(tmp_path: Path) -> None:
-    heard: list[str] = []
-    store = RunStore(tmp_path / "learner.sqlite", heard.append)
+    heard: list[tuple[str, list[str]]] = []
+    store = RunStore(
+        tmp_path / "learner.sqlite", lambda run, events: heard.append((run, [event.kind for event in events]))
+    )
     run = store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice").id
     store.enter(run, "recruiting")
     store.append(run, Query(1, "gradient", np.zeros(1)), Reply(np.zeros(1), (0,)), [Notice("round", {})], [])
     store.close()
-    assert heard == [run, run]
+    assert heard == [(run, []), (run, ["round"])], "an event that ends or pauses a run is read, a round's is told"
 
 
 def test_does_not_know_an_unknown_run(store: RunStore) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import httpx
 import pytest
 
+from common.client.receipted_peer import ReceiptedPeer
 from common.protocol.head import Head
 from common.protocol.receipts import write_receipt
 from learner.execution import witnesses
@@ -21,7 +25,7 @@ JSON = {"content-type": "application/json"}
 
 def forged(signer: str) -> str:
     """A receipt by a key that is not the signer's."""
-    return write_receipt(KEY, signer=signer, ledger="0" * 64, head=Head(99, "f" * 64))
+    return write_receipt(KEY, signer=signer, ledger="0" * 64, head=Head(99, "f" * 64)).text
 
 
 def showing(*texts: str) -> Intercept:
@@ -52,9 +56,24 @@ async def test_no_witness_holds_up_or_fails_a_run(
     assert f"GET {RECEIPTS}" in parties["party-2"].seen
 
 
+async def test_a_run_that_is_cancelled_as_witnesses_are_asked_leaves_nothing_behind() -> None:
+    class Asked(ReceiptedPeer):
+        async def held(self) -> Sequence[str]:
+            await asyncio.sleep(60)
+            return ()
+
+    async with httpx.AsyncClient() as client:
+        asking = asyncio.create_task(witnesses.Witnesses({"party-1": Asked("party-1", client)}).ask(["party-1"]))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    gc.collect()  # a coroutine that nobody awaited would warn, and that is an error
+
+
 async def test_a_later_receipt_that_a_witness_holds_fails_the_run_by_name(cluster: Cluster, parties: Parties) -> None:
     identity = cluster.party_settings("party-1").identity
-    later = write_receipt(identity.signing_key, signer="party-1", ledger="0" * 64, head=Head(99, "f" * 64))
+    later = write_receipt(identity.signing_key, signer="party-1", ledger="0" * 64, head=Head(99, "f" * 64)).text
     parties["party-2"].intercept = showing(later)
     async with learner_of(cluster, parties) as client:
         run = await submit(client, parameters={"n_rounds": 3})

@@ -1,0 +1,147 @@
+"""What watchers of a run are told: by memory, in order, once; from the store where they are behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import cast
+
+import pytest
+
+from common.errors import UnavailableError
+from learner.execution import event_stream
+from learner.execution.event_stream import EventStream, RunNotifier, watch
+from learner.run import RunEvent
+from learner.storage.run_store import RunStore
+
+
+class Store:
+    """A store that counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.all: list[RunEvent] = []
+        self.has_ended = False
+        self.reads = self.busy = 0
+
+    def add(self, count: int = 1) -> list[RunEvent]:
+        """More events."""
+        events = [RunEvent(len(self.all) + each + 1, "round", "{}") for each in range(count)]
+        self.all += events
+        return events
+
+    def news(self, run: str, after: int) -> tuple[list[RunEvent], bool]:
+        assert run == "run"
+        self.reads += 1
+        if self.busy:
+            self.busy -= 1
+            raise UnavailableError("busy")
+        return [event for event in self.all if event.number > after], self.has_ended
+
+
+class Watching:
+    """A watcher of a run that has read what there was."""
+
+    def __init__(self, store: Store, notifier: RunNotifier) -> None:
+        self.store, self.notifier = store, notifier
+        self.told: list[Sequence[RunEvent]] = []
+        self.heard, self.has_ended = asyncio.Event(), False
+
+    async def follow(self) -> None:
+        async for news in watch(cast("RunStore", self.store), self.notifier, "run"):
+            self.told.append(news)
+            self.heard.set()
+        self.has_ended = True
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of all events that it was told."""
+        return [event.number for news in self.told for event in news]
+
+    async def until(self, count: int) -> None:
+        """Wait until it was told of so many."""
+        async with asyncio.timeout(10):
+            while len(self.numbers) < count:
+                self.heard.clear()
+                await self.heard.wait()
+
+
+@asynccontextmanager
+async def watching() -> AsyncIterator[Watching]:
+    """A watcher that has heard of one event."""
+    store = Store()
+    store.add()
+    watcher = Watching(store, RunNotifier())
+    task = asyncio.create_task(watcher.follow())
+    await watcher.until(1)
+    yield watcher
+    if store.has_ended:
+        async with asyncio.timeout(10):
+            await task
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_rounds_news_needs_no_look_into_the_store() -> None:
+    async with watching() as watcher:
+        for _ in range(20):
+            watcher.notifier.notify("run", watcher.store.add(2))
+        await watcher.until(41)
+        assert watcher.store.reads == 1
+    assert watcher.numbers == list(range(1, 42))
+
+
+async def test_what_was_read_before_it_was_told_of_is_not_told_twice() -> None:
+    async with watching() as watcher:
+        events = watcher.store.add(3)
+        watcher.notifier.notify("run", ())
+        await watcher.until(4)
+        watcher.notifier.notify("run", events)
+        watcher.notifier.notify("run", watcher.store.add())
+        await watcher.until(5)
+    assert watcher.numbers == [1, 2, 3, 4, 5]
+
+
+async def test_who_is_behind_reads_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_MOST_KEPT", 3)
+    watcher = event_stream.Watcher(must_read=False)
+    store = Store()
+    for _ in range(3):
+        watcher.hear(store.add())
+    assert ([event.number for event in watcher.events], watcher.must_read) == ([1, 2, 3], False)
+    watcher.hear(store.add())
+    assert (list(watcher.events), watcher.must_read) == ([], True)
+    watcher.hear(store.add())
+    assert (list(watcher.events), watcher.must_read) == ([], True), "until it has read"
+
+
+async def test_an_end_is_read_and_ends_the_stream() -> None:
+    async with watching() as watcher:
+        watcher.store.add()
+        watcher.store.has_ended = True
+        watcher.notifier.notify("run", ())
+        await watcher.until(2)
+    assert watcher.has_ended
+    assert not watcher.notifier._watchers
+
+
+async def test_a_busy_store_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_PAUSE", 0.001)
+    async with watching() as watcher:
+        watcher.store.busy = 2
+        watcher.store.add()
+        watcher.notifier.notify("run", ())
+        await watcher.until(2)
+        assert watcher.store.reads == 4
+
+
+async def test_long_silence_is_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_LONGEST_SILENCE", 0.01)
+    store = Store()
+    store.add(2)
+    body = EventStream.of(watch(cast("RunStore", store), RunNotifier(), "run")).body_iterator
+    first, second = [await anext(aiter(body)) for _ in range(2)]
+    assert first == b"event: round\ndata: {}\nid: 1\n\nevent: round\ndata: {}\nid: 2\n\n"
+    assert second == b": ping\n\n"
+    await body.aclose()  # type: ignore[attr-defined]
