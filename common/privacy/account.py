@@ -18,7 +18,6 @@ Under *basic* composition epsilons and deltas add up: better where (epsilon, del
 from __future__ import annotations
 
 import math
-import operator
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
@@ -57,7 +56,7 @@ class Cost:
     slack: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.units) < 0:
+        if self.epsilon < 0 or self.delta < 0 or self.gdp < 0 or self.slack < 0:
             raise InvalidInputError("a cost must not be negative")
 
     @property
@@ -66,10 +65,14 @@ class Cost:
         return self.epsilon, self.delta, self.gdp, self.slack
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*map(operator.add, self.units, other.units))
+        return Cost(
+            self.epsilon + other.epsilon, self.delta + other.delta, self.gdp + other.gdp, self.slack + other.slack
+        )
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(*map(operator.sub, self.units, other.units))
+        return Cost(
+            self.epsilon - other.epsilon, self.delta - other.delta, self.gdp - other.gdp, self.slack - other.slack
+        )
 
     def __mul__(self, times: int) -> Cost:
         return Cost(*(times * unit for unit in self.units))
@@ -115,10 +118,14 @@ class Account:
         """The most that Gaussian parts may come to, in the unit of ``Cost.gdp``, with or without slack beside them."""
         return largest_square(self.epsilon_limit / MICRO, self._gaussian_delta(slack=slack), 1 / SQUARE_UNITS)
 
-    def reserve(self, cost: Cost) -> Account:
-        """The account after an approval; raises BudgetExhaustedError, saying what is left, when it does not fit."""
+    def require(self, cost: Cost) -> None:
+        """Raise BudgetExhaustedError, saying what is left, unless a cost fits."""
         if not self.bears(cost):
             raise exhausted(self, cost)
+
+    def reserve(self, cost: Cost) -> Account:
+        """The account after an approval; raises BudgetExhaustedError, saying what is left, when it does not fit."""
+        self.require(cost)
         return replace(self, reserved=self.reserved + cost)
 
     def charge(self, cost: Cost, reserved: Cost = _NOTHING) -> Account:
@@ -128,8 +135,7 @@ class Account:
         ``reserved`` was set aside.
         """
         account = self.release(reserved)
-        if not account.bears(cost):
-            raise exhausted(account, cost)
+        account.require(cost)
         return replace(account, spent=account.spent + cost)
 
     def release(self, cost: Cost) -> Account:

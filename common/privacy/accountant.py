@@ -39,6 +39,10 @@ _WIDEST_INTERVAL = 1e-2
 """The widest grid of privacy losses."""
 
 
+_LARGEST_SCALE = 700.0
+"""Of losses that are composed: e to it is a float. Where a release has more, epsilons are added up."""
+
+
 def epsilon_after(events: Sequence[Event], delta: float) -> float:
     """The epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
     return max(_epsilon(list(chain.from_iterable(branch)), delta) for branch in branches(events))
@@ -70,7 +74,7 @@ def _epsilon(releases: Sequence[Release], delta: float) -> float:
         return 0.0
     if (mus := _mus(releases)) is not None:  # what `epsilons_after_each` ends in, at once
         return gaussian_epsilon(math.sqrt(np.cumsum(np.square(mus))[-1]), _checked_delta(delta))
-    if delta == 0 or any(isinstance(release, NonPrivateEvent) for release in releases):
+    if _adds_up(releases, delta):
         return float(_epsilons(releases, delta)[-1])
     composed = _composed(tuple(releases), _interval(tuple(releases)))
     added = float(_basic_composition(releases, delta)[-1])
@@ -86,7 +90,12 @@ def _epsilons(releases: Sequence[Release], delta: float) -> FloatArray:
     if (mus := _mus(releases)) is not None:
         return np.array([gaussian_epsilon(math.sqrt(total), delta) for total in np.cumsum(np.square(mus))])
     basic = _basic_composition(releases, delta)
-    return basic if delta == 0 else np.minimum(basic, _by_loss_distribution(tuple(releases), delta))
+    return basic if _adds_up(releases, delta) else np.minimum(basic, _by_loss_distribution(tuple(releases), delta))
+
+
+def _adds_up(releases: Sequence[Release], delta: float) -> bool:
+    """Whether no more is known of all these releases than of each by itself."""
+    return delta == 0 or any(_loss_scale(release) > _LARGEST_SCALE for release in releases)
 
 
 def _mus(events: Sequence[Release]) -> list[float] | None:

@@ -106,7 +106,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     0 for mu = 0; infinite for delta = 0.
     """
-    if mu == 0 or gaussian_delta(0.0, mu) <= delta:
+    if gaussian_delta(0.0, mu) <= delta:
         return 0.0
     if delta == 0:
         return math.inf

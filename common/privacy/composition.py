@@ -60,6 +60,8 @@ def _ways(event: Event) -> list[tuple[Release, ...]]:
         case ParallelEvent(events=parts):
             ways = list(dict.fromkeys(chain.from_iterable(map(_ways, parts)))) or [()]
             return [way for way in ways if not any(_exceeds(other, way) for other in ways)]
+        case ApproximateEvent(epsilon=epsilon, delta=delta):
+            return [(ApproximateEvent(epsilon, delta),)]  # bare of words, or two alike would each give way to the other
         case _:
             return [(event,)]
 

@@ -148,7 +148,7 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
     epsilon = added if added <= facts.own_epsilon * (1 + 1e-9) else epsilon_after(costs, delta)
     parts = sum(not isinstance(event, NoEvent) for event in costs)
     units = max(math.ceil(epsilon * MICRO - 1e-3), parts)
-    return Cost(units, delta_units(delta) if parts else 0, gdp[-1], slack[-1])
+    return Cost(units, delta_units(delta), gdp[-1], slack[-1])
 
 
 def _claimed(algorithm: Algorithm, facts: OwnFacts, view: View) -> Guarantee | None:

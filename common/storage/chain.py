@@ -80,6 +80,7 @@ class Chain:
         self.name = schema.name
         self._apply = apply
         self._links = bytearray()
+        self._newest: tuple[int, ChainRecord] = (0, {})
         self._forbidden = False
         self._database = Database(stem.with_suffix(".db"), schema, damaged=LedgerError)
         try:
@@ -149,10 +150,13 @@ class Chain:
 
     def read(self, number: int, name: str) -> tuple[ChainRecord, bytes]:
         """A record and one of its attachments; raises as `attachment` does."""
-        record = self.record(number)
+        newest, record = self._newest  # which each transaction reads again and compares
+        if number != newest:
+            record = self.record(number)
         with self._database.reading() as connection:
             value = connection.execute(_ATTACHED, (number, name)).fetchone()
-        if value is None or not _are_blobs(*value) or attached({name: value[0]})[name] != record["attached"].get(name):
+        named = record.get("attached", {}).get(name)
+        if value is None or not _is_blob(*value) or attached({name: value[0]})[name] != named:
             raise self._changed(number)
         return record, value[0]
 
@@ -186,9 +190,9 @@ class Chain:
         return bytes(row[1])
 
     def _begin(self) -> None:
+        outside = self._file.read()  # first: meanwhile another process may append, and write a later head
         with self._database.transaction() as connection:
             self._catch_up(connection)
-        outside = self._file.read()
         if outside is None and self._count:
             raise LedgerError(f"the {self.name}'s head file is missing")
         if outside is not None and not self.holds(outside):
@@ -202,11 +206,13 @@ class Chain:
         if self._count and not self._is_last(next(rows, None)):
             raise self._old_copy()
         for number, record, link in rows:
-            is_next = number == self._count + 1 and _are_blobs(record, link)
+            is_next = number == self._count + 1 and _is_blob(record)
             if not is_next or next_link(self._link(number - 1), record) != link:
                 raise self._changed(number)
-            self._apply(number, json.loads(record))
+            told: ChainRecord = json.loads(record)
+            self._apply(number, told)
             self._links += link
+            self._newest = number, told
 
     def _is_last(self, row: tuple[int, bytes, bytes] | None) -> bool:
         """Whether a row is the last record that this process knows."""
@@ -215,7 +221,7 @@ class Chain:
     def _is_genuine(self, row: tuple[int, bytes, bytes], expected: int) -> bool:
         """Whether a row is record number ``expected`` as it was when this process first read it."""
         number, record, link = row
-        genuine = number == expected and _are_blobs(record, link) and link == self._link(expected)
+        genuine = number == expected and _is_blob(record) and link == self._link(expected)
         return genuine and next_link(self._link(expected - 1), record) == link
 
     def _changed(self, number: int) -> LedgerError:
@@ -225,9 +231,9 @@ class Chain:
         return LedgerError(f"the {self.name} on disk is older than the one last written: a restored copy is refused")
 
 
-def _are_blobs(*values: object) -> bool:
-    """Whether values read are what was written: a bit that flips may make another type of one."""
-    return all(isinstance(value, bytes) for value in values)
+def _is_blob(value: object) -> bool:
+    """Whether a value read can be what was written: a bit that flips may make another type of it."""
+    return isinstance(value, bytes)
 
 
 @dataclass(slots=True)

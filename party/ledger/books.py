@@ -114,17 +114,14 @@ class Books:
         """What every charge so far hides at least."""
         return "replace_one" if self.weaker else "whole_party"
 
-    def after(self, run: RunBook, cost: Cost) -> Account:
-        """The account after a charge to a run, first of what is reserved for it.
+    def require(self, run: RunBook, cost: Cost) -> None:
+        """Raise BudgetExhaustedError where the limit does not bear a charge to a run.
 
-        Raises BudgetExhaustedError where the limit does not bear it: what is reserved is borne unless the owner has
-        lowered the limit since; then what others have reserved does not count.
+        What is reserved for it is borne unless the owner has lowered the limit since; then what others have reserved
+        does not count.
         """
-        own = run.reserved
-        if own == NOTHING:
-            return self.account.charge(cost)
-        alone = replace(self.account, reserved=NOTHING).charge(cost)
-        return replace(alone, reserved=self.account.reserved - _less(own, cost))
+        account = self.account if run.reserved == NOTHING else replace(self.account, reserved=NOTHING)
+        account.require(cost)
 
     def _answer(self, entry: Entry, record: Answered) -> None:
         run = self.runs[record.learner, record.run]

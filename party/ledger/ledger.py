@@ -322,7 +322,7 @@ class Ledger:
             raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {run.last} was answered")
         price = self._consents(run.number).price
         cost = price.step(ask.round, run.last)
-        self.books.after(run, cost)  # refuses
+        self.books.require(run, cost)
         kept = {name: _array(self._chain.attachment(number, f"once:{name}")) for name, number in run.once.items()}
         body, now = compute(kept)
         once = {f"once:{name}": pack_array(value) for name, value in now.items() if name not in kept}

@@ -86,6 +86,9 @@ def test_slack_has_half_of_delta_and_takes_half_of_it_from_the_rest() -> None:
     odd = replace(FILTER, delta_limit=7)
     assert odd.bears(of(0, 3))
     assert not odd.bears(of(0, 4)), "half of 7 is 3"
+    largest = replace(FILTER, delta_limit=10**18 - 1)  # half of which is no float
+    assert largest.bears(of(0, 10**18 // 2 - 1))
+    assert not largest.bears(of(0, 10**18 // 2))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +152,9 @@ def test_what_was_spent_is_told_at_the_budgets_delta() -> None:
         assert replace(account, spent=cost).epsilon_spent == epsilon
     odd = replace(FILTER, delta_limit=10**13 + 1, spent=replace(ten, slack=HALF_DELTA))
     assert odd.epsilon_spent == halved
+    largest = replace(FILTER, delta_limit=10**18 - 1, spent=replace(ten, slack=10**18 // 2))
+    assert largest.epsilon_spent == 0.9
+    assert replace(largest, spent=replace(ten, slack=10**18 // 2 - 1)).epsilon_spent < 0.9
 
 
 def test_a_refusal_says_what_is_asked_and_left() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from scipy.special import betainc, comb
 
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
-from common.privacy.accountant import epsilon_after, epsilons_after_each
+from common.privacy import accountant
+from common.privacy.accountant import _checkpoints, epsilon_after, epsilons_after_each
 from common.privacy.calibration import gaussian_epsilon
 from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
 from common.privacy.guarantee import Guarantee
@@ -29,6 +31,33 @@ def test_in_one_dimension_it_is_laplace_noise(bound: float) -> None:
     epsilons = np.linspace(0, 1.2 * bound, 50)
     laplace = np.maximum(0, 1 - np.exp((epsilons - bound) / 2))
     assert np.allclose(l2_laplace_delta(epsilons, bound, 1), laplace, rtol=0, atol=1e-15)
+
+
+NODES = np.polynomial.legendre.leggauss(400)
+
+
+def profile_in_three_dimensions(epsilon: float, bound: float) -> float:
+    """By the distances r and s to both ends of the shift a, whose density is r s e^-r / 4 a; r - s is the loss."""
+    loss, weight = NODES
+    half = (bound - epsilon) / 2
+    at = epsilon + half * (loss + 1)
+    gain = np.exp((at - bound) / 2) * -np.expm1(epsilon - at) * (bound**2 + 4 * bound + 8 - at**2)
+    return float((gain * weight).sum()) * half / (16 * bound)
+
+
+@pytest.mark.parametrize("bound", [1e-3, 0.1, 1.0, 5.0, 20.0])
+def test_in_three_dimensions_the_profile_is_an_integral_over_the_loss(bound: float) -> None:
+    for epsilon in bound * np.array([-1.0, -0.9, -0.5, -0.1, 0.0, 1e-3, 0.3, 0.9, 0.999]):
+        expected = profile_in_three_dimensions(epsilon, bound)
+        assert l2_laplace_delta(np.array([epsilon]), bound, 3) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("bound", [50.0, 200.0])
+def test_the_profile_of_hardly_any_noise_is_rounded_up(bound: float) -> None:
+    """e^epsilon times what is left out of the quadrature is much there; it is counted as if it told all."""
+    for epsilon in bound * np.array([-1.0, -0.5, 0.0, 0.3, 0.9, 0.99]):
+        delta = float(l2_laplace_delta(np.array([epsilon]), bound, 3)[0])
+        assert profile_in_three_dimensions(epsilon, bound) - 1e-11 <= delta <= 1
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 10])
@@ -67,6 +96,9 @@ def test_the_profile_falls_convexly_to_zero_at_the_bound() -> None:
         deltas = l2_laplace_delta(np.linspace(0, 1.1, 100), 1.0, d)
         assert (np.diff(deltas) <= 1e-15).all()
         assert (deltas[91:] == 0).all()
+        assert (l2_laplace_delta(np.linspace(0.9, 1, 1000), 1.0, d) >= 0).all()
+    for bound in np.geomspace(0.01, 20, 300).tolist():
+        assert l2_laplace_delta(np.array([bound]), bound, 2) == 0, "where a last place of the cosine is much"
 
 
 # ── many releases ────────────────────────────────────────────────────────────
@@ -121,7 +153,7 @@ def test_the_table_of_the_honest_cost_of_psgd(epsilon: float, times: int, d: int
     assert claimed == pytest.approx(expected, rel=0.04)
 
 
-@pytest.mark.parametrize(("epsilon", "times"), [(0.1, 20), (0.5, 30), (1.0, 5)])
+@pytest.mark.parametrize(("epsilon", "times"), [(0.0137, 60), (0.1, 20), (0.5, 30), (1.0, 5)])
 def test_pure_releases_compose_optimally(epsilon: float, times: int) -> None:
     """Kairouz, Oh & Viswanath 2015, Theorem 3.3: the worst case is randomised response."""
     j = np.arange(times + 1)
@@ -139,11 +171,35 @@ def test_pure_releases_compose_optimally(epsilon: float, times: int) -> None:
         assert epsilon_after([LaplaceEvent(epsilon)] * times, delta) <= claimed * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("kind", [ApproximateEvent, LaplaceEvent, lambda epsilon: L2LaplaceEvent(epsilon, 3)])
+@pytest.mark.parametrize("epsilon", [701.0, 1000.0, 1e5])
+def test_epsilons_whose_exponential_is_no_number_add_up(kind: Callable[[float], Event], epsilon: float) -> None:
+    each = epsilons_after_each([kind(epsilon), ApproximateEvent(0.1), kind(epsilon)], 1e-5)
+    assert each == pytest.approx([epsilon, epsilon + 0.1, 2 * epsilon + 0.1])
+    assert epsilon_after([kind(epsilon)] * 2, 1e-5) == pytest.approx(2 * epsilon)
+    assert epsilon_after([GaussianEvent(0.1), kind(2 * epsilon)], 1e-5) == math.inf, "of one that has none by itself"
+
+
 def test_gaussians_compose_in_closed_form() -> None:
     events = [GaussianEvent(0.3), GaussianEvent(0.4)]
     assert epsilons_after_each(events, 1e-5).tolist() == [gaussian_epsilon(0.3, 1e-5), gaussian_epsilon(0.5, 1e-5)]
     mixed = epsilon_after([*events, ApproximateEvent(0.01)], 1e-5)  # by loss distributions: an upper bound
     assert gaussian_epsilon(0.5, 1e-5) < mixed < gaussian_epsilon(0.5, 1e-5) + 0.01 + 1e-3
+
+
+def test_without_a_delta_epsilons_add_up_and_nothing_is_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accountant, "_loss_distribution", None)
+    assert epsilon_after([LaplaceEvent(0.25), L2LaplaceEvent(0.5, 3)], 0.0) == 0.75
+    assert epsilons_after_each([LaplaceEvent(0.25), ApproximateEvent(0.5)], 0.0).tolist() == [0.25, 0.75]
+
+
+def test_a_long_run_is_composed_at_its_first_rounds_and_then_one_in_twenty() -> None:
+    assert _checkpoints(0) == [0]
+    assert _checkpoints(45) == [*range(41), 42, 44, 45]
+    points = _checkpoints(20_000)
+    assert points[-1] == 20_000
+    assert all(after - before <= max(1, before / 20) for before, after in pairwise(points))
+    assert len(points) < 200
 
 
 RUNS: list[Sequence[Event]] = [
@@ -185,6 +241,7 @@ def test_thousands_of_rounds_compose() -> None:
 
 def test_what_has_no_noise_has_no_bound() -> None:
     assert epsilon_after([], 1e-5) == 0
+    assert epsilons_after_each([], 1e-5).shape == (0,)
     assert epsilons_after_each([LaplaceEvent(0.1), NonPrivateEvent(), LaplaceEvent(0.1)], 0.0).tolist() == [
         0.1,
         math.inf,
@@ -210,3 +267,12 @@ def test_a_guarantee_in_words_and_in_json() -> None:
     none = Guarantee(math.inf, 0.0, "model", "paper")
     assert str(none) == "none model replace_one [paper]"
     assert json.loads(json.dumps(none.to_json(), allow_nan=False))["epsilon"] is None
+
+
+@pytest.mark.parametrize("interval", [0.3, 0.07, 0.05])
+def test_losses_on_a_grid_are_a_bound_and_end_as_soon_as_they_may(interval: float) -> None:
+    distribution = accountant._loss_distribution.__wrapped__(L2LaplaceEvent(0.5, 3), interval)
+    losses = np.linspace(0.0, 0.6, 50)
+    exact = l2_laplace_delta(losses, 0.5, 3)
+    assert all(distribution.get_delta_for_epsilon(losses) >= exact - 1e-15)
+    assert distribution.get_delta_for_epsilon(math.ceil(0.5 / interval) * interval) <= 1e-15, "it is a pure mechanism"

@@ -64,7 +64,7 @@ def signed_anew(rows: Rows) -> list[str]:
         row["number"] = number
         link = next_link(link, row["record"].encode())
     head = Head(len(rows) - 1, link.hex())
-    rows[0]["receipt"] = write_receipt(KEY, signer="party", ledger="ab" * 32, head=head)
+    rows[0]["receipt"] = write_receipt(KEY, signer="party", ledger="ab" * 32, head=head).text
     return [json.dumps(row) for row in rows]
 
 

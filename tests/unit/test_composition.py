@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from common.privacy.events import (
     L2LaplaceEvent,
     LaplaceEvent,
     NoEvent,
+    NonPrivateEvent,
     ParallelEvent,
     Release,
     SequentialEvent,
@@ -58,6 +60,36 @@ def test_a_longer_part_is_worse_than_what_it_begins_with() -> None:
     assert branches([ParallelEvent((SMALL, longer))]) == [((LARGE, PURE),)]
 
 
+@pytest.mark.parametrize(
+    "release",
+    [LARGE, PURE, L2LaplaceEvent(0.5, 7), ApproximateEvent(0.5, 1e-6), NonPrivateEvent()],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_a_longer_part_begins_with_is_not_followed_by_itself(release: Release) -> None:
+    """Else rounds of such parts would soon have more branches than can be followed."""
+    mixed = ParallelEvent((release, SequentialEvent((release, SMALL))))
+    assert branches([mixed] * 30) == [((release, SMALL),) * 30]
+
+
+def test_noise_in_other_dimensions_is_no_worse_and_no_better() -> None:
+    one, other = L2LaplaceEvent(0.5, 7), L2LaplaceEvent(0.4, 3)
+    assert branches([ParallelEvent((one, other))]) == [((one,),), ((other,),)]
+
+
+def test_more_epsilon_with_less_delta_is_no_worse_and_no_better() -> None:
+    one, other = ApproximateEvent(0.5, 1e-7), ApproximateEvent(0.4, 1e-6)
+    assert branches([ParallelEvent((one, other))]) == [((one,),), ((other,),)]
+
+
+def test_parallel_releases_that_differ_in_words_alone_both_count() -> None:
+    """Each covers the other, and one of them must be paid for."""
+    one, other = (ApproximateEvent(0.5, 1e-6, (words,)) for words in ("the solver is exact", "the graph is simple"))
+    for parts in ((one, other), (one, other, GaussianEvent(0.01)), (ParallelEvent((one, other)), NoEvent())):
+        assert epsilon_after([ParallelEvent(parts)], DELTA) == epsilon_after([one], DELTA) > 0.49
+        assert epsilons_after_each([ParallelEvent(parts)] * 2, DELTA)[-1] == epsilon_after([one, other], DELTA) > 0.98
+        assert {one, other} <= set(releases(ParallelEvent(parts))), "their words are kept"
+
+
 def test_of_different_kinds_both_branches_are_followed() -> None:
     """Which is worse depends on the rest: alone the Gaussian release is, composed with many others the Laplace one."""
     mixed = ParallelEvent((GaussianEvent(0.2), LaplaceEvent(0.7)))
@@ -80,6 +112,17 @@ def test_more_branches_than_can_be_followed_are_refused() -> None:
         branches([mixed] * 7)
     with pytest.raises(InvalidInputError, match="more than 64 ways"):
         epsilon_after([SequentialEvent((mixed,) * 7)], DELTA)
+
+
+def test_more_branches_than_can_be_followed_are_not_even_listed() -> None:
+    """There are 65,536 of them."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInputError, match="more than 64 ways"):
+            branches([ParallelEvent((SMALL, PURE))] * 16)
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("nothing", [NoEvent(), SequentialEvent(()), SequentialEvent((NoEvent(), NoEvent()))])

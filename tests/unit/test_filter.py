@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from scipy.stats import norm
 
 from common.arrays import FloatArray
 from common.errors import BudgetExhaustedError
+from common.privacy import filter as filters
 from common.privacy.account import DELTA_UNITS, SQUARE_UNITS, Account, Cost, delta_units, limit
 from common.privacy.accountant import _composed
 from common.privacy.calibration import gaussian_delta
@@ -29,7 +31,7 @@ from common.privacy.events import (
     Release,
     SequentialEvent,
 )
-from common.privacy.filter import cover, l2_laplace_mu, largest_square, pure_mu
+from common.privacy.filter import _missing, cover, l2_laplace_mu, largest_square, pure_mu
 from common.privacy.l2_laplace import l2_laplace_delta
 
 # ── what covers a release ────────────────────────────────────────────────────
@@ -48,6 +50,13 @@ def test_a_gaussian_curve_lies_below_all_pure_ones_and_touches_them(epsilon: flo
     print(f"epsilon {epsilon:g}: mu {mu:.4f}, {mu / epsilon:.3f} epsilon")
 
 
+def test_what_covers_a_pure_release_is_rounded_up() -> None:
+    """By more than the functions of the normal distribution err, here Python's own."""
+    for epsilon in (0.5, 1.0, 3.0, 8.0):
+        exactly = -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon)))
+        assert 1e-10 < pure_mu(epsilon) / exactly - 1 < 1e-8
+
+
 @pytest.mark.parametrize("d", [1, 2, 3, 10, 50, 1000])
 @pytest.mark.parametrize("bound", [1e-3, 0.1, 1.0, 5.0, 15.0])
 def test_the_gaussian_profile_lies_above_that_of_l2_laplace_noise(bound: float, d: int) -> None:
@@ -58,6 +67,44 @@ def test_the_gaussian_profile_lies_above_that_of_l2_laplace_noise(bound: float, 
     assert float(l2_laplace_delta(np.zeros(1), bound, d)[0]) > gaussian_delta(0.0, mu * 0.99) or mu == pure_mu(bound)
     assert mu < pure_mu(bound) or d == 1, "the dimension counts"
     print(f"bound {bound:g} in {d} dimensions: mu {mu:.5g}, where pure privacy alone has {pure_mu(bound):.5g}")
+
+
+def test_beyond_some_bounds_nothing_is_known_but_the_bound() -> None:
+    for inside, outside in ((1e-6, 0.999e-6), (20.0, 20.001)):
+        assert l2_laplace_mu(inside, 10) < pure_mu(inside) * 0.9
+        assert l2_laplace_mu(outside, 10) == pure_mu(outside)
+
+
+def test_by_how_much_one_profile_exceeds_another() -> None:
+    """Of two Gaussian releases, whose profiles are known; a bound between the points, and near where they are close."""
+    losses = np.linspace(0, 9, 3000)
+    one, other = (np.array([gaussian_delta(loss, mu) for loss in losses.tolist()]) for mu in (1.0, 1.1))
+    truly = float((other - one).max())
+    assert truly <= _missing(losses, other, 1.0) <= truly * (1 + 1e-3)
+    assert _missing(losses, one, 1.1) == 0
+    few = losses[::600]
+    assert truly < _missing(few, other[::600], 1.0) < 0.2, "the fewer points, the more may lie between them"
+    late = losses[1000:]  # past where they differ most
+    assert float((other - one)[1000:].max()) == pytest.approx(_missing(late, other[1000:], 1.0), rel=1e-3)
+    assert _missing(np.array([3.0, 60.0]), np.array([1e-9, 0.0]), 0.1) <= 1e-9, "of no more than there is"
+    assert _missing(np.array([0.0, 0.01, 4.0]), np.array([0.34, 1e-3, 0.0]), 1.0) == 1e-3, "by where a chord begins"
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_between_few_points_the_tangent_decides_at_both_ends(place: int) -> None:
+    """The tangent to the Gaussian's profile by e^loss, whose slope is a difference; only one point lies above it."""
+    losses, mu = np.array([0.0, 0.5, 2.0, 2.2]), 1.0
+    deltas = np.array([gaussian_delta(loss, mu) for loss in losses.tolist()]) - 0.15
+    deltas[place] += 0.25
+    above = []
+    for start in range(3):
+        middle = float(losses[start] + losses[start + 1]) / 2
+        low, high = math.exp(middle) * (1 - 1e-5), math.exp(middle) * (1 + 1e-5)
+        slope = (gaussian_delta(math.log(high), mu) - gaussian_delta(math.log(low), mu)) / (high - low)
+        for end in (start, start + 1):
+            tangent = gaussian_delta(middle, mu) + slope * (math.exp(losses[end]) - math.exp(middle))
+            above.append(min(float(deltas[end]) - tangent, float(deltas[start])))
+    assert _missing(losses, deltas, mu) == pytest.approx(max(0.0, *above), abs=1e-8)
 
 
 def test_answers_of_several_releases() -> None:
@@ -197,3 +244,11 @@ def test_pure_releases_may_simply_add_up() -> None:
         assert not account.bears(Cost(10**6 + 1, 0, whole.gdp))
     assert limit(1.0, 0.0).epsilon_left == 1.0
     assert not Account(10**6, 0).bears(Cost(1, 1, 1)), "without a delta no Gaussian release fits"
+
+
+@pytest.mark.parametrize(("missing", "used"), [(0.0, "cover"), (filters._QUADRATURE, "cover"), (1e-14, "pure")])
+def test_a_cover_that_fails_its_check_is_not_used(monkeypatch: pytest.MonkeyPatch, missing: float, used: str) -> None:
+    monkeypatch.setattr(filters, "_missing", lambda *_: missing)
+    mu, pure = l2_laplace_mu.__wrapped__(0.1, 10), pure_mu(0.1)
+    assert (mu == pure) is (used == "pure")
+    assert mu <= pure

@@ -56,7 +56,7 @@ def receipt(
 ) -> str:
     """A party's receipt, (1, 2, 3, 4) spent and (10, 0, 0, 0) reserved."""
     said = {"spent": [1, 2, 3, 4], "reserved": [10, 0, 0, 0], "adjacency": "whole_party", "at": 50} | totals
-    return write_receipt(key, signer=signer, ledger=ONE, head=Head(count, OTHER), to=to, totals=said)
+    return write_receipt(key, signer=signer, ledger=ONE, head=Head(count, OTHER), to=to, totals=said).text
 
 
 # ── the plan ─────────────────────────────────────────────────────────────────
@@ -228,7 +228,7 @@ def test_where_nothing_is_left_receipts_are_all_there_is(tmp_path: Path) -> None
     [
         receipt(signer="other"),
         receipt().replace(".", "x"),
-        write_receipt(KEY, signer="party", ledger=ONE, head=Head(1, ONE)),
+        write_receipt(KEY, signer="party", ledger=ONE, head=Head(1, ONE)).text,
     ],
 )
 def test_what_is_no_receipt_of_this_partys_recovers_nothing(tmp_path: Path, text: str) -> None:

@@ -36,7 +36,7 @@ def receipt(  # noqa: PLR0913 -- a receipt's parts, by name
     """A receipt of a ledger with so many entries."""
     head = Head(count, digest(ledger, count, branch))
     found = read_receipt(shown).head if shown else None
-    return write_receipt(key, signer=signer, ledger=digest(ledger), head=head, shown=found)
+    return write_receipt(key, signer=signer, ledger=digest(ledger), head=head, shown=found).text
 
 
 def keeper(newest: str | None = None) -> ReceiptKeeper:

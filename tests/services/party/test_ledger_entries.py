@@ -302,7 +302,7 @@ def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(
 
         def replaced(count: int, at: int = 10, ledger: str = "ab" * 32) -> str:
             totals = {"at": at}
-            return write_receipt(KEY, signer="party", ledger=ledger, head=Head(count, "cd" * 32), totals=totals)
+            return write_receipt(KEY, signer="party", ledger=ledger, head=Head(count, "cd" * 32), totals=totals).text
 
         for count in (0, 5):
             assert one.check_receipt(replaced(count)).head.count == count
@@ -315,7 +315,7 @@ def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_a_receipt_of_a_ledger_that_is_not_this_one_forbids_it(tmp_path: Path, count: int) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
-        text = write_receipt(KEY, signer="party", ledger="ab" * 32, head=Head(count, "00" * 32))
+        text = write_receipt(KEY, signer="party", ledger="ab" * 32, head=Head(count, "00" * 32)).text
         with pytest.raises(LedgerError, match=f"had {count} entries"):
             store.check_receipt(text)
         with pytest.raises(LedgerError, match="older than the one last written"):
@@ -327,11 +327,11 @@ def test_a_receipt_that_others_signed_forbids_nothing(tmp_path: Path) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         origin = read_receipt(store.receipt()).ledger
         for key, signer in ((stranger, "party"), (KEY, "other")):
-            text = write_receipt(key, signer=signer, ledger=origin, head=Head(9, "cd" * 32))
+            text = write_receipt(key, signer=signer, ledger=origin, head=Head(9, "cd" * 32)).text
             with pytest.raises(LedgerError, match=r"not signed with the key|not of party"):
                 store.check_receipt(text)
         approve(store)
         with pytest.raises(BudgetExhaustedError):
             approve(store, "more", price=Price((100,), (0,), (0,), (0,)))
         with pytest.raises(LedgerError, match="had 9 entries"):
-            store.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)))
+            store.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)).text)

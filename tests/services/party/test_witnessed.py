@@ -29,7 +29,7 @@ def cluster(tmp_path: Path) -> SecureCluster:
 def receipt(signer: str, count: int, key: str = "") -> str:
     """A receipt of somebody's, by the key that others have pinned unless it is somebody else's."""
     head = Head(count, f"{count:064x}")
-    return write_receipt(signing_key(key or signer), signer=signer, ledger="0" * 64, head=head)
+    return write_receipt(signing_key(key or signer), signer=signer, ledger="0" * 64, head=head).text
 
 
 def hand(client: httpx.Client, *texts: str) -> httpx.Response:

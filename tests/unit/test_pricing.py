@@ -1,0 +1,278 @@
+"""Prices and promises of runs whose rounds cost what a test says, to the unit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from common.algorithms import build_algorithm
+from common.algorithms.dp_gd import DpGd
+from common.errors import BudgetExhaustedError
+from common.learning.losses import Logistic
+from common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price
+from common.privacy.accountant import epsilon_after
+from common.privacy.calibration import gaussian_epsilon
+from common.privacy.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NoEvent,
+    NonPrivateEvent,
+    ParallelEvent,
+    SequentialEvent,
+)
+from common.privacy.filter import pure_mu
+from common.privacy.guarantee import Adjacency, Guarantee, View
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.runs.pricing import against_co_owner, guarantees, highest_charge, needed_delta, price, schedule, transcript
+
+
+@dataclass(frozen=True)
+class Given(DpGd):
+    """Descent whose rounds cost what a test says, of which the paper may claim something."""
+
+    costs: tuple[Event, ...] = ()
+    claimed: tuple[Guarantee, ...] = ()
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """As given."""
+        return self.costs[round - 1]
+
+    def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
+        """As given."""
+        return self.claimed
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """Words that show that the facts are told."""
+        return (f"there are {len(facts.parties)} parties",)
+
+
+def given(*costs: Event, claimed: tuple[Guarantee, ...] = ()) -> Given:
+    """A run of these rounds."""
+    return Given(n_rounds=max(1, len(costs)), costs=costs, claimed=claimed)
+
+
+def terms(epsilon: float = 1.0, delta: float = 1e-5, parties: int = 2, **more: object) -> FederationFacts:
+    """What as many parties agree on."""
+    return FederationFacts.uniform(
+        np.full(parties, 100), epsilon=epsilon, delta=delta, n_features=3, loss=Logistic(), **more
+    )
+
+
+OWN = terms().of(0)
+CLAIM = Guarantee(0.3, 1e-6, "model", "paper")
+SIZES = "the numbers of examples of all parties are public"
+
+
+# ── promises ─────────────────────────────────────────────────────────────────
+
+
+def test_a_promise_says_all_that_it_leans_on() -> None:
+    lemma, other = ApproximateEvent(0.1, 1e-7, ("a lemma",)), ApproximateEvent(0.1, 0.0, ("another", "a lemma"))
+    promise = transcript(given(lemma, SequentialEvent((NoEvent(), other)), LaplaceEvent(0.1)), OWN)
+    record = promise.assumptions[-1]
+    assert "the promise is to each record" in record
+    assert promise.assumptions == ("a lemma", "another", "there are 2 parties", SIZES, record)
+    assert (promise.view, promise.calibration, promise.adjacency) == ("transcript", "tight", "replace_one")
+    assert (promise.delta, promise.trust) == (1e-5, 0)
+    assert promise.epsilon == epsilon_after([lemma, other, LaplaceEvent(0.1)], 1e-5)
+
+
+def test_a_promise_to_a_party_says_so() -> None:
+    class Whole(Given):
+        adjacency: ClassVar[Adjacency] = "whole_party"
+
+    promise = transcript(Whole(n_rounds=1, costs=(LaplaceEvent(0.1),)), OWN)
+    assert promise.adjacency == "whole_party"
+    assert promise.assumptions[-1].startswith("the promise is to each party")
+    assert price(Whole(n_rounds=1, costs=(LaplaceEvent(0.1),)), OWN).adjacency == "whole_party"
+
+
+def test_where_roles_differ_each_partys_promise_counts() -> None:
+    """Budgets and sizes are equal, so that but for the roles one party would stand for all."""
+
+    class Roles(Given):
+        roles: ClassVar[bool] = True
+
+        def event(self, round: int, facts: OwnFacts) -> Event:
+            """More for each party than for the one before."""
+            assert isinstance(facts.index, int)
+            return LaplaceEvent(0.1 * (1 + facts.index))
+
+    (promise,) = guarantees(Roles(n_rounds=1), terms(parties=3))
+    assert promise.epsilon == pytest.approx(0.3)
+
+
+def test_parties_that_are_promised_more_and_less_are_not_compared() -> None:
+    """Else what only one is promised would be dropped in silence."""
+
+    class Partial(Given):
+        roles: ClassVar[bool] = True
+
+        def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
+            """Of the first party alone."""
+            return (CLAIM,) if facts.index == 0 else ()
+
+    with pytest.raises(ValueError, match="zip"):
+        guarantees(Partial(n_rounds=1, costs=(LaplaceEvent(0.1),)), terms())
+
+
+def test_the_worst_off_by_budget_or_size_counts() -> None:
+    class Sized(Given):
+        def event(self, round: int, facts: OwnFacts) -> Event:
+            """By size."""
+            return LaplaceEvent(float(facts.own_examples) / 1000)
+
+    sizes = replace(terms(parties=3), n_examples=np.array([100, 300, 200]))
+    (promise,) = guarantees(Sized(n_rounds=1), sizes)
+    assert promise.epsilon == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("secure_sum", "colluders", "least"), [(False, 0, 2), (True, 1, 2), (True, 0, 1)])
+def test_a_co_owner_is_promised_nothing_apart_where_the_transcripts_promise_holds_or_nothing_can(
+    *, secure_sum: bool, colluders: int, least: int
+) -> None:
+    facts = terms(secure_sum=secure_sum, colluders=colluders, minimum_contributors=least)
+    assert against_co_owner(given(GaussianEvent(0.1)), facts.of(0)) is None
+    assert against_co_owner(given(GaussianEvent(0.1)), terms(secure_sum=True).of(0)) is not None
+
+
+@pytest.mark.parametrize("parties", [2, 3, 10])
+def test_a_co_owner_knows_one_share_of_the_noise_of_all_that_are_sure_to_add_theirs(parties: int) -> None:
+    facts = terms(parties=parties + 3, secure_sum=True, minimum_contributors=parties)
+    promise = against_co_owner(given(GaussianEvent(0.1), GaussianEvent(0.1)), facts.of(0))
+    assert promise is not None
+    left = 1 - 1 / parties
+    assert promise.epsilon == pytest.approx(gaussian_epsilon(0.1 * math.sqrt(2 / left), 1e-5))
+    assert (promise.delta, promise.trust, promise.view) == (1e-5, 1, "transcript")
+    assert promise.assumptions[-3:] == (
+        f"at least {parties} parties contribute to each sum",
+        "at most 1 of them collude",
+        "not both the learner and all key holders are corrupt",
+    )
+
+
+def test_each_partys_own_delta_is_what_is_left_to_a_co_owner() -> None:
+    facts = replace(terms(secure_sum=True), delta=np.array([1e-3, 1e-7]))
+    promise = against_co_owner(given(L2LaplaceEvent(0.1, 3)), facts.of(0))
+    assert promise is not None
+    assert promise.delta == float(facts.of(0).own_delta)
+    assert 0 < promise.epsilon < math.inf
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_co_owner_of_few_weights_is_promised_little_rather_than_nothing(d: int) -> None:
+    """So much is known of half the noise, where there is so little, that e to the epsilon is no number."""
+    facts = replace(terms(secure_sum=True), n_features=d)
+    outsider, co_owner = guarantees(build_algorithm("local_average"), facts)
+    assert outsider.epsilon == pytest.approx(1.0)
+    assert (co_owner.delta, co_owner.trust) == (1e-5, 1)
+    assert 700 < co_owner.epsilon < math.inf
+
+
+# ── what is charged ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("costs", "delta"),
+    [
+        ((LaplaceEvent(0.5), LaplaceEvent(0.5)), 0.0),
+        ((LaplaceEvent(1.0 + 1e-10),), 0.0),  # but for rounding
+        ((LaplaceEvent(1.0 + 1e-9),), 0.0),
+        ((LaplaceEvent(1.0 + 1e-8),), 1e-5),
+        ((LaplaceEvent(0.5), LaplaceEvent(0.75)), 1e-5),
+        ((LaplaceEvent(0.5), ApproximateEvent(0.1, 1e-9)), 1e-5),
+        ((GaussianEvent(0.01),), 1e-5),
+        ((NoEvent(),), 0.0),
+    ],
+)
+def test_a_delta_is_spent_where_epsilons_do_not_add_up_to_the_budgets(costs: tuple[Event, ...], delta: float) -> None:
+    assert needed_delta(list(costs), OWN) == delta
+    assert transcript(given(*costs), OWN).delta == delta
+    whole = price(given(*costs), OWN).whole
+    assert whole.delta == highest_charge(given(*costs), OWN).delta == round(delta * 1e18)
+
+
+def test_no_part_costs_nothing() -> None:
+    run = given(NoEvent(), SequentialEvent(()), NoEvent())
+    nothing = given(NoEvent(), NoEvent())
+    assert highest_charge(nothing, OWN) == price(nothing, OWN).whole == Cost(0, 0)
+    assert price(run, OWN).epsilon == (0, 1, 1), "an answer in which there is a part is never free"
+    assert price(given(NoEvent(), NoEvent(), claimed=(CLAIM,)), OWN, "model") == Price((0, 0), (0, 0), (0, 0), (0, 0))
+
+
+def test_a_price_by_the_unit() -> None:
+    """Two Laplace rounds about one of the others, each mu^2 a pure release's at most, and all of the slack at first."""
+    due = price(given(NoEvent(), LaplaceEvent(0.25), NoEvent(), LaplaceEvent(0.125)), OWN)
+    assert due.epsilon == (0, 250_000, 250_000, 375_000)
+    assert due.delta == due.slack == (0, 0, 0, 0)
+    slack = given(NoEvent(), GaussianEvent(0.5), ParallelEvent((ApproximateEvent(0.1, 1e-7), ApproximateEvent(0.2))))
+    due = price(slack, OWN)
+    assert due.delta == (0, 10**13, 10**13)
+    assert due.slack == (0, 10**11, 10**11)
+    assert due.gdp == (0, SQUARE_UNITS // 4, math.ceil((0.25 + pure_mu(0.2) ** 2) * SQUARE_UNITS))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "costs", "due"),
+    [
+        (0.3, (LaplaceEvent(0.5),) * 3, (299_998, 299_999, 300_000)),
+        (0.3, (NoEvent(), LaplaceEvent(0.5), NoEvent(), LaplaceEvent(0.5)), (0, 299_999, 299_999, 300_000)),
+        (4e-6, (LaplaceEvent(0.5),) * 3, (2, 3, 4)),
+        (1e-6, (LaplaceEvent(0.5),) * 3, (2, 3, 4)),
+        (1.5e-6, (LaplaceEvent(0.5),), (2,)),
+    ],
+)
+def test_a_claim_is_paid_with_the_first_part(epsilon: float, costs: tuple[Event, ...], due: tuple[int, ...]) -> None:
+    run = given(*costs, claimed=(replace(CLAIM, view="transcript", epsilon=9.0), replace(CLAIM, epsilon=epsilon)))
+    paid = price(run, OWN, "model")
+    assert paid.epsilon == due
+    began = [int(each > 0) for each in due]
+    assert paid.delta == paid.slack == tuple(10**12 * each for each in began)
+    assert paid.gdp == tuple(math.ceil(pure_mu(epsilon) ** 2 * SQUARE_UNITS) * each for each in began)
+    assert highest_charge(run, OWN, "model") == paid.whole
+
+
+@pytest.mark.parametrize("view", ["transcript", None])
+def test_a_claim_of_the_transcript_is_what_is_paid_for_it(view: View | None) -> None:
+    """So it is where nobody says what the adversary sees."""
+    run = given(LaplaceEvent(0.5), claimed=(replace(CLAIM, view="transcript"),))
+    seen = () if view is None else (view,)
+    assert price(run, OWN, *seen).whole.epsilon == highest_charge(run, OWN, *seen).epsilon == 300_000
+    assert schedule(run, OWN, *seen)[0].epsilon == 300_000
+
+
+def test_the_highest_charge_is_what_adds_up_where_that_is_within_the_budget() -> None:
+    """At once then, though less is due once all is composed; where it is beyond the budget, what is due."""
+    cheap, dear = (given(*[ApproximateEvent(epsilon, 1e-7)] * 20) for epsilon in (0.04, 0.08))
+    assert highest_charge(cheap, OWN).epsilon == 800_000 > price(cheap, OWN).whole.epsilon
+    assert highest_charge(dear, OWN).epsilon == pytest.approx(price(dear, OWN).whole.epsilon, abs=20)
+    assert MICRO < highest_charge(dear, OWN).epsilon < 1_600_000
+    at_the_bound = given(*[ApproximateEvent((1 + 1e-9) / 2, 1e-7)] * 2)
+    assert highest_charge(at_the_bound, OWN).epsilon in {MICRO, MICRO + 1}
+    assert price(at_the_bound, OWN).whole.epsilon < MICRO
+
+
+@pytest.mark.parametrize(("epsilon", "units"), [(1e-6, 1), (1.0005e-6, 1), (1.002e-6, 2), (1.999e-6, 2), (2e-6, 2)])
+def test_a_micro_unit_is_rounded_up_but_for_a_thousandth(epsilon: float, units: int) -> None:
+    run = given(LaplaceEvent(epsilon))
+    assert price(run, OWN).whole.epsilon == highest_charge(run, OWN).epsilon == units
+
+
+def test_each_part_costs_a_unit_at_least() -> None:
+    run = given(*[LaplaceEvent(1e-8)] * 5, NoEvent())
+    assert price(run, OWN).epsilon == (1, 2, 3, 4, 5, 5)
+    assert highest_charge(run, OWN).epsilon == 5
+
+
+def test_a_budget_bears_no_answer_without_noise_even_beside_others() -> None:
+    for run in (given(LaplaceEvent(0.1), NonPrivateEvent()), given(ParallelEvent((NoEvent(), NonPrivateEvent())))):
+        for charge in (price, schedule, highest_charge):
+            with pytest.raises(BudgetExhaustedError, match="without noise"):
+                charge(run, OWN)
