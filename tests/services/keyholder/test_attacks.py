@@ -45,9 +45,9 @@ def padded(session: LocalSession, first: Signed, second: Signed) -> Signed:
 
 
 def shifted(session: LocalSession, first: Signed, second: Signed) -> Signed:
-    """The victim's ciphertext plus n squared."""
-    nsquare = public_key(session.roster.key_holders[0].n).nsquare
-    return with_blob(session, second, blob(session, int.from_bytes(first.attachments[1]) % 2**4094 + nsquare))
+    """The victim's ciphertext, moved to above n squared and within its bytes."""
+    nsquare, victim = public_key(session.roster.key_holders[0].n).nsquare, first.attachments[1]
+    return with_blob(session, second, blob(session, nsquare + int.from_bytes(victim) % (256 ** len(victim) - nsquare)))
 
 
 def other_model(session: LocalSession) -> Contributions:

@@ -95,7 +95,8 @@ def test_padded_copies(start: Start, refused: Refused) -> None:
     with refused(Reason.WRONG_LENGTH):
         session.key_holders[0].open(request(session, [first, padded]))
     key = public_key(session.roster.key_holders[0].n)
-    shifted = with_blob(session, second, (int.from_bytes(blob) % 2**4094 + key.nsquare).to_bytes(len(blob)))
+    above = key.nsquare + int.from_bytes(blob) % (256 ** len(blob) - key.nsquare)
+    shifted = with_blob(session, second, above.to_bytes(len(blob)))
     with refused(Reason.OUT_OF_RANGE):
         session.key_holders[0].open(request(session, [first, shifted]))
 
