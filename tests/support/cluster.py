@@ -40,6 +40,8 @@ from tests.support.ledgers import make_ledger
 
 USER, LEARNER = "a-users-token", "the-learners-token"
 AUTHORIZED = {"Authorization": f"Bearer {USER}"}
+DEADLINE = 2.0
+"""For tests in which some peers are silent on purpose: others, in this process, keep it on a busy machine."""
 
 
 class Stream:

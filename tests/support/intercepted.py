@@ -81,7 +81,7 @@ async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.R
         head=head,
         shown=None if shown is None else shown.head,
         answer=bound,
-    )
+    ).text
 
 
 @dataclass

@@ -101,14 +101,7 @@ class Scene:
 
     async def check(self, run: str, n_rounds: int) -> None:
         """Wait for a run's end: its model must be the undisturbed twin's bit for bit, and its charges the price."""
-        self.events = await watch(self.client, run)
-        assert self.events[-1][1]["state"] == "completed", self.events[-1]
-        assert not [data for kind, data in self.events if kind == "dropped"]
-        model = (await self.client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
-        spec = self.spec(n_rounds)
-        twin = Rehearsal(self.cluster, spec, SameNoises(self.cluster.n_parties))
-        assert np.array(model["weights"]).tobytes() == await twin.weights()
-        assert charges(self.cluster, run) == due(spec)
+        self.events = await check_end(self.client, run, self.cluster, self.spec(n_rounds))
 
     def spec(self, n_rounds: int) -> RunSpec:
         """What `submit` asks for, as the parties approve it."""
@@ -142,6 +135,20 @@ class Scene:
             connection.execute("BEGIN EXCLUSIVE")
             yield
             connection.execute("ROLLBACK")
+
+
+async def check_end(
+    client: httpx.AsyncClient, run: str, cluster: SecureCluster, spec: RunSpec
+) -> list[tuple[str, dict[str, Any]]]:
+    """A run's events, at its end: it lost nobody, its model is its undisturbed twin's, its charges are the price."""
+    events = await watch(client, run)
+    assert events[-1][1]["state"] == "completed", events[-1]
+    assert not [data for kind, data in events if kind == "dropped"]
+    model = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
+    twin = Rehearsal(cluster, spec, SameNoises(cluster.n_parties))
+    assert np.array(model["weights"]).tobytes() == await twin.weights()
+    assert charges(cluster, run) == due(spec)
+    return events
 
 
 @asynccontextmanager

@@ -38,6 +38,7 @@ class FaultyProxy:
     url: str = ""
     done: Counter[str] = field(default_factory=Counter)
     open: set[asyncio.StreamWriter] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
     status: int = 0
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -46,17 +47,27 @@ class FaultyProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One client's connection, with one of its own to the service."""
+        task = asyncio.current_task()
+        assert task
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         with suppress(CutError, ConnectionError, asyncio.IncompleteReadError):
-            upstream = await asyncio.open_connection("127.0.0.1", self.upstream_port)
-            self.open.update((writer, upstream[1]))
-            try:
-                while request := await _message(reader):
-                    await self._befall(request, writer, upstream)
-            finally:
-                upstream[1].close()
-                self.open.discard(upstream[1])
-        writer.close()
-        self.open.discard(writer)
+            async with self._opened(writer):
+                upstream = await asyncio.open_connection("127.0.0.1", self.upstream_port)
+                async with self._opened(upstream[1]):
+                    while request := await _message(reader):
+                        await self._befall(request, writer, upstream)
+
+    @asynccontextmanager
+    async def _opened(self, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+        self.open.add(writer)
+        try:
+            yield
+        finally:
+            self.open.discard(writer)
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _befall(self, request: bytes, writer: asyncio.StreamWriter, upstream: Streams) -> None:
         if self.status:
@@ -92,9 +103,12 @@ async def faulty_proxy(upstream_port: int, seed: int, faulty: float = 0.5) -> As
         try:
             yield proxy
         finally:
+            server.close()
             proxy.is_open.set()
-            for writer in list(proxy.open):
-                writer.close()
+            while proxy.tasks:
+                for writer in proxy.open:
+                    writer.transport.abort()
+                await asyncio.wait(proxy.tasks, timeout=0.1)
 
 
 async def _exchange(request: bytes, upstream: Streams) -> bytes:

@@ -12,13 +12,12 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.support.cluster import AUTHORIZED, Cluster, Stream, submit, train, watch
+from tests.support.cluster import AUTHORIZED, DEADLINE, Cluster, Stream, submit, train, watch
 from tests.support.intercepted import Intercepted, always, intercepted_parties, learner_of, silent, unreachable
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.proxy import faulty_proxy
 
 Parties = dict[str, Intercepted]
-DEADLINE = 0.5
 
 
 @pytest.fixture
@@ -73,7 +72,10 @@ async def test_a_run_without_quorum_fails_once_patience_is_spent(cluster: Cluste
     problem = events[-1][1]["problem"]
     assert problem["type"] == "urn:parley:problem:quorum-lost"
     assert problem["silent"] == ["party-1", "party-3"]
-    assert "party-1 did not answer within 0.5 s; party-3 cannot answer: the ledger is locked" in problem["detail"]
+    assert (
+        f"party-1 did not answer within {DEADLINE:g} s; party-3 cannot answer: the ledger is locked"
+        in problem["detail"]
+    )
     assert max(parties["party-2"].rounds()) == 2
     states = [data for kind, data in events if kind == "state"]
     assert [data["state"] for data in states] == ["queued", "recruiting", "running", "paused", "failed"]
@@ -95,10 +97,10 @@ async def test_a_party_that_recovers_within_the_deadline_is_not_lost(cluster: Cl
 async def test_a_slow_party_is_named_as_a_straggler(cluster: Cluster, parties: Parties) -> None:
     async def slow(request: httpx.Request) -> None:
         if request.url.path.endswith("/rounds/1"):
-            await asyncio.sleep(1.1)
+            await asyncio.sleep(1.1 * DEADLINE)
 
     parties["party-2"].intercept = slow
-    async with learner_of(cluster, parties, deadline_seconds=2) as client:
+    async with learner_of(cluster, parties, deadline_seconds=2 * DEADLINE) as client:
         events = await watch(client, await submit(client))
     stragglers = [data["stragglers"] for kind, data in events if kind == "round"]
     assert stragglers == [["party-2"], *[[]] * 9]

@@ -13,7 +13,7 @@ from common.forecast.forecast import Forecast, forecast
 from common.privacy.account import MICRO, limit
 from common.runs.pricing import highest_charge, price
 from tests.services.forecast.conftest import BUDGETS, DELTA, ModelViewers, Owners, left_after
-from tests.support.cluster import Cluster, submit, watch
+from tests.support.cluster import DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable
 from tests.support.rounds import run_spec
 
@@ -139,7 +139,7 @@ async def test_says_what_a_curator_would_achieve_whom_nobody_runs(
 async def test_a_party_whose_budget_cannot_be_read_is_forecast_without(owners: Cluster, parties: Parties) -> None:
     parties["party-2"].intercept = unreachable("/v1/budget")
     parties["party-3"].intercept = always(403, b"{}", "/v1/budget")
-    async with learner_of(owners, parties, deadline_seconds=0.3) as client:
+    async with learner_of(owners, parties, deadline_seconds=DEADLINE) as client:
         answer = await ask(client, ROSTER)
     known = {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]}
     assert known == BUDGETS | {"party-2": None, "party-3": None}
@@ -148,7 +148,7 @@ async def test_a_party_whose_budget_cannot_be_read_is_forecast_without(owners: C
 
 async def test_a_party_that_is_silent_is_named(owners: Cluster, parties: Parties) -> None:
     parties["party-2"].intercept = silent()
-    async with learner_of(owners, parties, deadline_seconds=0.3) as client:
+    async with learner_of(owners, parties, deadline_seconds=DEADLINE) as client:
         response = await client.post("/v1/forecasts", json=ROSTER)
     assert response.status_code == 503
     assert "party-2 did not answer" in response.json()["detail"]

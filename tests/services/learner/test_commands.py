@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,22 +16,9 @@ import pytest
 from common.service.tokens import hash_token
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.processes import free_port, wait_until_ready
+from tests.support.toml import write
 
 BIN = Path(sysconfig.get_path("scripts"))
-
-
-def toml(value: object) -> str:
-    """A value as TOML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return json.dumps(str(value) if isinstance(value, Path) else value)
-
-
-def write(path: Path, settings: Mapping[str, object]) -> Path:
-    path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in settings.items()))
-    return path
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from common.encoding.npy import NPY, pack_array
 from common.errors import PartyRefusedError, UnavailableError
 from learner.cli.display import follow
 from learner.run import RunEvent
-from tests.support.cluster import Cluster, submit, until_paused, watch
+from tests.support.cluster import DEADLINE, Cluster, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, unreachable
 
 Parties = dict[str, Intercepted]
-DEADLINE = 0.3
 
 
 async def states(client: httpx.AsyncClient, run: str) -> list[str]:

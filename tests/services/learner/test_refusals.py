@@ -11,7 +11,7 @@ import pytest
 
 from common.encoding.npy import pack_array
 from common.wire.party_api import PartyFacts
-from tests.support.cluster import Cluster, submit, watch
+from tests.support.cluster import DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
 
 Parties = dict[str, Intercepted]
@@ -256,7 +256,7 @@ async def test_a_run_fails_naming_the_party_and_why(
     cluster: Cluster, parties: Parties, intercept: Intercept, kind: str, word: str
 ) -> None:
     parties["party-2"].intercept = intercept
-    async with learner_of(cluster, parties, deadline_seconds=0.5, patience_seconds=0) as client:
+    async with learner_of(cluster, parties, deadline_seconds=DEADLINE, patience_seconds=0) as client:
         run = await submit(client)
         events = await watch(client, run)
         assert events[-1][1]["state"] == "failed"

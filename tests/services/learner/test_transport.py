@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import httpx
@@ -24,11 +24,33 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
+async def port_of(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """The port of a server that handles each connection by ``serve``; at the end all of them are closed."""
+    connections: list[asyncio.Task[None] | None] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(asyncio.current_task())
+        with closing(writer), suppress(OSError):
+            await serve(reader, writer)
+            await writer.drain()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*filter(None, connections))
+
+
+@asynccontextmanager
 async def client_of(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server that handles each connection by ``serve``."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, httpx.AsyncClient(base_url=url, transport=Transport(ssl.create_default_context())) as client:
+    async with (
+        port_of(serve) as port,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", transport=Transport(ssl.create_default_context())
+        ) as client,
+    ):
         yield client
 
 
@@ -100,6 +122,10 @@ async def test_reads_every_kind_of_response(response: bytes, content: bytes) -> 
         b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
         b"not HTTP at all\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X-Endless: y\r\n" * 10_000,
+        b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"X-Trailer: y\r\n" * 10_000,
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: upgrade\r\n\r\n",
     ],
 )
 async def test_half_a_response_is_an_error_and_not_an_answer(response: bytes) -> None:
@@ -113,18 +139,60 @@ async def test_half_a_response_is_an_error_and_not_an_answer(response: bytes) ->
             await client.get("/")
 
 
+@pytest.mark.parametrize(
+    "surplus", [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged", b"HTTP/1.1 100 Continue\r\n\r\n", b"junk"]
+)
+async def test_what_comes_after_a_response_is_not_taken_for_the_next(surplus: bytes) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while not reader.at_eof():
+            try:
+                await request_of(reader)
+            except asyncio.IncompleteReadError:
+                break
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue" + surplus)
+        writer.close()
+
+    async with client_of(serve) as client:
+        for count in (1, 2):
+            try:
+                assert (await client.get("/")).content == b"true"
+            except httpx.TransportError:
+                assert surplus == b"junk"
+            assert connections == count
+
+
+@pytest.mark.parametrize("value", ["one\r\nX-Other: two", "one\nX-Other: two", "one\0"])
+async def test_a_header_that_would_be_two_is_not_sent(value: str) -> None:
+    async with client_of(echo := Echo()) as client:
+        with pytest.raises(httpx.LocalProtocolError):
+            await client.get("/", headers={"X-One": value})
+        assert (await client.get("/")).content == b""
+        assert echo.connections == 1
+
+
+async def test_a_body_of_unknown_length_is_not_sent() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"piece"
+
+    async with client_of(Echo()) as client:
+        with pytest.raises(httpx.LocalProtocolError):
+            await client.put("/", content=pieces())
+
+
 async def test_speaks_tls_to_whom_the_authority_vouches_for(tmp_path: Path) -> None:
     files, strangers = make_certificates(tmp_path / "ours"), make_certificates(tmp_path / "theirs")
     tls = tls_context(Tls(certificate=files.certificate, key=files.key))
-    server = await asyncio.start_server(Echo(), "127.0.0.1", 0, ssl=tls)
-    port = server.sockets[0].getsockname()[1]
 
     def client_trusting(authority: Path) -> httpx.AsyncClient:
         return open_client_of(
             PeerEntry(name="p", url=HttpUrl(f"https://127.0.0.1:{port}"), token=SecretStr("t"), ca=authority)
         )
 
-    async with server:
+    async with port_of(Echo(), tls) as port:
         async with client_trusting(files.authority) as client:
             for body in (b"one", b"two"):
                 assert (await client.put("/", content=body)).content == body
@@ -136,14 +204,8 @@ async def test_speaks_tls_to_whom_the_authority_vouches_for(tmp_path: Path) -> N
 async def test_shows_a_certificate_to_whom_wants_to_see_one(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
     tls = tls_context(Tls(certificate=files.certificate, key=files.key, client_ca=files.authority))
-    server = await asyncio.start_server(Echo(), "127.0.0.1", 0, ssl=tls)
-    entry = PeerEntry(
-        name="p",
-        url=HttpUrl(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"),
-        token=SecretStr("t"),
-        ca=files.authority,
-    )
-    async with server:
+    async with port_of(Echo(), tls) as port:
+        entry = PeerEntry(name="p", url=HttpUrl(f"https://127.0.0.1:{port}"), token=SecretStr("t"), ca=files.authority)
         async with open_client_of(
             entry.model_copy(update={"certificate": files.certificate, "key": files.key})
         ) as client:

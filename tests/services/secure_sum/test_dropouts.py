@@ -88,7 +88,7 @@ async def test_below_the_minimum_the_round_is_asked_again_and_costs_what_it_cost
 ) -> None:
     services["party-2"].intercept = unreachable("/rounds/2")
     services["party-3"].intercept = silent("/rounds/", after=1)
-    async with learner_of(cluster, services, deadline_seconds=1.0) as client:
+    async with learner_of(cluster, services) as client:
         run = await submit(client, **TERMS)
         pause = await until_paused(client, run)
         assert pause["who"] == ["party-2", "party-3"]
@@ -108,7 +108,7 @@ async def test_below_the_minimum_the_round_is_asked_again_and_costs_what_it_cost
 async def test_below_the_minimum_a_run_fails_once_patience_is_spent(cluster: SecureCluster, services: Services) -> None:
     services["party-2"].intercept = unreachable("/rounds/2")
     services["party-3"].intercept = silent("/rounds/", after=1)
-    async with learner_of(cluster, services, deadline_seconds=1.0, patience_seconds=0) as client:
+    async with learner_of(cluster, services, patience_seconds=0) as client:
         run = await submit(client, **TERMS)
         events = await watch(client, run)
         opened = (await client.get(f"/v1/runs/{run}/receipts")).json()
