@@ -25,7 +25,7 @@ from common.service.tokens import hash_token
 from party.data.owner_data import load_holding
 from party.personal.training import Order, OwnShard, joined, learn
 from party.settings import PartySettings
-from tests.support.cluster import Cluster, party_apps
+from tests.support.cluster import DEADLINE, Cluster, party_apps
 from tests.support.intercepted import Intercepted, silent
 from tests.support.rounds import run_spec
 
@@ -142,7 +142,7 @@ async def test_the_own_answers_are_exact(owners: Owners, calibration: str) -> No
 async def test_a_run_that_failed_is_taken_up_at_no_cost(neighbours: Neighbours) -> None:
     neighbours.wires["party-2"].intercept = silent("/rounds/4")
     with pytest.raises(QuorumLostError, match="party-2"):
-        await neighbours.learn("party-1", deadline=0.5)
+        await neighbours.learn("party-1", deadline=DEADLINE)
     neighbours.wires["party-2"].intercept = silent("never")
     model = await neighbours.learn("party-1")
     assert model["rounds"] == 6
@@ -151,7 +151,7 @@ async def test_a_run_that_failed_is_taken_up_at_no_cost(neighbours: Neighbours) 
 
 async def test_it_goes_on_without_a_silent_owner_where_the_others_are_enough(neighbours: Neighbours) -> None:
     neighbours.wires["party-2"].intercept = silent("/rounds/")
-    model = await neighbours.learn("party-1", minimum_contributors=1, deadline=0.5)
+    model = await neighbours.learn("party-1", minimum_contributors=1, deadline=DEADLINE)
     assert model["contributors"] == ["party-3", "party-1"]
 
 
