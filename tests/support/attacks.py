@@ -8,6 +8,7 @@ from dataclasses import replace
 from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import Contribution, Open
+from common.secure_sum.paillier import public_key
 
 
 def request(session: LocalSession, contributions: Sequence[Signed], /, **claims: object) -> Signed:
@@ -32,3 +33,10 @@ def with_blob(session: LocalSession, contribution: Signed, blob: bytes) -> Signe
     hashes = Contribution.parse(contribution.body).blobs
     claims = resign(session, contribution, blobs=(sha256_hex(blob), *hashes[1:]))
     return replace(claims, attachments=(seed, blob, *others))
+
+
+def shifted(session: LocalSession, first: Signed, second: Signed) -> Signed:
+    """The victim's ciphertext, moved to above n squared and within its bytes."""
+    nsquare, victim = public_key(session.roster.key_holders[0].n).nsquare, first.attachments[1]
+    above = nsquare + int.from_bytes(victim) % (256 ** len(victim) - nsquare)
+    return with_blob(session, second, above.to_bytes(len(victim)))

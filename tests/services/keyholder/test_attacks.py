@@ -19,7 +19,7 @@ from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import SumQuery
 from common.secure_sum.paillier import FreshObfuscators, blocks_to_blob, encrypt_blocks, public_key
-from tests.support.attacks import request, resign, with_blob
+from tests.support.attacks import request, resign, shifted, with_blob
 from tests.support.keyholder import STRANGER, begin, call, open_round, send
 
 Refused = Callable[[httpx.Response, Reason], None]
@@ -42,12 +42,6 @@ def zero(session: LocalSession) -> bytes:
 def padded(session: LocalSession, first: Signed, second: Signed) -> Signed:
     """A copy of the victim's ciphertext with a leading zero byte."""
     return with_blob(session, second, b"\0" + first.attachments[1])
-
-
-def shifted(session: LocalSession, first: Signed, second: Signed) -> Signed:
-    """The victim's ciphertext, moved to above n squared and within its bytes."""
-    nsquare, victim = public_key(session.roster.key_holders[0].n).nsquare, first.attachments[1]
-    return with_blob(session, second, blob(session, nsquare + int.from_bytes(victim) % (256 ** len(victim) - nsquare)))
 
 
 def other_model(session: LocalSession) -> Contributions:

@@ -22,7 +22,7 @@ from common.secure_sum.messages import Open, Opened, Roster, SumQuery
 from common.secure_sum.paillier import blocks_to_blob, encrypt_blocks, make_obfuscators, public_key
 from common.secure_sum.party import PartyPolicy, PartyRole, PartyState
 from common.secure_sum.session import Identity
-from tests.support.attacks import request, resign, with_blob
+from tests.support.attacks import request, resign, shifted, with_blob
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 Start = Callable[..., LocalSession]
@@ -87,18 +87,14 @@ def test_a_copy_under_another_name(start: Start, refused: Refused) -> None:
 
 
 def test_padded_copies(start: Start, refused: Refused) -> None:
-    """The victim's ciphertexts spelt otherwise: with a leading zero byte, or n^2 greater."""
+    """The victim's ciphertexts spelt otherwise: with a leading zero byte, or above n^2."""
     session = start()
     first, second = collect(session, 1, "party-1", "party-2")
-    blob = first.attachments[1]
-    padded = with_blob(session, second, b"\0" + blob)
+    padded = with_blob(session, second, b"\0" + first.attachments[1])
     with refused(Reason.WRONG_LENGTH):
         session.key_holders[0].open(request(session, [first, padded]))
-    key = public_key(session.roster.key_holders[0].n)
-    above = key.nsquare + int.from_bytes(blob) % (256 ** len(blob) - key.nsquare)
-    shifted = with_blob(session, second, above.to_bytes(len(blob)))
     with refused(Reason.OUT_OF_RANGE):
-        session.key_holders[0].open(request(session, [first, shifted]))
+        session.key_holders[0].open(request(session, [first, shifted(session, first, second)]))
 
 
 def test_an_unknown_party(start: Start, refused: Refused) -> None:
