@@ -128,15 +128,10 @@ class Account:
         self.require(cost)
         return replace(self, reserved=self.reserved + cost)
 
-    def charge(self, cost: Cost, reserved: Cost = _NOTHING) -> Account:
-        """The account after a charge, of which ``reserved`` was set aside before.
-
-        Raises BudgetExhaustedError, saying what is left, when it does not fit, and InvalidInputError where less than
-        ``reserved`` was set aside.
-        """
-        account = self.release(reserved)
-        account.require(cost)
-        return replace(account, spent=account.spent + cost)
+    def charge(self, cost: Cost) -> Account:
+        """The account after a charge; raises BudgetExhaustedError, saying what is left, when it does not fit."""
+        self.require(cost)
+        return replace(self, spent=self.spent + cost)
 
     def release(self, cost: Cost) -> Account:
         """The account without what was reserved for a run; raises InvalidInputError where less was."""

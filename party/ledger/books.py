@@ -127,9 +127,7 @@ class Books:
         run = self.runs[record.learner, record.run]
         taken = _less(run.reserved, record.cost)
         run.reserved = run.reserved - taken
-        self.account = replace(
-            self.account, spent=self.account.spent + record.cost, reserved=self.account.reserved - taken
-        )
+        self.account = replace(self.account.release(taken), spent=self.account.spent + record.cost)
         run.answers[record.round] = entry.number
         for name in entry.attached:
             if name.startswith("once:"):
@@ -141,7 +139,7 @@ class Books:
         self.account = replace(self.account, reserved=self.account.reserved + cost)
 
     def _release(self, run: RunBook) -> None:
-        self.account = replace(self.account, reserved=self.account.reserved - run.reserved)
+        self.account = self.account.release(run.reserved)
         run.reserved = NOTHING
 
 

@@ -118,13 +118,13 @@ def test_what_is_reserved_is_spent_from_or_released() -> None:
         account.reserve(Cost(1, 0))
     with pytest.raises(BudgetExhaustedError):
         account.charge(Cost(1, 0))
-    charged = account.charge(Cost(7, 2), reserved=Cost(7, 2))
+    charged = account.release(Cost(7, 2)).charge(Cost(7, 2))
     assert (charged.reserved, charged.spent) == (Cost(MICRO - 7, 3), Cost(7, 2))
     assert charged.release(charged.reserved).reserved == NOTHING
     with pytest.raises(InvalidInputError):
         charged.release(Cost(MICRO, 0))
     with pytest.raises(BudgetExhaustedError):
-        account.charge(Cost(8, 2), reserved=Cost(7, 2))
+        account.release(Cost(7, 2)).charge(Cost(8, 2))
 
 
 @pytest.mark.parametrize(("cost", "runs"), [(3, 333_333), (MICRO, 1), (MICRO + 1, 0), (1, MICRO)])

@@ -339,7 +339,7 @@ def test_what_is_reserved_counts_until_it_is_released(
     for cost in held:
         before = account
         if data.draw(st.booleans()):
-            account = account.charge(cost, reserved=cost)
+            account = account.release(cost).charge(cost)
             assert account.spent + account.reserved == before.spent + before.reserved, "what is moved fits"
             assert account.epsilon_left == before.epsilon_left or cost.slack > 0, "slack lets others in once charged"
         else:
@@ -388,7 +388,7 @@ def test_an_account_that_began_without_slack_bears_none() -> None:
     assert not waiting.bears(gaussian), "else slack might be given up for more of the Gaussian part"
     assert waiting.bears(other)
     assert waiting.epsilon_left == 0
-    assert waiting.charge(other, reserved=other).bears(gaussian)
+    assert waiting.release(other).charge(other).bears(gaussian)
     assert waiting.release(other).bears(gaussian)
 
 
@@ -441,7 +441,8 @@ def test_a_charge_solves_for_nothing_twice() -> None:
     found = largest_square.cache_info().misses
     started = time.perf_counter()
     for round in range(1, len(run.gdp) + 1):
-        account = account.charge(run.step(round, round - 1), reserved=run.step(round, round - 1))
+        step = run.step(round, round - 1)
+        account = account.release(step).charge(step)
     each = (time.perf_counter() - started) / len(run.gdp)
     print(f"a charge takes {each * 1e6:.0f} us")
     assert largest_square.cache_info().misses == found
