@@ -53,6 +53,7 @@ def told(*records: LedgerRecord, begun: LedgerRecord = BEGUN) -> Books:
 def test_before_anything_is_told_there_is_nothing_to_spend() -> None:
     books = Books()
     assert (books.begun, books.account, books.runs, books.weaker, books.refusals) == (None, Account(0, 0), {}, 0, {})
+    assert books.at == 0, "nothing was written"
 
 
 def test_reserving_answering_and_ending_move_the_account_to_the_unit() -> None:
