@@ -53,7 +53,7 @@ class Evidence:
         """Whether two heads are not of one history: a copy was put back, and written on."""
         if self.count == other.count:
             return self.link != other.link
-        return (self.count < other.count) != (self.at <= other.at) and self.at != other.at
+        return (self.count - other.count) * (self.at - other.at) < 0
 
 
 Accounted = dict[str, tuple[int, int]]
@@ -97,8 +97,7 @@ def worst_of(evidence: Sequence[Evidence]) -> Cost:
     total = NOTHING
     for known in histories.values():
         forked = any(one.contradicts(other) for one, other in combinations(known, 2))
-        costs = [each.cost for each in known]
-        total += reduce(operator.add if forked else _larger, costs, NOTHING)
+        total += reduce(operator.add if forked else _larger, [each.cost for each in known])
     return total
 
 

@@ -21,7 +21,7 @@ from common.storage.chain import Chain
 from common.storage.keys import write_private
 from common.storage.salvage import set_aside
 from party.ledger.books import Books
-from party.ledger.ledger import LEDGER, Ledger, create_ledger
+from party.ledger.ledger import LEDGER, Ledger, check_exists, create_ledger
 from party.ledger.records import Approved, Begun, Entry, to_json
 from party.ledger.recovery import (
     Evidence,
@@ -33,6 +33,7 @@ from party.ledger.recovery import (
     read_books,
     recover,
     restore_key,
+    worst_of,
 )
 from tests.support.ledgers import KEY, open_ledger
 
@@ -88,6 +89,30 @@ def test_what_hid_a_record_before_never_hides_all_after(
     assert made.adjacency == adjacency
 
 
+def history(count: int, link: str, at: int, cost: int, ledger: str = "a") -> Evidence:
+    return Evidence(ledger, count, link, at, Cost(cost, 0, cost), "replace_one")
+
+
+def test_of_two_histories_both_are_charged() -> None:
+    early, late = history(5, "x", 100, 3), history(9, "y", 200, 7)
+    assert worst_of([early, late, late]) == late.cost, "one history: the later has all"
+    for same in (late, early, history(5, "x", 200, 3), history(12, "z", 200, 3)):
+        assert not same.contradicts(late), "entries of one second follow each other, too"
+        assert not late.contradicts(same)
+    forks = {
+        "the same count with another link": history(9, "z", 200, 4),
+        "fewer entries, written later": history(7, "z", 300, 4),
+        "more entries, written earlier": history(12, "z", 150, 4),
+    }
+    for name, fork in forks.items():
+        assert fork.contradicts(late), name
+        assert late.contradicts(fork), name
+        assert worst_of([late, fork]) == late.cost + fork.cost, name
+    other = history(2, "w", 50, 5, ledger="b")
+    assert worst_of([late, other]) == late.cost + other.cost, "of two ledgers too"
+    assert worst_of([]) == Cost(0, 0)
+
+
 def test_a_learner_who_shows_nothing_may_have_had_the_whole_budget() -> None:
     known = [evidence(Cost(9, 1, 5, 0))]
     made = plan(None, known, {"bob", "stranger"}, LIMIT, ["carl", "ann", "bob"])
@@ -137,11 +162,13 @@ def ledger_of(directory: Path, refusals: int = 0, adjacency: Adjacency = "replac
 
 def test_a_file_is_read_up_to_the_first_entry_that_was_changed(tmp_path: Path) -> None:
     with ledger_of(tmp_path, 3) as store:
-        origin = read_receipt(store.receipt()).ledger
+        known = read_receipt(store.receipt())
+        origin = known.ledger
     found = read_books(tmp_path / "ledger.db")
     assert found is not None
     books, first, head = found
     assert (first, head.count, books.account.epsilon_limit) == (origin, 5, 100)
+    assert head == known.head
     assert of_books(*found) == Evidence(origin, 5, head.link, books.at, Cost(0, 0), "whole_party")
     for statement, left in (
         ("UPDATE entries SET record = x'7b7d' WHERE number = 5", 4),
@@ -178,6 +205,25 @@ def test_books_count_what_is_reserved_as_spent() -> None:
     books = begun({})
     books.account = replace(books.account, spent=Cost(1, 2), reserved=Cost(10, 0, 1))
     assert of_books(books, ONE, Head(3, OTHER)) == Evidence(ONE, 3, OTHER, 0, Cost(11, 2, 1), "whole_party")
+
+
+def test_who_has_no_ledger_or_an_old_one_is_told_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError) as refused:
+        check_exists(tmp_path)
+    assert refused.value.detail == (
+        f"there is no ledger in {tmp_path}: make a new party's with parley-party init; if there was one, restore the "
+        "newest or run parley-party recover, for what it had spent stays spent"
+    )
+    with ledger_of(tmp_path) as store:
+        check_exists(tmp_path)
+        later = replace(read_receipt(store.receipt()), head=Head(99, OTHER))
+        text = write_receipt(KEY, signer="party", ledger=later.ledger, head=later.head).text
+        with pytest.raises(LedgerError, match=r"Put the newest one back, or run parley-party recover"):
+            store.check_receipt(text)
+    (tmp_path / "ledger.head").unlink()
+    with pytest.raises(LedgerError) as refused:
+        check_exists(tmp_path)
+    assert refused.value.detail == f"of the ledger in {tmp_path} only ledger.db is left: run parley-party recover"
 
 
 # ── the deed ─────────────────────────────────────────────────────────────────

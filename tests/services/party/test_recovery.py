@@ -19,7 +19,6 @@ from common.protocol.receipts import RECEIPT_HEADER
 from party.answering.party import open_store
 from party.api.app import create_party_app
 from party.cli.main import party_app
-from party.ledger.recovery import Evidence, worst_of
 from party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
@@ -125,27 +124,6 @@ def test_a_later_receipt_than_was_accounted_for_is_refused_still(cluster: Cluste
     with serving(cluster) as client:
         assert propose(client, run_spec(cluster), "third", **{RECEIPT_HEADER: late}).is_success
         assert propose(client, run_spec(cluster), "fourth", **{RECEIPT_HEADER: early}).is_success
-
-
-def evidence(count: int, link: str, at: int, cost: int, ledger: str = "a") -> Evidence:
-    return Evidence(ledger, count, link, at, Cost(cost, 0, cost), "replace_one")
-
-
-def test_of_two_histories_both_are_charged() -> None:
-    early, late = evidence(5, "x", 100, 3), evidence(9, "y", 200, 7)
-    assert worst_of([early, late, late]) == late.cost, "one history: the later has all"
-    forks = {
-        "the same count with another link": evidence(9, "z", 200, 4),
-        "fewer entries, written later": evidence(7, "z", 300, 4),
-        "more entries, written earlier": evidence(12, "z", 150, 4),
-    }
-    for name, fork in forks.items():
-        assert fork.contradicts(late), name
-        assert late.contradicts(fork), name
-        assert worst_of([late, fork]) == late.cost + fork.cost, name
-    other = evidence(2, "w", 50, 5, ledger="b")
-    assert worst_of([late, other]) == late.cost + other.cost, "of two ledgers too"
-    assert worst_of([]) == Cost(0, 0)
 
 
 def test_a_copy_that_was_written_on_is_charged_beside_what_it_forgot(cluster: Cluster) -> None:
