@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test lint check hooks demo figures bench mutants lock clean
+.PHONY: help install quick test lint check hooks demo figures bench utility mutants lock clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -47,8 +47,12 @@ demo: install  ## five hospitals and a learner on this machine
 figures: install  ## redraw every figure of the papers
 	$(BIN)/python -m scripts.figures
 
-bench: install  ## run the benchmarks
-	set -e; for benchmark in scripts/benchmarks/*.py; do $(BIN)/python "$$benchmark"; done
+bench: install  ## run the benchmarks of time and memory
+	set -e; for benchmark in $(filter-out %/utility.py,$(wildcard scripts/benchmarks/*.py)); do \
+		$(BIN)/python "$$benchmark"; done
+
+utility: install  ## measure how well untuned runs learn on public data sets (hours; needs PARLEY_DATA)
+	$(BIN)/python scripts/benchmarks/utility.py
 
 mutants: install  ## change the code that privacy rests on, bit by bit: tests must notice 95 % (hours; ONLY="name.*")
 	$(BIN)/mutmut run $(ONLY)

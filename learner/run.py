@@ -40,6 +40,10 @@ def check_transition(run: str, state: RunState, follower: RunState) -> None:
         raise ConflictError(f"run {run} is {state} and cannot become {follower}", state=state)
 
 
+DEFAULT_SECONDS = 60.0
+"""How long a run's rounds may take, unless its user says otherwise."""
+
+
 class RunTerms(Setting):
     """A run's specification in short: what there is to say of it in a list, worked out once."""
 
@@ -56,11 +60,17 @@ class RunTerms(Setting):
     public: PublicRows | None
     spec_digest: str
     n_rounds: int
+    seconds: Annotated[float, Field(description="how long the rounds may take, where nothing says how many")]
+    any_algorithm: Annotated[bool, Field(description="whether the algorithm is open, until the run is settled")]
+    chosen: Annotated[dict[str, str], Field(description="which parameters were chosen for the user, and why")]
 
     @classmethod
-    def of(cls, spec: RunSpec) -> Self:
+    def of(cls, spec: RunSpec, seconds: float, chosen: Mapping[str, str], *, any_algorithm: bool = False) -> Self:
         """The terms of a specification; raises InvalidInputError where they contradict each other."""
         return cls(
+            seconds=seconds,
+            any_algorithm=any_algorithm,
+            chosen=dict(chosen),
             study=spec.study.name,
             algorithm=spec.algorithm,
             parameters=spec.parameters,
@@ -70,10 +80,10 @@ class RunTerms(Setting):
             colluders=spec.colluders,
             answer_every=spec.answer_every,
             secure_sum=spec.secure_sum,
-            adjacency=spec.build().adjacency,
+            adjacency=spec.adjacency if any_algorithm else spec.build().adjacency,
             public=spec.public,
             spec_digest=spec.digest,
-            n_rounds=len(spec.questions()),
+            n_rounds=0 if any_algorithm else len(spec.settled()[0].questions()),
         )
 
 
@@ -108,7 +118,8 @@ class Run:
     Until the run is settled (it has a plan), ``spec`` is a draft: the sizes of the shards are not known yet, and stand
     as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state but for pauses; ``rounds``
     counts the rounds logged; ``problem`` says why a run failed, ``pause`` why it is paused; ``key_holders`` are the
-    names of those who have been asked to open its sums.
+    names of those who have been asked to open its sums. ``evaluates`` is the run whose model this one evaluates, if it
+    does; ``evaluations`` are the runs that evaluate this one's, oldest first.
     """
 
     id: str
@@ -123,6 +134,8 @@ class Run:
     problem: Mapping[str, Any] | None
     pause: Pause | None = None
     key_holders: tuple[str, ...] = ()
+    evaluates: str | None = None
+    evaluations: tuple[str, ...] = ()
 
     @property
     def spec(self) -> RunSpec:

@@ -7,7 +7,7 @@ What is made, under the folder:
 
     config/learner.toml, key-holder.toml, hospital-a.toml ...           the services' settings
     data/hospital-a/study.json, biopsies.csv ...                        each owner's copy of the study, and its shard
-    data/learner/studies/wdbc.json, wdbc.csv                            the study, and held-out public examples
+    data/learner/studies/biopsies.json, biopsies.csv                    the study, and held-out public examples
     secrets/learner/identity.key, secrets/hospital-a/identity.key ...   each service's signing key, which others pin
     secrets/learner/hospital-a.token ... key-holder.token               the learner's bearer token at each of them
     secrets/key-holder/secret                                           what the key holder's keys are sealed under
@@ -40,7 +40,7 @@ from common.data.columns import Columns
 from common.secure_sum.envelope import public_hex
 from common.service.tokens import hash_token, new_token
 from common.storage.keys import read_key, write_key
-from learner.experiments.datasets import TEST_FRACTION, WDBC, shard_sizes, wdbc_columns
+from learner.experiments.datasets import BIOPSIES, TEST_FRACTION, shard_sizes, wdbc_columns
 from scripts.deployment.authority import certify, expiry, renew
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.files import make_folder, write_file
@@ -131,18 +131,23 @@ def _service(root: Path, site: Site) -> Service:
 
 
 def _write_data(root: Path, parties: Sequence[str]) -> dict[str, int]:
-    """The study for everybody, a shard for each party, a held-out quarter for the learner; each party's rows."""
-    columns, study = wdbc_columns(), WDBC.model_dump_json(indent=2) + "\n"
-    order = np.random.default_rng(SEED).permutation(len(columns[WDBC.label.name]))
+    """The study for everybody, a shard for each party, a held-out quarter for the learner; each party's rows.
+
+    The owners are constructed: each has tumours of about one size, so that none can learn from its own what makes a
+    tumour malignant.
+    """
+    columns, study = wdbc_columns(), BIOPSIES.model_dump_json(indent=2) + "\n"
+    order = np.random.default_rng(SEED).permutation(len(columns[BIOPSIES.label.name]))
     n_public = int(len(order) * TEST_FRACTION)
     sizes = shard_sizes(len(order) - n_public, len(parties))
-    for name, rows in zip(parties, np.split(order[n_public:], np.cumsum(sizes)[:-1]), strict=True):
+    by_size = order[n_public:][np.argsort(columns["mean_radius"][order[n_public:]], kind="stable")]
+    for name, rows in zip(parties, np.split(by_size, np.cumsum(sizes)[:-1]), strict=True):
         folder = make_folder(root / name)
         write_file(folder / "study.json", study)
         write_file(folder / "biopsies.csv", _csv(columns, rows))
     learner = make_folder(root / "learner")
-    write_file(make_folder(learner / "studies") / f"{WDBC.name}.json", study)
-    write_file(learner / f"{WDBC.name}.csv", _csv(columns, order[:n_public]))
+    write_file(make_folder(learner / "studies") / f"{BIOPSIES.name}.json", study)
+    write_file(learner / f"{BIOPSIES.name}.csv", _csv(columns, order[:n_public]))
     return dict(zip(parties, map(int, sizes), strict=True))
 
 

@@ -18,7 +18,8 @@ from common.errors import InvalidInputError
 from common.strict import faults
 
 if TYPE_CHECKING:
-    from common.protocol.algorithm import Algorithm
+    from common.protocol.algorithm import Algorithm, Choice
+    from common.protocol.facts import FederationFacts
 
 
 class Registry(Mapping[str, "type[Algorithm]"]):
@@ -54,8 +55,16 @@ REGISTRY = Registry(
     pooled="common.algorithms.pooled:Pooled",
     local="common.algorithms.local:Local",
     wu_strongly_convex="common.algorithms.wu_strongly_convex:WuStronglyConvex",
+    evaluate="common.algorithms.evaluate:Evaluate",
     wu_subgradient="common.algorithms.wu_subgradient:WuSubgradient",
+    describe="common.algorithms.describe:Describe",
 )
+
+
+AUTO = "auto"
+"""What a parameter that is left open may be said to be."""
+MOST_ROUNDS = 1_000
+"""The most rounds that are chosen for any run, however much time there is."""
 
 
 def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Algorithm:
@@ -69,6 +78,28 @@ def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> A
         return _adapter(name).validate_json(json.dumps(dict(parameters or {})), strict=True)
     except ValidationError as error:
         raise InvalidInputError(f"parameters of {name}: {faults(error)}") from None
+
+
+def given_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that are not left open."""
+    return {name: value for name, value in parameters.items() if value != AUTO}
+
+
+def settle(
+    name: str, parameters: Mapping[str, Any], facts: FederationFacts, most_rounds: int = MOST_ROUNDS
+) -> tuple[Algorithm, dict[str, Choice]]:
+    """The algorithm of this name, with what ``parameters`` leave open chosen; and the choices, by name.
+
+    Raises InvalidInputError for parameters that are unknown or out of range, or that cannot be chosen for such facts.
+    """
+    given = given_of(parameters)
+    algorithm = build_algorithm(name, given)  # refuses before anything is made of them
+    told = facts.curated() if algorithm.curator else facts
+    known = {parameter: getattr(algorithm, parameter) for parameter in given}
+    choices = algorithm.choose(told, known, min(most_rounds, MOST_ROUNDS))
+    if unchosen := sorted(set(parameters) - set(given) - set(choices)):
+        raise InvalidInputError(f"nothing chooses {', '.join(unchosen)} of {name}: give a value, or leave it out")
+    return build_algorithm(name, given | {each: choice.value for each, choice in choices.items()}), choices
 
 
 def parameter_schema(name: str) -> dict[str, Any]:

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from common.arrays import FloatArray
+from common.errors import InvalidInputError
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Question, Reply
 
 
-def ask_gradients(facts: FederationFacts, n_rounds: int) -> tuple[Question, ...]:
-    """The questions of so many rounds, each for the sum of gradients at weights of the model's shape."""
-    return (Question("gradient", facts.shape, facts.n_weights),) * n_rounds
+def ask_gradients(facts: FederationFacts, n_rounds: int, clip_norm: float) -> tuple[Question, ...]:
+    """The questions of so many rounds, each for the sum of gradients at weights of the model's shape.
+
+    The first is about the weights to start from, if those are the run's public rows (`start_of`). Raises
+    InvalidInputError for a clip norm above 1 where an example has one score: exact sums hold no more.
+    """
+    if clip_norm > 1 and facts.loss.outputs == 1:
+        raise InvalidInputError(f"clip_norm must be at most 1 for a loss of one score, not {clip_norm:g}")
+    question = Question("gradient", facts.shape, facts.n_weights)
+    return (replace(question, public=_starts(facts)), *(question,) * (n_rounds - 1))
+
+
+def start_of(facts: FederationFacts) -> FloatArray:
+    """The weights that a descent starts from, of weights' shape: the run's public rows (K or 1, d), else zeros."""
+    return facts.public_rows.reshape(facts.shape) if _starts(facts) else np.zeros(facts.shape)
+
+
+def _starts(facts: FederationFacts) -> bool:
+    """Whether the run's public rows are weights."""
+    return facts.public_shape == facts.rows_of_weights
 
 
 def mean_gradient(reply: Reply, facts: FederationFacts) -> FloatArray:

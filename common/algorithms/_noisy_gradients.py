@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from common.algorithms._gradients import ask_gradients
-from common.algorithms._parameters import CalibrationChoice, Regularization, Rounds, algorithm
+from common.algorithms._parameters import CalibrationChoice, ClipNorm, Regularization, Rounds, algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
@@ -49,29 +49,30 @@ class NoisyGradients(Algorithm):
 
     n_rounds: Rounds = 10
     regularization: Regularization = 0.01
+    clip_norm: ClipNorm = 1.0
     l1_clip: L1Clip = 1.0
     overlap: Overlap = 1
     calibration: CalibrationChoice = "paper"
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""
-        return ask_gradients(facts, self.n_rounds)
+        return ask_gradients(facts, self.n_rounds, self.clip_norm)
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The noisy sum of gradients, each of 2-norm up to the study's clip norm and 1-norm up to Xi.
+        """The noisy sum of gradients, each of 2-norm up to the clip norm and 1-norm up to Xi.
 
         Raises InvalidInputError for a round beyond the horizon.
         """
         if not 1 <= query.round <= self.n_rounds:
             raise InvalidInputError(f"round {query.round} lies beyond the agreed horizon of {self.n_rounds} rounds")
-        total = gradient_sum(facts.loss, prepared, query.message, facts.clip_norm, self.l1_clip)
+        total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm, self.l1_clip)
         if self.calibration == "paper":
             return add_laplace(total, self.scale(facts), noise)
         return add_gaussian(total, self.sigma(facts), facts.share, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """2 Xi in the 1-norm, or twice the clip norm in the 2-norm: one gradient leaves the sum, another enters."""
-        return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(facts.clip_norm, self.l1_clip)
+        return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(self.clip_norm, self.l1_clip)
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """One answer, and those of the other shards that may hold the same record."""

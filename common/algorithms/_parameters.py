@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, Field
@@ -18,6 +19,9 @@ Regularization = Annotated[
 ]
 CalibrationChoice = Annotated[
     calibration.Calibration, Field(description="whose noise: the paper's, or the least that a proof supports")
+]
+ClipNorm = Annotated[
+    float, Field(gt=0, le=math.sqrt(2), description="C: the largest norm of one example's gradient, clipped to it")
 ]
 Step = Annotated[float, Field(gt=0, allow_inf_nan=False, description="step length")]
 

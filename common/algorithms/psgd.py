@@ -19,8 +19,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.algorithms._gradients import ask_gradients, mean_gradient
-from common.algorithms._parameters import Regularization, Rounds, algorithm
+from common.algorithms._gradients import ask_gradients, mean_gradient, start_of
+from common.algorithms._parameters import ClipNorm, Regularization, Rounds, algorithm
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.learning.gradients import gradient_sum
@@ -43,17 +43,18 @@ class Psgd(Algorithm):
 
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
+    clip_norm: ClipNorm = 1.0
     whole_noise: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T sums of gradients; the proof is for a loss of one score."""
         check_single_score(facts.loss)
-        return ask_gradients(facts, self.n_rounds)
+        return ask_gradients(facts, self.n_rounds, self.clip_norm)
 
     def program(self, facts: FederationFacts) -> Program:
         """Procedure 1 with steps z_t = 1 / ((lambda + Delta) t + c)."""
         regularization, _ = self.slack(facts)
-        weights = np.zeros(facts.shape)
+        weights = start_of(facts)
         for round in range(1, self.n_rounds + 1):
             reply = yield Query(round, "gradient", weights)
             gradient = mean_gradient(reply, facts) + regularization * weights
@@ -62,14 +63,14 @@ class Psgd(Algorithm):
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """Procedure 2: the sum of gradients + rho + eta."""
-        total = gradient_sum(facts.loss, prepared, query.message, facts.clip_norm)
+        total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
         sigma, beta = self.scales(facts)
         eta = noise.once("eta", lambda: add_gaussian(np.zeros_like(total), sigma, facts.share, noise))
         return add_l2_laplace(total + eta, beta, 1, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """2 L, the gradients being clipped to L."""
-        return 2 * facts.clip_norm
+        return 2 * self.clip_norm
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The release of rho: what the learner sees each round."""
@@ -101,8 +102,8 @@ class Psgd(Algorithm):
     def scales(self, facts: FederationFacts) -> tuple[float, float]:
         """``(sigma*, beta)`` of eta and of rho."""
         _, epsilon_tilde = self.slack(facts)
-        sigma = sigma_star(facts.n_features, epsilon_tilde, self._delta(facts), facts.clip_norm)
-        return sigma, epsilon_tilde / (2 * facts.clip_norm)
+        sigma = sigma_star(facts.n_features, epsilon_tilde, self._delta(facts), self.clip_norm)
+        return sigma, epsilon_tilde / (2 * self.clip_norm)
 
     def _delta(self, facts: FederationFacts) -> float:
         return float(facts.delta.min())

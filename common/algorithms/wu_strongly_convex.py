@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._gradients import ask_gradients, mean_gradient
+from common.algorithms._gradients import mean_gradient, start_of
 from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray
@@ -31,18 +31,18 @@ Rho = Annotated[
 
 @algorithm
 class WuStronglyConvex(NoisyGradients):
-    """theta <- theta - step_k (sum / n + lambda theta), from 0, for T rounds, with the mended or the printed steps."""
+    """theta <- theta - step_k (sum / n + lambda theta), for T rounds, with the mended or the printed steps."""
 
     rho: Rho = None
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T sums of gradients; raises InvalidInputError where there are no steps for the loss."""
         self.steps(facts)
-        return ask_gradients(facts, self.n_rounds)
+        return NoisyGradients.questions(self, facts)
 
     def program(self, facts: FederationFacts) -> Program:
         """Gradient descent on the noisy sums of whoever contributed."""
-        weights = np.zeros(facts.shape)
+        weights = start_of(facts)
         for round, step in enumerate(self.steps(facts).tolist(), start=1):
             reply = yield Query(round, "gradient", weights)
             gradient = mean_gradient(reply, facts) + self.regularization * weights

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._gradients import mean_gradient
+from common.algorithms._gradients import mean_gradient, start_of
 from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms._parameters import Step, algorithm
 from common.arrays import FloatArray
@@ -28,7 +28,7 @@ WeightBound = Annotated[float, Field(gt=0, le=1000, description="theta_max: the 
 
 @algorithm
 class WuSubgradient(NoisyGradients):
-    """theta <- P(theta - (step / sqrt(k)) (sum / n + lambda theta)), from 0, for T rounds; the model is an average.
+    """theta <- P(theta - (step / sqrt(k)) (sum / n + lambda theta)), for T rounds; the model is an average.
 
     P projects onto |theta|_inf <= theta_max.
     """
@@ -38,7 +38,7 @@ class WuSubgradient(NoisyGradients):
 
     def program(self, facts: FederationFacts) -> Program:
         """Projected subgradient descent on the noisy sums of whoever contributed."""
-        weights = average = np.zeros(facts.shape)
+        weights = average = start_of(facts)
         for round, (step, part) in enumerate(zip(self.steps(), self.parts(), strict=True), start=1):
             reply = yield Query(round, "gradient", weights)
             subgradient = mean_gradient(reply, facts) + self.regularization * weights

@@ -21,23 +21,30 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between looks at whether par
 
 async def gather_facts(
     parties: Sequence[PartyClient], draft: RunSpec, seconds: float
-) -> tuple[RunSpec, dict[str, View]]:
-    """The draft with the parties' true sizes, and each party's adversary view, by name.
+) -> tuple[RunSpec, dict[str, PartyFacts]]:
+    """The draft with the parties' true sizes, and what each party says of itself, by name.
 
     Raises UnavailableError for a party that cannot be reached, PartyRefusedError for one that refuses, goes by another
-    name or holds another study; both name the party.
+    name or holds another study; both name the party. InvalidInputError for one with too few rows to hold any out.
     """
     facts = dict(zip(draft.names, all_of(await ask_all(parties, lambda party: party.facts(), seconds)), strict=True))
     for name, fact in facts.items():
         _check_facts(name, fact, draft.study.digest)
     spec = with_sizes(draft, {name: fact.n_examples for name, fact in facts.items()})
-    return spec, {name: fact.views[0] for name, fact in facts.items()}
+    return spec, facts
+
+
+def views_of(facts: Mapping[str, PartyFacts]) -> dict[str, View]:
+    """Each party's adversary view, by name."""
+    return {name: fact.views[0] for name, fact in facts.items()}
 
 
 def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
-    """The draft with the sizes of the parties' shards, by name."""
+    """The draft with the sizes of the parties' shards, by name; raises InvalidInputError for too few to hold out."""
     members = (Member(name=each.name, n_examples=sizes[each.name], budget=each.budget) for each in draft.parties)
-    return draft.model_copy(update={"parties": tuple(members)})
+    spec = draft.model_copy(update={"parties": tuple(members)})
+    spec.check_hold_out()
+    return spec
 
 
 async def propose(

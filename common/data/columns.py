@@ -19,6 +19,8 @@ from common.strict import Name, Strict
 Columns = Mapping[str, npt.NDArray[np.generic]]
 Missing = Literal["refuse", "drop", "value"]
 """What becomes of a missing value: the data is refused, its row kept as zeros, or a public value stands in."""
+RowNorm = Literal["own", "largest"] | Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""What a row is divided by: its own norm, the largest that any row can have, or a smaller public bound."""
 
 OTHER = "other"
 """The column of the values that a category does not declare."""

@@ -1,8 +1,9 @@
 """Where the columns of a study stand in the design matrix, and on what scale.
 
 A row is (numbers scaled by their public bounds to [-1, 1], one 0 or 1 for each value of a category, 1 for the
-intercept) divided by a public bound of its norm: the square root of the number of numeric features, categories and
-intercept, because a category sets at most one of its columns. Nothing here is a statistic of private data.
+intercept) divided by its own norm, or by a public bound of the norm: at most the square root of the number of numeric
+features, categories and intercept, because a category sets at most one of its columns. Nothing here is a statistic of
+private data: what a row is divided by follows from that row alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
-from common.data.columns import AnyFeature, Category, Feature, Missing, missing_policy
+from common.data.columns import AnyFeature, Category, Feature, Missing, RowNorm, missing_policy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +31,10 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DesignLayout:
-    """The features of a study as columns of a design (n, n_columns); ``unit`` is what a 1 becomes in it."""
+    """The features of a study as columns of a design (n, n_columns).
+
+    ``unit`` is what a 1 becomes in it, unless ``own`` says that each row is divided by its own norm at last.
+    """
 
     numbers: Numbers
     categories: dict[str, tuple[Category, int]]
@@ -38,10 +42,11 @@ class DesignLayout:
     intercept: bool
     n_columns: int
     unit: float
+    own: bool
 
     @classmethod
     def of(
-        cls, features: tuple[AnyFeature, ...], missing: Missing, row_norm: float | None, *, intercept: bool
+        cls, features: tuple[AnyFeature, ...], missing: Missing, row_norm: RowNorm, *, intercept: bool
     ) -> DesignLayout:
         """The layout of a study's features in their order, the intercept last."""
         starts = list(accumulate((each.n_columns for each in features), initial=0))
@@ -61,5 +66,6 @@ class DesignLayout:
             policies={each.name: missing_policy(each, missing) for each in features},
             intercept=intercept,
             n_columns=starts[-1] + intercept,
-            unit=1 / min(largest, row_norm or largest),
+            unit=1 / (largest if isinstance(row_norm, str) else min(largest, row_norm)),
+            own=row_norm == "own",
         )

@@ -17,6 +17,7 @@ from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import MISSING, UNKNOWN, Block, Column, as_codes, as_numbers
 from common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled, spelling
 from common.data.faults import Faults
+from common.data.hold_out import move_held_out_last
 from common.data.layout import DesignLayout
 from common.data.shard import Shard
 from common.data.study import Study
@@ -30,7 +31,10 @@ _CACHED = 2**18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A shard and what its owner may want to know of it: shares of values clipped, by column, and of rows dropped."""
+    """A shard and what its owner may want to know of it: shares of values clipped, by column, and of rows dropped.
+
+    The rows that the study holds out come last.
+    """
 
     shard: Shard
     clipped: Mapping[str, float] = field(default_factory=dict)
@@ -43,7 +47,7 @@ class Loading:
 
     def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
         layout = DesignLayout.of(study.features, study.missing, study.row_norm, intercept=study.intercept)
-        self._layout, self._label, self._clip = layout, study.label, clip
+        self._layout, self._label, self._clip, self._share = layout, study.label, clip, study.hold_out
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
         self._X, self._y = np.empty((n_rows, layout.n_columns)), np.ones(n_rows)  # each column is written to or absent
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
@@ -77,8 +81,10 @@ class Loading:
         self._faults.check(names)
         if n_rows == 0:
             raise InvalidDataError("the data has no row")
-        X, y, dropped = self.design()[:n_rows], self._y[:n_rows], self._dropped[:n_rows]
+        X, y, dropped = self.design(n_rows), self._y[:n_rows], self._dropped[:n_rows]
         X[dropped], y[dropped] = 0.0, 1.0
+        if self._share is not None:
+            move_held_out_last(X, y, self._share)
         n_numbers = n_rows * (len(self._layout.numbers.features) + isinstance(self._label, RealLabel))
         return Loaded(
             Shard.adopt(X, y),
@@ -87,11 +93,14 @@ class Loading:
             dropped_share=float(dropped.mean()),
         )
 
-    def design(self) -> FloatArray:
-        """The rows (n, d) as they are: not yet in the unit ball nor on the grid."""
+    def design(self, n_rows: int) -> FloatArray:
+        """The first rows (n_rows, d) as they are: not yet on the grid, nor projected where a bound does not hold."""
+        X = self._X[:n_rows]  # there may be room for more, which nothing was written to
         if self._layout.intercept:
-            self._X[:, -1] = self._layout.unit
-        return self._X
+            X[:, -1] = self._layout.unit
+        if self._layout.own:
+            _divide_by_norms(X)
+        return X
 
     def _add_numbers(self, start: int, block: Block) -> None:
         """Scale some numeric columns together, and put them where they belong."""
@@ -177,6 +186,15 @@ def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loade
 def shard_of(study: Study, columns: Columns, *, clip: bool = False) -> Shard:
     """An owner's columns as a shard; raises what `load_columns` raises."""
     return load_columns(study, columns, clip=clip).shard
+
+
+def _divide_by_norms(X: FloatArray) -> None:
+    """Divide rows (n, d) by their norms, in place; rows of zeros stay. Surely inside the unit ball, however rounded."""
+    most = max(_CACHED // X.shape[1], 1)
+    for start in range(0, len(X), most):
+        rows = X[start : start + most]
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        rows *= ((1 - 2.0**-30) / np.where(norms > 0, norms, 1.0))[:, None]
 
 
 def _as_slice(positions: IntArray) -> slice | IntArray:

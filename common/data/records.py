@@ -31,7 +31,7 @@ def rows_of(study: Study, records: Sequence[Mapping[str, Any]]) -> FloatArray:
         columns[feature.name] = cells
     loading = Loading(study, len(records), clip=True)
     loading.add(0, columns)
-    return Shard(loading.design(), np.ones(len(records))).X
+    return Shard(loading.design(len(records)), np.ones(len(records))).X
 
 
 def _check_cells(study: Study, feature: Feature | Category, cells: npt.NDArray[np.object_]) -> None:

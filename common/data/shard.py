@@ -97,9 +97,9 @@ class Shard:
             yield self
             return
         for start in range(0, n, most):
-            yield self._view(slice(start, start + most))
+            yield self.view(slice(start, start + most))
 
-    def _view(self, rows: slice) -> Shard:
+    def view(self, rows: slice) -> Shard:
         """Some rows, as safe as all of them, and without a copy."""
         view = object.__new__(Shard)
         object.__setattr__(view, "X", self.X[..., rows, :])

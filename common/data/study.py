@@ -11,17 +11,17 @@ Columns are scaled by the study's declared bounds and values alone, never by sta
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import FailFast, Field, model_validator
 
-from common.data.columns import AnyFeature, AnyLabel, Feature, Label, Missing, RealLabel, missing_policy
+from common.data.columns import AnyFeature, AnyLabel, Feature, Label, Missing, RealLabel, RowNorm, missing_policy
+from common.data.hold_out import HoldOut
 from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.encoding.canonical_json import canonical_digest
-from common.strict import Name, Strict
+from common.strict import Digest, Name, Strict
 
 StudyKind = Literal["binary", "multiclass", "regression"]
 
@@ -29,12 +29,15 @@ _MOST_COLUMNS = 100_000
 
 
 class Study(Strict):
-    """What is to be learnt: features and a label with public bounds or values, loss, clip norm, intercept.
+    """What is to be learnt: features and a label with public bounds or values, loss, intercept.
 
     Its ``kind`` follows from the label, and must fit it where it is given. Without a ``loss`` it is the label's own:
-    logistic for two classes, softmax for more, squared for a real number. ``row_norm`` is a public bound of the norm of
-    rows before they are divided by it, where it is smaller than the one that all rows keep; rows beyond it are
-    projected.
+    logistic for two classes, softmax for more, squared for a real number. ``row_norm`` says what a row is divided by:
+    each its own norm, so that none has less than the signal that the noise is scaled to; the largest norm that any row
+    can have; or a public bound, and rows beyond it are projected. If not given, its own of classes, which are told by
+    the sign of a score or the largest; of a real number, to which scores add up, the largest. ``auxiliary`` names the
+    public rows from which bounds were taken, if they were (`common.data.bounds`), by SHA-256 of their file.
+    ``hold_out`` is the share of each owner's rows that is kept for evaluation; see `common.data.hold_out`.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
@@ -47,10 +50,11 @@ class Study(Strict):
     label: AnyLabel
     kind: StudyKind = Field(default_factory=lambda read: _kind_of(read.get("label")))
     loss: AnyLoss = Field(default_factory=lambda read: _default_loss(read.get("label")))
-    clip_norm: Annotated[float, Field(gt=0, le=math.sqrt(2))] = 1.0
     intercept: bool = True
     missing: Missing = "refuse"
-    row_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    row_norm: RowNorm = Field(default_factory=lambda read: _default_norm(read.get("label")))
+    auxiliary: Digest | None = None
+    hold_out: HoldOut | None = None
 
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:
@@ -73,8 +77,6 @@ class Study(Strict):
             raise ValueError(f"label {self.label.name!r} is a real number: its loss must be 'squared'")
         if classes > 2 and kind != "softmax":  # noqa: PLR2004
             raise ValueError(f"label {self.label.name!r} has {classes} values: its loss must be 'softmax'")
-        if self.clip_norm > 1 and kind != "softmax":
-            raise ValueError(f"clip_norm must be at most 1 for the loss {kind!r}, not {self.clip_norm:g}")
         if self.kind != (due := _kind_of(self.label)):
             raise ValueError(f"label {self.label.name!r} makes the study's kind {due!r}, not {self.kind!r}")
         return self
@@ -122,6 +124,11 @@ def _default_loss(label: object) -> AnyLoss:
     if isinstance(label, RealLabel):
         return SquaredLoss()
     return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004
+
+
+def _default_norm(label: object) -> RowNorm:
+    """What rows are divided by in a study that does not say; ``label`` as above."""
+    return "largest" if isinstance(label, RealLabel) else "own"
 
 
 def _kind_of(label: object) -> StudyKind:

@@ -3,11 +3,11 @@
 A coalition C whose answers weigh w_l, with noise of variance v_l, on n_l examples, comes to
 (`common.forecast.excess_risk`)
 
-    excess(C) = start + A_C / W_C^2,    A_C = sum over l of (noise * v_l + sample * w_l^2 / n_l),    W_C = sum of w_l.
+    excess(C) = start + psi(A_C / W_C^2),  A_C = sum over l of (noise v_l + sample w_l^2 / n_l),  W_C = sum of w_l,
 
-For sums of gradients w_l = n_l, so this is start + noise * V_C / n_C^2 + sample / n_C. Dividing by n_C^2 is why a
-small, conservative owner makes the model worse: it adds much to V_C and little to n_C. For an average of local models
-w_l = 1.
+psi a rising function. For sums of gradients w_l = n_l, so A_C / W_C^2 is noise V_C / n_C^2 + sample / n_C. Dividing by
+n_C^2 is why a small, conservative owner makes the model worse: it adds much to V_C and little to n_C. For an average of
+local models w_l = 1.
 
 *The best coalition* is found among K, not 2^K, where owners only add to A and W: {(A, W): A / W^2 >= c} is convex, so
 the least excess is at a vertex of the set of all (A_C, W_C); its vertices are sums over the owners whose A_l / w_l is
@@ -73,11 +73,19 @@ class CoalitionRun:
 
     def estimates(self, masks: Members) -> FloatArray:
         """The estimated excess of coalitions (M, K) of uncoupled parties, (M,)."""
+        return self.response.estimate(*self._loads(masks))
+
+    def disturbances(self, masks: Members) -> FloatArray:
+        """What the estimates are a rising function of, (M,)."""
+        return self.response.disturbance(*self._loads(masks))
+
+    def _loads(self, masks: Members) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Fresh noise, noise drawn once and the error of the sample in the mean answer, (M,) each."""
         members = masks.astype(np.float64)
         weight = members @ self.weights
         parts = (self.answers.fresh, self.answers.once, self.weights**2 / self.facts.n_examples)
         fresh, once, sample = (members @ part / weight**2 for part in parts)
-        return self.response.estimate(fresh, once, sample)
+        return fresh, once, sample
 
     @property
     def estimate(self) -> float:
@@ -95,7 +103,8 @@ class CoalitionRun:
         """The load when any ``least`` or more of the parties answer: the least for ``order`` 1, the largest for -1.
 
         Of each part by itself, as if the parties of the most noise were those of the fewest examples. The error of an
-        average of models is at most the mean of theirs, by Jensen's inequality: this is the largest load's.
+        average of models is at most the mean of theirs, by Jensen's inequality: this is the largest load's. The
+        least's is as if theirs were independent.
         """
         weights = np.cumsum(np.sort(self.weights)[::-order])[least - 1 :]
 
@@ -103,9 +112,15 @@ class CoalitionRun:
             of_means = np.cumsum(np.sort(variance)[::order])[least - 1 :] / weights**2
             return float(of_means.min() if order == 1 else of_means.max())
 
-        fewest = np.sort(self.facts.n_examples.astype(np.float64))[:least]
-        sample = 1 / fewest.sum() if self.method.joint else (1 / fewest).mean()
-        return Load(extreme(self.answers.fresh), extreme(self.answers.once), self._heaviness(least), float(sample))
+        heaviness = self._heaviness(least)
+        return Load(extreme(self.answers.fresh), extreme(self.answers.once), heaviness, self._sample(least, order))
+
+    def _sample(self, least: int, order: Literal[1, -1]) -> float:
+        """The error of the sample when all answer, for ``order`` 1, or the smallest ``least`` alone."""
+        n = np.sort(self.facts.n_examples.astype(np.float64))
+        if self.method.joint:
+            return float(1 / n.sum() if order == 1 else 1 / n[:least].sum())
+        return float((1 / n).sum() / len(n) ** 2 if order == 1 else (1 / n[:least]).mean())
 
     def _heaviness(self, least: int) -> float:
         """That of the sum of the parties' fresh noise: a part sum v^2 / (sum v)^2 of one party's."""
@@ -160,8 +175,7 @@ class Coalitions:
         if not self.algorithm.coupled:
             run = CoalitionRun.of(self.algorithm, apart)
             own, weights = run.answers.fresh + run.answers.once, run.weights
-            # excess of one alone, less the start, times w_l: A_l / w_l
-            ratio = (run.estimates(everyone) - run.response.start.estimate) * weights
+            ratio = run.disturbances(everyone) * weights  # of one alone A_l / w_l^2, times w_l
         else:
             runs = [CoalitionRun.of(self.algorithm, apart.coalition(mask)) for mask in everyone]
             own = np.array([float((run.answers.fresh + run.answers.once).sum()) for run in runs])

@@ -16,6 +16,7 @@ Each method also states the bound on the excess on the owners' own examples, J -
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
@@ -23,8 +24,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from common.arrays import FloatArray
-from common.learning.losses import Huber, Loss, loss_at_zero
+from common.learning.losses import Loss, curvature_of, loss_at_zero
 from common.protocol.facts import FederationFacts, OwnFacts
+
+_ROW_L1 = 0.7
+"""Of the 1-norm of a row of norm 1 over the root of d: of d equal numbers it is 1, of normal ones .8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +39,27 @@ class Problem:
     loss: Loss
 
     @property
+    def n_weights(self) -> int:
+        """How many numbers a model is, each of which gets noise."""
+        return self.n_features * self.loss.outputs
+
+    @property
     def gap(self) -> float:
         """The largest mean loss at weights of zero, which bounds J(0) - J*."""
         return loss_at_zero(self.loss)
 
     @property
+    def slope_at_zero(self) -> float:
+        """How long an example's slope is at weights of zero; of a regression, whose labels say so, about 1/2."""
+        if np.isinf(self.loss.lipschitz):
+            return 0.5
+        shape = (1,) if self.loss.outputs == 1 else (1, self.loss.outputs)
+        return float(np.linalg.norm(self.loss.slope(np.zeros(shape), np.ones(1))))
+
+    @property
     def curvature(self) -> float:
         """c; that of the Huber loss with h = 1/2 for the hinge."""
-        return self.loss.smoothness if np.isfinite(self.loss.smoothness) else Huber().smoothness
+        return curvature_of(self.loss)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,6 +162,10 @@ class Method(ABC):
     def bound(self, problem: Problem, load: Load) -> float:
         """What is proven of E J - J*; infinite where nothing is."""
 
+    def kept(self, problem: Problem) -> float:  # noqa: ARG002 -- what methods differ in
+        """What part of the data's gradient clipping leaves; all by default."""
+        return 1.0
+
     def limits(self, problem: Problem) -> LinearRange:  # noqa: ARG002 -- what methods differ in
         """Where the method is not linear; nowhere by default."""
         return LinearRange()
@@ -152,11 +173,11 @@ class Method(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Descent(Method):
-    """w <- P(w - step_k (mean gradient + (lambda + tilt) w + noise)), from 0.
+    """w <- P(w + momentum (w - last w) - step_k (mean gradient + (lambda + tilt) w + noise)), from 0.
 
-    ``steps`` (T,); ``slope`` is the clip norm; ``average`` (T,), the weights of the iterates in the model, or None for
-    the last alone; ``diameter`` of the set that P projects onto; ``tilt`` is Delta, the regularisation that objective
-    perturbation adds to lambda.
+    ``steps`` (T,), all the same where there is momentum; ``slope`` is the clip norm, ``slope_l1`` that of the 1-norm;
+    ``average`` (T,), the weights of the iterates in the model, or None for the last alone; ``diameter`` of the set that
+    P projects onto; ``tilt`` is Delta, the regularisation that objective perturbation adds to lambda.
     """
 
     steps: tuple[float, ...]
@@ -166,6 +187,8 @@ class Descent(Method):
     diameter: float = np.inf
     tilt: float = 0.0
     printed: bool = False
+    momentum: float = 0.0
+    slope_l1: float = np.inf
 
     @property
     def weights(self) -> FloatArray:
@@ -175,7 +198,8 @@ class Descent(Method):
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sums over the rounds of a step times what later rounds leave of it, and of the squares."""
-        moved = np.array(self.steps)[:, None] * self._left(h + self.tilt)
+        left = self._left_of_moving if self.momentum else self._left
+        moved = np.array(self.steps)[:, None] * left(h + self.tilt)
         return moved.sum(axis=0), (moved**2).sum(axis=0)
 
     def bound(self, problem: Problem, load: Load) -> float:
@@ -184,9 +208,12 @@ class Descent(Method):
         With H = J + (tilt/2)|w|^2 + <e, w>, e the noise drawn once, l = lambda + tilt and M its smoothness, a round has
         E H_{k+1} - H* <= (1 - a_k l)(E H_k - H*) + a_k^2 M E|fresh|^2 / 2, and E H(0) - H* <= loss(0) + E|e|^2 / (2 l).
         Without tilt and e, for steps that fall, onto a set of finite diameter, and weights that rise: the telescoped
-        sum of Shamir & Zhang 2013.
+        sum of Shamir & Zhang 2013. With momentum nothing is proven here, nor where slopes are clipped below the loss's
+        L: what descends is another loss then.
         """
-        fresh, once = problem.n_features * load.fresh, problem.n_features * load.once
+        if self.momentum or self.slope < problem.loss.lipschitz < np.inf:
+            return np.inf
+        fresh, once = problem.n_weights * load.fresh, problem.n_weights * load.once
         steps, convexity = np.array(self.steps), self.regularization + self.tilt
         if self.average is not None:
             return self._telescoped(problem.loss, fresh) if not (self.tilt or once) else np.inf
@@ -198,6 +225,12 @@ class Descent(Method):
         rest = (1 - steps[0] * convexity) * after[0] * start + smoothness * fresh / 2 * (steps**2 @ after)
         return _untilt(problem, self.regularization, self.tilt, once, float(rest))
 
+    def kept(self, problem: Problem) -> float:
+        """That of a gradient at weights of zero, of a row of norm 1 and of 1-norm ``_ROW_L1`` times the root of d."""
+        length = problem.slope_at_zero
+        longest = length * max(1.0, _ROW_L1 * math.sqrt(problem.n_features))
+        return min(1.0, self.slope / length, self.slope_l1 / longest)
+
     def limits(self, problem: Problem) -> LinearRange:
         """Kinks cost the mean step times G^2 / 2; a projection leaves room for three deviations of the noise."""
         flat, radius = self.regularization, self.diameter / 2
@@ -208,7 +241,7 @@ class Descent(Method):
         return LinearRange(
             zigzag=zigzag,
             most=max((min(problem.loss.lipschitz, 1 + radius) + flat * radius) * self.diameter, problem.gap),
-            room=(radius / 3) ** 2 / (problem.n_features * float(spread[0])),
+            room=(radius / 3) ** 2 / (problem.n_weights * float(spread[0])),
             saturated=flat / 2 * (radius / 3) ** 2 * float((self.weights**2).sum()),
         )
 
@@ -221,6 +254,14 @@ class Descent(Method):
         for k in range(len(left) - 2, -1, -1):
             left[k] += shrink[k + 1] * left[k + 1]
         return left
+
+    def _left_of_moving(self, h: FloatArray) -> FloatArray:
+        """The same with momentum: what is left of a unit step after so many rounds, summed by the iterates' weights."""
+        left = np.ones((len(self.steps), len(h)))
+        for lag in range(1, len(left)):
+            before = left[lag - 2] if lag > 1 else 0.0
+            left[lag] = (1 + self.momentum - self.steps[0] * h) * left[lag - 1] - self.momentum * before
+        return np.stack([self.weights[k:] @ left[: len(left) - k] for k in range(len(left))])
 
     def _telescoped(self, loss: Loss, energy: float) -> float:
         """Shamir & Zhang's sum for noise of this E|noise|^2."""
@@ -246,7 +287,7 @@ class Tilt(Method):
 
     def bound(self, problem: Problem, load: Load) -> float:
         """`_untilt` at the minimiser of the tilted objective."""
-        return _untilt(problem, self.regularization, self.tilt, problem.n_features * load.once, 0.0)
+        return _untilt(problem, self.regularization, self.tilt, problem.n_weights * load.once, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +317,7 @@ class Average(Method):
         average away from the minimiser of the pooled data by a distance that does not shrink with them, against the
         (K - 1) / (n_min lambda) of Pathak et al. 2010.
         """
-        noise = (self.regularization * problem.n_features + problem.loss.smoothness) * load.fresh / 2
+        noise = (self.regularization * problem.n_weights + problem.loss.smoothness) * load.fresh / 2
         return noise + 2 * problem.loss.lipschitz**2 / self.regularization * load.sample
 
 

@@ -1,31 +1,48 @@
 """What noise does to training: the excess fitness of a model trained on noisy answers, without its data.
 
-`common.forecast.dynamics` says what each way of training makes of a direction of curvature h. The curvatures are
-private, but not free: rows lie in the unit ball, so h = lambda + c q with the q adding up to 1 at most. An interval
-spans the spectra of k equal directions that share a part of this trace, the rest being flat, in which the extremes lie;
-an estimate takes one spectrum. The noise being nearly normal, its part of the excess is a weighted sum of chi-squares,
-of which an interval takes the outer quantiles; heavier noise widens them by its fourth moments.
+*The reference.* Excess fitness is over the least mean loss on the population that any weights have, *without*
+regularisation: so methods that are regularised differently can be compared, and regularisation counts as the harm it
+does.
 
-Two things are not linear. The hinge has no c: it is taken for its smoothed kin, Huber's with h = 1/2, and the high end
-adds the zigzag of steps across its kink. A projection that binds keeps noise from doing more harm: the low end grows
-with the noise only while three deviations of it fit the set.
+`common.forecast.plausible_worlds` says what data may be like, and `common.forecast.dynamics` what a way of training
+makes of a direction of curvature h: with its reach r and spread q at h + lambda the excess in a world is
+
+    start + psi(disturbance),    start = sum of energy (1 - h r)^2,
+    disturbance = sum of (h/2) (q v_fresh + r^2 (v_once + h s / n)) chi^2,
+
+over the world's directions, h s being the variance of one example's slope and each chi^2 that of one direction.
+
+psi(x) = A (sqrt(1 + 2 x / A) - 1) is x while that is small: far away the losses of classes grow no faster than their
+scores, by the slope L. A is such that psi has the growth of E loss(z) - loss(0), z normal.
+
+*The interval* has the outer quantiles over worlds and chi-squares together; a weighted sum of these is taken for the
+gamma of its mean and variance, which the fourth moments of heavier noise widen. *The estimate* has the medians over the
+worlds of the start, and of what each of the three disturbances makes of a unit. So it is a function of one linear form,
+whose least `common.forecast.coalitions` can find. Where it would leave the interval, the interval is widened.
+
+The hinge has no curvature: it is taken for its smoothed kin, Huber's with h = 1/2, and the high end adds the zigzag of
+steps across its kink. A projection that binds keeps noise from doing more harm: the low end grows with the noise only
+while three deviations of it fit the set.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaincinv
+from scipy.special import gammaincinv, ndtri
 
 from common.arrays import FloatArray
 from common.forecast.dynamics import LinearRange, Load, Method, Problem
+from common.forecast.plausible_worlds import Worlds, worlds_of
+from common.learning.losses import Loss
 
 RATE = 0.9
 """How often an interval holds what is measured."""
-_TRACES = np.array([0.0, 0.1, 0.25, 0.5, 1.0])
-_DIRECTIONS = 8
+_LEVELS = np.linspace(0.05, 0.95, 10)
+_LEAST_SHAPE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,98 +55,108 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spectra:
-    """Curvatures: ``flat``, of no data; ``typical`` (2,), in ``shares`` directions each; ``steep`` (m,), in ``counts``.
-
-    The typical spectrum is that of a study's design, rows (z, 1) / sqrt d with d - 1 columns z spread evenly over their
-    bounds: the intercept has 1 / d of c, each column a third of that.
-    """
-
-    flat: float
-    typical: FloatArray
-    shares: FloatArray
-    steep: FloatArray
-    counts: FloatArray
-
-    @property
-    def all(self) -> FloatArray:
-        """Flat, typical and steep curvatures, (3 + m,)."""
-        return np.concatenate([[self.flat], self.typical, self.steep])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """The excess fitness by its three causes: the start, the noise and, per 1/n, the sample.
+    """What a method turns its load into in each of W worlds.
 
-    ``once`` and ``fresh``, (3 + m,), are the excess in one direction of each of the spectra by noise of unit variance.
+    ``start`` (W,) is the excess without any load. ``fresh``, ``once``, ``sample`` (m,) are the excess in one direction,
+    of each of the worlds' curvatures, by noise of unit variance, and by a sample of one example; ``scale`` (W,) is
+    psi's A. ``middle`` has medians over worlds: of start, of A, and of what units of the three come to.
     """
 
-    start: Interval
-    sample: Interval
-    spectra: Spectra
-    once: FloatArray
+    worlds: Worlds
+    start: FloatArray
     fresh: FloatArray
+    once: FloatArray
+    sample: FloatArray
+    scale: FloatArray
+    middle: tuple[float, float, float, float, float]
     limits: LinearRange
+
+    def disturbance(self, fresh: FloatArray, once: FloatArray, sample: FloatArray) -> FloatArray:
+        """The linear form that an estimate is a rising function of, for loads of these variances and samples, (...)."""
+        _, _, of_fresh, of_once, of_sample = self.middle
+        return of_fresh * fresh + of_once * once + of_sample * sample
 
     def estimate(self, fresh: FloatArray, once: FloatArray, sample: FloatArray) -> FloatArray:
         """The estimated excess for loads of these variances and samples, (...)."""
-        by_once, by_fresh = (float(self.spectra.shares @ part[1:3]) for part in (self.once, self.fresh))
-        return self.start.estimate + by_once * once + by_fresh * fresh + self.sample.estimate * sample
+        start, scale, *_ = self.middle
+        disturbed = _saturated(self.disturbance(fresh, once, sample), scale)
+        return np.asarray(np.minimum(start + disturbed, self.limits.most))
 
     def excess(self, load: Load) -> Interval:
-        """The excess; the high end adds the three displacements as if they pointed the same way."""
-        most, room = self.limits.most, self.limits.room
+        """The excess by a load."""
         estimate = float(self.estimate(*map(np.asarray, (load.fresh, load.once, load.sample))))
-        low, _ = self._noise(min(load.fresh, room), load.once, load.heaviness)
-        if load.fresh > room:
-            low = min(low, self.limits.saturated)
-        _, high = self._noise(load.fresh, load.once, load.heaviness)
-        high = (self.start.high**0.5 + high**0.5 + (self.sample.high * load.sample) ** 0.5) ** 2
-        return Interval(min(low, most), min(estimate, most), min(high, most))
+        low, high = self._ends(self._disturbed(load, load.fresh))
+        if load.fresh > self.limits.room:
+            fitting, _ = self._ends(self._disturbed(load, self.limits.room))
+            low = min(low, fitting, self.limits.saturated)
+        return self._interval(low, estimate, high)
 
-    def _noise(self, fresh: float, once: float, heaviness: float) -> tuple[float, float]:
-        """The least and the largest outer quantile, over the spectra, of the excess by noise of these variances."""
-        if not fresh + once:
-            return 0.0, 0.0
-        k, rest = self.spectra.counts, self.spectra.counts.max() - self.spectra.counts
-        by_fresh, whole = fresh * self.fresh, fresh * self.fresh + once * self.once
-        mean = k * whole[3:] + rest * whole[0]
-        variance = 2 * (k * whole[3:] ** 2 + rest * whole[0] ** 2)
-        heavy = (k * by_fresh[3:] + rest * by_fresh[0]) ** 2 + 2 * (k * by_fresh[3:] ** 2 + rest * by_fresh[0] ** 2)
-        shape = mean**2 / (variance + heaviness * heavy)
-        tail = (1 - RATE) / 2
-        low, high = (mean / shape * gammaincinv(shape, level) for level in (tail, 1 - tail))
-        return float(low.min()), float(high.max())
+    def by_samples(self, n_examples: FloatArray) -> list[Interval]:
+        """The excess for samples of so many examples, (K,), without noise."""
+        unit, zero = self._disturbed(Load(sample=1.0), 0.0), np.zeros(len(n_examples))
+        estimates = self.estimate(zero, zero, 1 / n_examples).tolist()
+        ends = [self._ends(unit / n) for n in n_examples.tolist()]
+        return [self._interval(low, estimate, high) for (low, high), estimate in zip(ends, estimates, strict=True)]
+
+    def _interval(self, low: float, estimate: float, high: float) -> Interval:
+        """The interval of these quantiles, which has the estimate in it."""
+        high = min(high + self.limits.zigzag, self.limits.most)
+        return Interval(min(low, estimate), estimate, max(high, estimate))
+
+    def _ends(self, disturbed: FloatArray) -> tuple[float, float]:
+        """The outer quantiles over the worlds and levels of disturbances, (W, levels)."""
+        outcomes = np.sort((self.start[:, None] + _saturated(disturbed, self.scale[:, None])).ravel())
+        tail = round((1 - RATE) / 2 * len(outcomes))
+        return float(outcomes[tail]), float(outcomes[-1 - tail])
+
+    def _disturbed(self, load: Load, fresh: float) -> FloatArray:
+        """The disturbance in each world at each of the chi-squares' levels, (W, levels)."""
+        counts, variance = self.worlds.counts, self.worlds.variance[:, None]
+        by_fresh = fresh * self.fresh
+        whole = by_fresh + load.once * self.once + load.sample * variance * self.sample
+        mean, square = (counts * whole).sum(axis=1), (counts * whole**2).sum(axis=1)
+        heavy = (counts @ by_fresh) ** 2 + 2 * (counts @ by_fresh**2)
+        spread = 2 * square + load.heaviness * heavy
+        shape = np.maximum(np.divide(mean**2, spread, out=np.ones_like(mean), where=spread > 0), _LEAST_SHAPE)
+        return np.asarray((self.worlds.rough * mean / shape)[:, None] * gammaincinv(shape[:, None], _LEVELS))
 
 
 @lru_cache(maxsize=8)
 def response_of(method: Method, problem: Problem) -> Response:
-    """What excess fitness the method turns its load into, for any data in the unit ball."""
-    spectra = _spectra(problem, method.regularization)
-    h, limits = spectra.all, method.limits(problem)
-    reach, spread = method.linear(h)
-    left = (1 - h * reach) ** 2
-    signal = spectra.shares * (spectra.typical - spectra.flat)
-    typical = float(left[1:3] @ signal / signal.sum()) * problem.gap / 2
-    return Response(
-        start=Interval(0.0, typical, float(left.max()) * problem.gap + limits.zigzag),
-        sample=Interval(0.0, float(signal @ (1 / spectra.typical)) / 2, method.slope**2 / (2 * spectra.flat)),
-        spectra=spectra,
-        once=h / 2 * reach**2,
-        fresh=h / 2 * spread,
-        limits=limits,
-    )
+    """What excess fitness the method turns its load into, in every plausible world."""
+    worlds, scale = worlds_of(problem), scale_of(problem)
+    h = worlds.curvature
+    pull = h * method.kept(problem)
+    reach, spread = method.linear(pull + method.regularization)
+    once = h / 2 * reach**2
+    fresh, sample = h / 2 * spread, once * pull**2 / h
+    start = worlds.energy @ (1 - pull * reach) ** 2
+    by_fresh, by_once, by_sample = worlds.rough * (worlds.counts @ np.stack([fresh, once, sample], axis=1)).T
+    middle = np.median([start, scale, by_fresh, by_once, worlds.variance * by_sample], axis=1).tolist()
+    return Response(worlds, start, fresh, once, sample, scale, tuple(middle), method.limits(problem))
 
 
 @lru_cache(maxsize=8)
-def _spectra(problem: Problem, flat: float) -> Spectra:
-    """The spectra of a problem whose least curvature is lambda."""
-    rest = problem.n_features - 1
-    counts = np.unique(np.geomspace(1, problem.n_features, _DIRECTIONS).round())
-    return Spectra(
-        flat=flat,
-        typical=flat + problem.curvature / problem.n_features * np.array([1, 1 / 3]),
-        shares=np.array([1.0, rest]),
-        steep=(flat + problem.curvature * _TRACES / counts[:, None]).ravel(),
-        counts=np.repeat(counts, len(_TRACES)),
-    )
+def scale_of(problem: Problem) -> FloatArray:
+    """Psi's A in every plausible world, (W,)."""
+    return saturation(problem.loss) / worlds_of(problem).bend
+
+
+def saturation(loss: Loss) -> float:
+    """Psi's A where the curvature is that at zero; infinite for a loss that grows like a parabola.
+
+    The mean of a loss of one slope L grows as L s / sqrt(2 pi) in the deviation s of the scores, from c s^2 / 2. Of K
+    scores it is the mean of the largest of K normals, nearly the normal quantile of (K - 3/8) / (K + 1/4) (Blom 1958),
+    from (1 - 1/K) s^2 / 2 at K = 1 / c equal probabilities.
+    """
+    if loss.outputs == 1:
+        slope, bent = loss.lipschitz, Problem(1, loss).curvature
+        return slope**2 / (2 * math.pi * bent)
+    k = loss.outputs
+    return float(ndtri((k - 0.375) / (k + 0.25))) ** 2 / (1 - 1 / k)
+
+
+def _saturated(x: FloatArray, scale: FloatArray | float) -> FloatArray:
+    """psi: x where it is small to ``scale``, else sqrt(2 x scale); written so that large scales lose no digits."""
+    return np.asarray(2 * x / (1 + np.sqrt(1 + 2 * x / scale)))

@@ -1,9 +1,16 @@
 """What a run will achieve, before it is run, from public facts alone: who should take part, and is it worth it?
 
-*Excess fitness* is f - f*, by how much the model's fitness (the mean loss plus (lambda/2)|w|^2, on the population of
-which the owners' examples are samples) exceeds the best. `common.forecast.dynamics` says how each algorithm trains,
-`common.forecast.excess_risk` what excess that makes of noise and sample, `common.forecast.coalitions` who should take
-part.
+*Excess fitness* is f - f*, by how much the model's mean loss, on the population of which the owners' examples are
+samples, exceeds the least that any weights have; neither is regularised. `common.forecast.dynamics` says how each
+algorithm trains, `common.forecast.plausible_worlds` what the data may be like, `common.forecast.excess_risk` what
+excess that makes of noise and sample, `common.forecast.coalitions` who should take part.
+
+*In the label's own terms.* Of two classes, by the logistic loss, the error exceeds the least that any classifier has by
+at most sqrt(2 (f - f*)), if some weights have the population's own probabilities (Zhang 2004, Annals of Statistics 32,
+section 3); of more classes the same holds by Pinsker's inequality. Nothing is said where that is .5 or more. Of a
+regression f - f* is half of what the mean squared error has over the least, so the root of the error exceeds the
+least root by at most sqrt(2 (f - f*)), the label's bounds being -1 and +1. R^2 would need the label's variance, which
+is not public.
 """
 
 from __future__ import annotations
@@ -13,19 +20,25 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from common.arrays import FloatArray
 from common.forecast.coalitions import CoalitionRun, Coalitions, Members
-from common.forecast.dynamics import Load, Problem, Tilt
+from common.forecast.dynamics import Problem, Tilt
 from common.forecast.excess_risk import RATE, Interval, response_of
-from common.forecast.forecasters import forecaster_of
+from common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from common.learning.losses import Logistic, Loss, Softmax, Squared
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 
 ASSUMPTIONS = (
     "the owners' examples are samples of one population",
-    "clipping and projection hardly ever bind",
-    "the columns spread evenly over their bounds (the estimate, not the interval)",
-    "labels of a regression are as noisy as their bounds allow (the estimate, not the interval)",
+    "the data are like the sets that the forecast's ranges were chosen by; of rare classes the excess may be less",
+    "clipping and projection hardly ever bind, but where a 1-norm is clipped",
 )
+_OWN_LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1)
+"""By which an owner alone may regularise, beside the run's."""
+_VACUOUS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +47,8 @@ class OwnerForecast:
 
     ``value`` is by how much the excess of the best coalition would be worse without this owner (positive), or with it
     added (negative: it should stay out). ``alone`` is the excess of the owner's own model, trained without noise on its
-    own examples; joining is worth it where the best coalition, this owner included, is expected to do better.
+    own examples, with the regularisation of a few that is expected to do best; joining is worth it where the best
+    coalition, this owner included, is expected to do better.
     """
 
     name: str
@@ -62,6 +76,9 @@ class Forecast:
 
     ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``proven`` is what can be
     proven where all answer; ``printed``, where a paper states a bound, is what that says, which lacks the dimension.
+    ``error_lost`` is at most how much more error of classification than the least a run with all owners has, and
+    ``rmse_lost`` of a regression's root mean squared error, as long as the excess is in its interval; None where
+    nothing is known.
     """
 
     excess: Interval
@@ -69,6 +86,8 @@ class Forecast:
     owners: tuple[OwnerForecast, ...]
     proven: Bound
     printed: Bound | None
+    error_lost: float | None = None
+    rmse_lost: float | None = None
     rate: float = RATE
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
@@ -91,37 +110,73 @@ class NoForecast:
 
 def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
     """The forecast of a run; raises InvalidInputError for one that cannot be run."""
-    algorithm.questions(facts.curated() if algorithm.curator else facts)
-    if facts.loss.outputs > 1:
-        return NoForecast("no bound on the excess fitness of a model with one score a class is known")
+    asked = algorithm.questions(facts.curated() if algorithm.curator else facts)
+    if words := in_place_of_forecast(algorithm, facts):
+        return NoForecast(words)
     forecaster = forecaster_of(algorithm)
     if isinstance(forecaster, str):
         return NoForecast(forecaster)
+    if any(question.public for question in asked):
+        return NoForecast("the run starts from given weights, and nobody knows how good they are")
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
-    best = coalitions.run(members).outcome
+    excess, best = everyone.outcome, coalitions.run(members).outcome
     return Forecast(
-        excess=everyone.outcome,
+        excess=excess,
         best=best,
         owners=tuple(_owners(coalitions, best.estimate, members, everyone.method.regularization)),
         proven=_bound(everyone, everyone.problem),
         printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
+        error_lost=_error_lost(facts.loss, excess.high),
+        rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
     )
+
+
+def expected_excess(algorithm: Algorithm, facts: FederationFacts) -> float:
+    """The estimate of a forecast of the excess fitness of all owners together; infinite where there is none."""
+    forecaster = forecaster_of(algorithm)
+    if isinstance(forecaster, str) or in_place_of_forecast(algorithm, facts) or not algorithm.is_private(facts):
+        return math.inf
+    with np.errstate(all="ignore"):
+        estimate = CoalitionRun.of(forecaster, facts).outcome.estimate
+    return estimate if math.isfinite(estimate) else math.inf
 
 
 def _owners(coalitions: Coalitions, excess: float, members: Members, regularization: float) -> Iterator[OwnerForecast]:
     """What the run means to each, the best coalition's excess being ``excess``."""
     facts, values = coalitions.facts, coalitions.values(members).tolist()
-    minimiser = response_of(Tilt(regularization), Problem(facts.n_features, facts.loss))
-    rows = zip(facts.parties, facts.n_examples.tolist(), values, members.tolist(), strict=True)
-    for name, n_examples, value, recommended in rows:
-        alone = minimiser.excess(Load(sample=1 / n_examples))
+    alone = _alone(Problem(facts.n_features, facts.loss), facts.n_examples.astype(np.float64), regularization)
+    rows = zip(facts.parties, values, members.tolist(), alone, strict=True)
+    for name, value, recommended, own in rows:
         joined = excess if recommended else excess - value
-        yield OwnerForecast(name, value, recommended, alone, joined < alone.estimate)
+        yield OwnerForecast(name, value, recommended, own, joined < own.estimate)
+
+
+def _alone(problem: Problem, n_examples: FloatArray, regularization: float) -> list[Interval]:
+    """The excess of minimisers on so many examples, (K,), each by the regularisation that is expected to do best."""
+    sizes, which = np.unique(n_examples, return_inverse=True)
+    minimisers = [response_of(Tilt(each), problem) for each in (regularization, *_OWN_LAMBDAS)]
+    none = np.zeros(len(sizes))
+    chosen = np.argmin([each.estimate(none, none, 1 / sizes) for each in minimisers], axis=0)
+    found: dict[int, Interval] = {}
+    for index, each in enumerate(minimisers):
+        places = np.flatnonzero(chosen == index)
+        found |= dict(zip(places.tolist(), each.by_samples(sizes[places]), strict=True))
+    return [found[place] for place in which.tolist()]
+
+
+def _error_lost(loss: Loss, excess: float) -> float | None:
+    """The bound on the error of classification for an excess fitness, None where it says nothing.
+
+    Of the softmax loss the excess is the mean of KL(p, q), p being the population's probabilities and q the model's;
+    the error exceeds the least by at most the mean of sum |p - q| <= sqrt(2 KL).
+    """
+    lost = math.sqrt(2 * max(excess, 0.0)) if isinstance(loss, Logistic | Softmax) else math.inf
+    return lost if lost < _VACUOUS else None
 
 
 def _bound(run: CoalitionRun, problem: Problem) -> Bound:
     """What is proven where all parties answer; a problem of one feature takes the noise of one for that of all."""
-    load = run.load(len(run.weights), 1)
+    load = run.load(len(run.weights), -1)
     excess = run.method.bound(problem, load)
-    return Bound(problem.n_features * (load.fresh + load.once), excess if math.isfinite(excess) else None)
+    return Bound(problem.n_weights * (load.fresh + load.once), excess if math.isfinite(excess) else None)

@@ -20,6 +20,7 @@ from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
 if TYPE_CHECKING:
+    from common.algorithms.describe import Describe
     from common.algorithms.dp_gd import DpGd
     from common.algorithms.gop import Gop
     from common.algorithms.local_average import LocalAverage
@@ -36,6 +37,13 @@ def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
     if found is None:
         return f"no bound on the excess fitness of {kind.__name__} is known"
     return found if isinstance(found, str) else _Bound(algorithm, found)
+
+
+def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | None:
+    """What to expect, in words, of an algorithm that trains no model; None of one that does."""
+    kind = type(algorithm)
+    expect = _WITHOUT_MODEL.get(f"{kind.__module__}:{kind.__name__}")
+    return expect and expect(algorithm, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +78,16 @@ class _Bound:
 
 
 def _dp_gd(algorithm: DpGd, facts: FederationFacts) -> Descent:
-    steps = (algorithm.step,) * algorithm.n_rounds
-    return Descent(steps, algorithm.regularization, facts.clip_norm, diameter=2 * algorithm.radius(facts))
+    """Constant steps, and the mean of the last iterates."""
+    rounds, last = algorithm.n_rounds, algorithm.n_averaged
+    return Descent(
+        (algorithm.step,) * rounds,
+        algorithm.regularization,
+        algorithm.clip_norm,
+        average=(0.0,) * (rounds - last) + (1 / last,) * last if last > 1 else None,
+        diameter=2 * algorithm.radius(facts),
+        momentum=algorithm.momentum,
+    )
 
 
 def _dp_gd_answers(algorithm: DpGd, facts: OwnFacts) -> Answers:
@@ -82,7 +98,7 @@ def _psgd(algorithm: Psgd, facts: FederationFacts) -> Descent:
     """Descent on the tilted risk."""
     convexity, _ = algorithm.slack(facts)
     steps = tuple(1 / (convexity * round + facts.loss.smoothness) for round in range(1, algorithm.n_rounds + 1))
-    return Descent(steps, algorithm.regularization, facts.clip_norm, tilt=convexity - algorithm.regularization)
+    return Descent(steps, algorithm.regularization, algorithm.clip_norm, tilt=convexity - algorithm.regularization)
 
 
 def _psgd_answers(algorithm: Psgd, facts: OwnFacts) -> Answers:
@@ -96,7 +112,13 @@ def _psgd_answers(algorithm: Psgd, facts: OwnFacts) -> Answers:
 def _wu_strongly_convex(algorithm: WuStronglyConvex, facts: FederationFacts) -> Descent:
     """Theorem 2 is a bound."""
     steps = tuple(algorithm.steps(facts).tolist())
-    return Descent(steps, algorithm.regularization, facts.clip_norm, printed=algorithm.calibration == "paper")
+    return Descent(
+        steps,
+        algorithm.regularization,
+        algorithm.clip_norm,
+        printed=algorithm.calibration == "paper",
+        slope_l1=algorithm.l1_clip,
+    )
 
 
 def _wu_subgradient(algorithm: WuSubgradient, facts: FederationFacts) -> Descent:
@@ -106,10 +128,11 @@ def _wu_subgradient(algorithm: WuSubgradient, facts: FederationFacts) -> Descent
     return Descent(
         tuple(algorithm.steps().tolist()),
         algorithm.regularization,
-        facts.clip_norm,
+        algorithm.clip_norm,
         tuple((parts * kept).tolist()),
         diameter=2 * algorithm.weight_bound * math.sqrt(facts.n_features),
         printed=algorithm.calibration == "paper",
+        slope_l1=algorithm.l1_clip,
     )
 
 
@@ -125,7 +148,7 @@ def _average(algorithm: LocalAverage, _facts: FederationFacts) -> Average:
 
 def _average_answers(algorithm: LocalAverage, facts: OwnFacts) -> Answers:
     """The noise in each party's weights."""
-    return Answers.l2_laplace(algorithm.beta(facts), facts.n_features, 1 / facts.share)
+    return Answers.l2_laplace(algorithm.beta(facts), facts.n_weights, 1 / facts.share)
 
 
 def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
@@ -165,4 +188,17 @@ _ENTRIES: Mapping[str, _Entry | str] = {
     "common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
     "common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
     "common.algorithms.local:Local": "every owner keeps a model of its own, so there is no common one to forecast",
+    "common.algorithms.evaluate:Evaluate": "it trains no model, and tells how good one is",
+}
+
+
+def _describe(algorithm: Describe, facts: FederationFacts) -> str:
+    """How wide the interval of each count will be, where all contribute."""
+    reach, rows = 1.96 * algorithm.deviation(facts, range(len(facts.parties))), facts.n_total
+    reach = min(reach, float(rows))
+    return f"it trains no model: of {rows:,} rows, each count will be right to ± {reach:,.0f} rows ({reach / rows:.1%})"
+
+
+_WITHOUT_MODEL: Mapping[str, Callable[[Any, FederationFacts], str]] = {
+    "common.algorithms.describe:Describe": _describe,
 }

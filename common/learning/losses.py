@@ -204,6 +204,11 @@ def build_loss(study: Study) -> Loss:
             return Softmax(study.n_classes)
 
 
+def curvature_of(loss: Loss) -> float:
+    """c; of the hinge, which has none, that of its smoothed kin, the Huber loss with h = 1/2."""
+    return loss.smoothness if math.isfinite(loss.smoothness) else Huber().smoothness
+
+
 def loss_at_zero(loss: Loss) -> float:
     """The largest loss of an example whose scores are all zero."""
     shape = (1,) if loss.outputs == 1 else (1, loss.outputs)

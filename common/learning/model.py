@@ -34,13 +34,18 @@ def _members(_X: FloatArray, _weights: FloatArray) -> FloatArray:
     raise InvalidInputError("the run trained several models, one a party; none of them predicts for all")
 
 
+def _statistics(_X: FloatArray, _weights: FloatArray) -> FloatArray:
+    raise InvalidInputError("the run trained no model: its counts and sums predict for nobody")
+
+
 KINDS: Mapping[str, ModelKind] = {
     "linear": ModelKind((1,), _linear),
     "softmax": ModelKind((2,), _softmax),
     "members": ModelKind((2, 3), _members),
+    "statistics": ModelKind((1, 2), _statistics),
 }
 """Kinds by name: ``linear`` weights are (d,); ``softmax`` ones (K, d), a row a class; ``members`` have an axis more, a
-model a party."""
+model a party; ``statistics`` are no model but counts and sums."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

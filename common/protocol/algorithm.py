@@ -8,19 +8,29 @@ restart is a replay, and so is an audit. The party's half is a pure function of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from common.arrays import FloatArray, IntArray
+from common.data.hold_out import Rows
 from common.data.shard import Shard
 from common.learning.model import Model
-from common.privacy.events import Event
+from common.privacy.events import Event, NonPrivateEvent
 from common.privacy.guarantee import Adjacency, Guarantee
 from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reply
 
 Program = Generator[Query, Reply, Model]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A parameter that was chosen for a run, and why, in words."""
+
+    value: float | int
+    why: str
 
 
 class Algorithm(ABC):
@@ -30,6 +40,7 @@ class Algorithm(ABC):
     baselines in which one trusted curator holds all shards (a federation of one party). ``roles`` says that what a
     party does depends on who it is, so that parties with equal budgets and sizes may pay differently. ``whole_noise``
     says that each party adds all the noise that its events count, under a secure sum too, and none of it in shares.
+    ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model.
     """
 
     __slots__ = ()
@@ -38,6 +49,21 @@ class Algorithm(ABC):
     curator: ClassVar[bool] = False
     roles: ClassVar[bool] = False
     whole_noise: ClassVar[bool] = False
+    rows: ClassVar[Rows] = "training"
+    trains: ClassVar[bool] = True
+
+    @classmethod
+    def choose(
+        cls,
+        facts: FederationFacts,  # noqa: ARG003
+        given: Mapping[str, float],  # noqa: ARG003
+        most_rounds: int,  # noqa: ARG003
+    ) -> dict[str, Choice]:
+        """Parameters for a run of which some are ``given``, by name: from public facts, before any party is asked.
+
+        ``most_rounds`` is how many rounds the user has time for. By default nothing: the defaults stand.
+        """
+        return {}
 
     @abstractmethod
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
@@ -69,6 +95,10 @@ class Algorithm(ABC):
     def event(self, round: int, facts: OwnFacts) -> Event:
         """What one party's answer of this round costs it; ``facts`` are that party's."""
 
+    def is_private(self, facts: FederationFacts) -> bool:
+        """Whether its answers have noise at all; baselines' have none."""
+        return not isinstance(self.event(1, facts.of(0)), NonPrivateEvent)
+
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError where a party's noise does not fit its integers, before it approves a run."""
         return
@@ -80,6 +110,11 @@ class Algorithm(ABC):
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """What must hold for the events to cost what they say and no party can see, in words; often nothing."""
         return ()
+
+    @property
+    def clip_norm(self) -> float:
+        """The largest norm of one example's part in an answer, as queries of secure sums state it; 1 if not clipped."""
+        return 1.0
 
     @property
     def prepares(self) -> bool:

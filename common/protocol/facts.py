@@ -16,6 +16,7 @@ from common.encoding.fixed_point import wire_shift
 from common.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from common.data.study import Study
     from common.learning.losses import Loss
 
 
@@ -26,7 +27,9 @@ class FederationFacts:
     ``n_examples``, ``epsilon``, ``delta`` are (K,) for K parties. ``minimum_contributors`` is m_min, the least number
     of parties in a sum; ``colluders`` is t, those whose noise may be subtracted. ``secure_sum`` says that the learner
     sees nothing but sums, so noise may be added in shares. ``public_shape`` is (rows, width) of the run's public rows,
-    if it has any; the learner alone has the rows themselves, ``public``, beforehand.
+    if it has any; the learner alone has the rows themselves, ``public``, beforehand. ``study`` says what the columns
+    of the parties' rows are, where they are a study's; of one that holds rows out, examples are those that the run is
+    about.
     """
 
     parties: tuple[str, ...]
@@ -38,9 +41,9 @@ class FederationFacts:
     minimum_contributors: int
     colluders: int = 0
     secure_sum: bool = False
-    clip_norm: float = 1.0
     public_shape: tuple[int, int] | None = None
     public: FloatArray | None = None
+    study: Study | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum_contributors <= len(self.parties):
@@ -114,6 +117,11 @@ class FederationFacts:
         return math.prod(self.shape)
 
     @property
+    def rows_of_weights(self) -> tuple[int, int]:
+        """(rows, width) of public rows that are a model's weights, a row a score."""
+        return self.loss.outputs, self.n_features
+
+    @property
     def public_size(self) -> tuple[int, int]:
         """(rows, width) of the run's public rows; raises InvalidInputError for a run without any."""
         if self.public_shape is None:
@@ -127,6 +135,13 @@ class FederationFacts:
             raise InvalidInputError("the algorithm asks about public rows, and the run names none")
         return self.public
 
+    @property
+    def columns(self) -> Study:
+        """The study whose columns the rows are; raises InvalidInputError where the rows are of none."""
+        if self.study is None:
+            raise InvalidInputError("the algorithm asks about a study's columns, and the rows are of no study")
+        return self.study
+
     def examples(self, contributors: tuple[int, ...]) -> int:
         """How many examples these parties hold together."""
         return int(self.n_examples[list(contributors)].sum())
@@ -135,6 +150,10 @@ class FederationFacts:
     def share(self) -> float:
         """The part of a sum's noise variance that each party adds: 1 / (m_min - t) under secure sum, else all of it."""
         return 1.0 / (self.minimum_contributors - self.colluders) if self.secure_sum else 1.0
+
+    def deviation_of_sum(self, sigmas: FloatArray) -> float:
+        """Of the noise on the sum of answers, each of which would need noise of its sigma, (m,), if it were alone."""
+        return math.sqrt(self.share * float((sigmas**2).sum()))
 
     @property
     def wire_shift(self) -> int:

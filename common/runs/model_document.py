@@ -18,6 +18,7 @@ from common.learning.losses import build_loss
 from common.learning.model import KINDS, Model
 from common.privacy.calibration import Calibration
 from common.privacy.guarantee import Adjacency, View
+from common.runs.evaluation import RunEvaluation, evaluation_of
 from common.runs.specification import PublicRows, RunSpec
 from common.strict import Digest, Name, Strict, faults
 
@@ -56,6 +57,9 @@ class ModelTerms(Strict):
     contributors: Annotated[tuple[str, ...], Field(description="the parties in the last round")]
     adjacency: Adjacency
     guarantees: tuple[Promise, ...]
+    evaluation: Annotated[
+        RunEvaluation | None, Field(description="on held-out rows, if that was asked for and is done")
+    ] = None
 
 
 class LinearModel(ModelTerms):
@@ -82,7 +86,14 @@ class MembersModel(ModelTerms):
     ]
 
 
-ModelDocument = Annotated[LinearModel | SoftmaxModel | MembersModel, Field(discriminator="kind")]
+class Statistics(ModelTerms):
+    """No model but counts and sums of the rows, with noise; what ran says what they count."""
+
+    kind: Literal["statistics"]
+    weights: Annotated[_Row | tuple[_Row, ...], Field(description="the sums, as the algorithm orders them")]
+
+
+ModelDocument = Annotated[LinearModel | SoftmaxModel | MembersModel | Statistics, Field(discriminator="kind")]
 _DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
 
 
@@ -93,7 +104,7 @@ def model_document(
 
     ``contributors`` are the names of the parties in the last round.
     """
-    study = spec.study
+    study, evaluation = spec.study, evaluation_of(spec, model, contributors)
     return {
         "format": FORMAT,
         "kind": model.kind,
@@ -110,6 +121,7 @@ def model_document(
         "contributors": list(contributors),
         "adjacency": spec.build().adjacency,
         "guarantees": [dict(guarantee) for guarantee in guarantees],
+        "evaluation": evaluation and evaluation.model_dump(mode="json"),
     }
 
 
@@ -139,6 +151,8 @@ def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
         model = Model(np.array(read.weights, dtype=np.float64), read.kind)
     except ValueError:  # rows of unequal length
         raise InvalidInputError(wrong) from None
+    if model.kind == "statistics":
+        return study, model
     outputs = () if build_loss(study).outputs == 1 else (study.n_classes,)
     if any(member.weights.shape != (*outputs, study.n_features) for member in model.members):
         raise InvalidInputError(wrong)

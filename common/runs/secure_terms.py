@@ -71,7 +71,7 @@ class RoundTerms:
 
 def round_terms(algorithm: Algorithm, facts: FederationFacts, round: int) -> RoundTerms:
     """The terms of a round; a query has room for one noise, and every party can derive the first one's."""
-    return RoundTerms(facts.clip_norm, noise_text(algorithm, facts.of(0), round))
+    return RoundTerms(algorithm.clip_norm, noise_text(algorithm, facts.of(0), round))
 
 
 def draft_roster(  # noqa: PLR0913  # what a specification does not say, by name

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import FailFast, Field, JsonValue, model_validator
 
-from common.algorithms import build_algorithm
-from common.arrays import FloatArray
+from common.algorithms import MOST_ROUNDS, build_algorithm, settle
+from common.arrays import FloatArray, IntArray
+from common.data.hold_out import count_held_out
 from common.data.study import Study
 from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
@@ -17,7 +18,7 @@ from common.errors import InvalidInputError
 from common.learning.losses import build_loss
 from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
-from common.protocol.algorithm import Algorithm
+from common.protocol.algorithm import Algorithm, Choice
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Question
 from common.secure_sum.packing import MAX_CONTRIBUTORS
@@ -137,11 +138,23 @@ class RunSpec(Strict):
             )
         return algorithm
 
+    def settled(self, most_rounds: int = MOST_ROUNDS) -> tuple[Self, dict[str, Choice]]:
+        """The run with every parameter that it leaves open chosen, in so many rounds at most; and the choices, by name.
+
+        Raises InvalidInputError for parameters that are wrong, or that nothing chooses.
+        """
+        _, choices = settle(self.algorithm, self.parameters, self.facts(), most_rounds)
+        chosen = self.parameters | {name: choice.value for name, choice in choices.items()}
+        return self.model_copy(update={"parameters": chosen}), choices
+
     def questions(self) -> tuple[Question, ...]:
         """What each round asks, (rounds,); raises InvalidInputError where algorithm and terms contradict each other."""
-        questions = self.build().questions(self.facts())
+        algorithm = self.build()
+        if algorithm.rows == "held_out" and self.study.hold_out is None:
+            raise InvalidInputError(f"{self.algorithm} is about held-out rows, and the study's hold_out is not set")
+        questions = algorithm.questions(self.facts())
         if self.public is not None and not any(question.public for question in questions):
-            raise InvalidInputError(f"the run names public rows, and {self.algorithm} asks about none")
+            raise InvalidInputError(f"the run names public rows, and {self.algorithm} asks about none of their shape")
         return questions
 
     def facts(self, public: FloatArray | None = None) -> FederationFacts:
@@ -151,7 +164,7 @@ class RunSpec(Strict):
         """
         return FederationFacts(
             parties=self.names,
-            n_examples=np.array([member.n_examples for member in self.parties]),
+            n_examples=self._sizes(),
             epsilon=np.array([member.budget.epsilon for member in self.parties]),
             delta=np.array([member.budget.delta for member in self.parties]),
             n_features=self.study.n_features,
@@ -159,10 +172,32 @@ class RunSpec(Strict):
             minimum_contributors=self.minimum_contributors,
             colluders=self.colluders,
             secure_sum=self.secure_sum != "none",
-            clip_norm=self.study.clip_norm,
             public_shape=(self.public.rows, self.public.width) if self.public else None,
             public=public,
+            study=self.study,
         )
+
+    def check_hold_out(self) -> None:
+        """Raise InvalidInputError that names a party, of known size, whose rows are too few to hold any out.
+
+        Rows to train on are left to every party: a share is below 1.
+        """
+        if (share := self.study.hold_out) is None:
+            return
+        for member in self.parties:
+            if not count_held_out(member.n_examples, share):
+                raise InvalidInputError(
+                    f"the study's hold_out = {share:g} leaves none of the {member.n_examples} rows of {member.name} to "
+                    "evaluate on"
+                )
+
+    def _sizes(self) -> IntArray:
+        """How many rows the run is about at each party, (K,): of drafts, whose sizes stand as 1, it may be none."""
+        sizes = np.array([member.n_examples for member in self.parties])
+        if self.study.hold_out is None:
+            return sizes
+        held_out = count_held_out(sizes, self.study.hold_out)
+        return held_out if build_algorithm(self.algorithm).rows == "held_out" else sizes - held_out
 
     def index(self, party: str) -> int:
         """A party's place; raises InvalidInputError when the run does not name it."""

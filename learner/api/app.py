@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import httpx
@@ -18,13 +19,16 @@ from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
 from common.client.peer import open_client_of
 from common.data.study import Study
+from common.learning.description import Description
+from common.runs.description import description_of
+from common.runs.evaluation import weights_of
 from common.runs.model_document import ModelDocument, predict, read_document
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.http.strict_json import large_json
 from common.service.prometheus import Metrics
 from learner.api.catalogue import add_catalogue, add_public
 from learner.api.page import show_page
-from learner.api.requests import ForecastRequest, PredictionRequest, RunRequest
+from learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
 from learner.api.roles import Roles, check_every_route
 from learner.api.schemas import OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
 from learner.execution.engine import Engine
@@ -35,12 +39,14 @@ from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
 from learner.run import ENDS, TRANSITIONS, Run
 from learner.secure_sum.coordinator import SecureSumCoordinator
+from learner.selection import settled
 from learner.settings import LearnerSettings, load_studies
 from learner.storage.public_rows import PublicRowStore
 from learner.storage.run_store import RunStore
 
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 
+IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
 Connect = Callable[[PeerEntry], httpx.AsyncClient]
 
 
@@ -74,7 +80,7 @@ class Learner:
             sums = SecureSumCoordinator.build(settings, connect, store.sessions, receipts)
             witnesses = Witnesses(roster | {holder.name: holder for holder in sums.key_holders})
             rows = PublicRowStore(settings.state / "public")
-            engine = Engine(store, roster, settings, public, rows, sums, witnesses)
+            engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
             learner = cls(settings, studies, roster, notifier, store, rows, sums, witnesses, engine)
             undo.pop_all()
             return learner
@@ -135,12 +141,15 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
         From public facts alone: sizes and budgets, given in the request or asked of the parties. It costs no privacy.
         Where no theory gives a forecast, ``no_forecast`` says so.
         """
+        draft = await asyncio.to_thread(order.draft, learner.studies, order.owners or learner.roster, learner.rows)
+        settle = partial(settled, any_algorithm=order.any_algorithm)
         if order.owners is not None:
-            imagined = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
-            return await foresee_owners(imagined, order.owners)
-        draft = await asyncio.to_thread(order.draft, learner.studies, learner.roster, learner.rows)
-        parties = [learner.roster[name] for name in draft.names]
-        return await foresee_parties(draft, parties, learner.store, learner.settings.deadline_seconds)
+            foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle)
+        else:
+            parties = [learner.roster[name] for name in draft.names]
+            deadline = learner.settings.deadline_seconds
+            foreseen = await foresee_parties(draft, parties, learner.store, deadline, order.seconds, settle=settle)
+        return foreseen.model_copy(update={"majority": learner.engine.majority(draft.study.digest)})
 
 
 def _add_runs(app: FastAPI, learner: Learner) -> None:
@@ -152,20 +161,25 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         order: RunRequest,
         request: Request,
         response: Response,
-        idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> RunView:
         """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no second."""
 
         def queue() -> Run:
             draft = order.draft(learner.studies, learner.roster, learner.rows)
+            evaluation = order.evaluation(draft)
             learner.sums.check(draft)
-            return learner.store.add(draft, caller(request), idempotency_key, order.purpose)
+            return learner.store.add(
+                draft,
+                caller(request),
+                idempotency_key,
+                order.purpose,
+                order.seconds,
+                evaluation=evaluation,
+                any_algorithm=order.any_algorithm,
+            )
 
-        run = await asyncio.to_thread(queue)
-        if run.state not in ENDS:
-            learner.engine.carry(run.id)
-        response.headers["Location"] = f"/v1/runs/{run.id}"
-        return await asyncio.to_thread(learner.view, run.id)
+        return await _carried(learner, response, queue)
 
     @app.get("/v1/runs", summary="A page of the runs, newest first", tags=["runs"])
     def list_runs(limit: PageLimit = 100, after: PageStart = None) -> RunPage:
@@ -226,14 +240,50 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
 
     @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"])
     def show_model(run: str) -> ModelDocument:
-        """Weights, the study they belong to, and the run's guarantees."""
-        return read_document(learner.store.model(run))
+        """Weights, the study they belong to, the run's guarantees, and what its newest evaluation found."""
+        return read_document(learner.store.evaluated_model(run))
+
+    @app.post("/v1/runs/{run}/evaluation", status_code=202, summary="Evaluate a trained model", tags=["models"])
+    async def evaluate_run(
+        run: str,
+        order: EvaluationRequest,
+        request: Request,
+        response: Response,
+        idempotency_key: IdempotencyKey = None,
+    ) -> RunView:
+        """Queue a run on the rows that the parties hold out, which tells how good the model of a completed run is.
+
+        Follow it at ``Location``; what it finds is in the model's document, with intervals and its cost. With an
+        ``Idempotency-Key``, a repeated request queues no second.
+        """
+
+        def queue() -> Run:
+            weights = learner.rows.add(weights_of(learner.store.model(run)))
+            draft = order.draft(learner.store.run(run), weights)
+            learner.sums.check(draft)
+            return learner.store.add(draft, caller(request), idempotency_key, order.purpose, evaluates=run)
+
+        return await _carried(learner, response, queue)
+
+    @app.get("/v1/runs/{run}/description", summary="What a description found", tags=["models"])
+    def show_description(run: str) -> Description:
+        """Of a run of `describe`: counts, means, variances and histograms of columns, with intervals from the noise."""
+        return description_of(learner.store.run(run).spec, learner.store.model(run))
 
     @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
     @large_json
     def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
+
+
+async def _carried(learner: Learner, response: Response, queue: Callable[[], Run]) -> RunView:
+    """The view of a run that is queued in a thread, and carried from then on, with its place in the response."""
+    run = await asyncio.to_thread(queue)
+    if run.state not in ENDS:
+        learner.engine.carry(run.id)
+    response.headers["Location"] = f"/v1/runs/{run.id}"
+    return await asyncio.to_thread(learner.view, run.id)
 
 
 class _RunGauge(Collector):

@@ -27,7 +27,7 @@ from learner.api.schemas import (
     PublicRowsPage,
     StudySummary,
 )
-from learner.api.tables import TABLE_BODY, check_table, read_rows
+from learner.api.tables import TABLE_BODY, check_table, read_rows, read_start
 
 if TYPE_CHECKING:
     from learner.api.app import Learner
@@ -85,17 +85,23 @@ def add_public(app: FastAPI, learner: Learner) -> None:
         openapi_extra={"requestBody": {"required": True, "content": TABLE_BODY}},
     )
     async def upload_public_rows(
-        request: Request, study: Annotated[str, Query(description="whose columns they have")]
+        request: Request,
+        study: Annotated[str, Query(description="whose columns they have")],
+        start: Annotated[  # noqa: FBT002 -- a query has names
+            bool, Query(description="keep the weights of the model that fits the rows, for a descent to start from")
+        ] = False,
     ) -> PublicRows:
         """Keep the rows of a CSV or Parquet file with a study's features, and name them by their digest.
 
-        The label's column is not needed. Every party of a run that names them sees them, and approves them by digest.
+        The label's column is not needed, but to ``start``: then what is kept, and named, are the weights of a model of
+        the rows. Every party of a run that names them sees them, and approves them by digest.
         """
         if study not in learner.studies:
             raise InvalidInputError(f"unknown study {study!r}")
         check_table(request)
         body = await request.body()
-        return await asyncio.to_thread(lambda: learner.rows.add(read_rows(body, learner.studies[study])))
+        read = read_start if start else read_rows
+        return await asyncio.to_thread(lambda: learner.rows.add(read(body, learner.studies[study])))
 
     @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:

@@ -7,22 +7,35 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue, ValidationError
 
+from common.algorithms import AUTO, given_of
 from common.data.study import Study
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
-from common.runs.specification import Budget, Member, RunSpec, SecureSumKind
+from common.runs.evaluation import divide, evaluation_spec
+from common.runs.specification import Budget, Member, PublicRows, RunSpec, SecureSumKind
 from common.strict import Digest, Identifier, Name, Strict, faults
+from learner.run import DEFAULT_SECONDS, Run
 from learner.storage.public_rows import PublicRowStore
+
+Purpose = Annotated[str, Field(max_length=500, description="what the model is for, as owners read in their logs")]
+
+
+DEFAULT_ALGORITHM = "dp_gd"
 
 
 class RunRequest(Strict):
     """What to train. Unless said otherwise: on all parties of the roster, all of which must contribute to every sum."""
 
     study: Annotated[Name | Study, Field(description="the name of a study the learner knows, or a study")]
-    algorithm: Annotated[Name, Field(description="see GET /v1/algorithms")] = "dp_gd"
-    parameters: Annotated[dict[str, JsonValue], Field(default_factory=dict, description="of the algorithm")]
+    algorithm: Annotated[
+        Name, Field(description="see GET /v1/algorithms; auto: the one of which most is expected, of those allowed")
+    ] = DEFAULT_ALGORITHM
+    parameters: Annotated[
+        dict[str, JsonValue],
+        Field(default_factory=dict, description="of the algorithm; what is left out or 'auto' is chosen, if it can be"),
+    ]
     epsilon: Annotated[float, Field(description="what the run may cost each party")]
     delta: Annotated[float, Field(description="what the run may cost each party")]
     budgets: Annotated[dict[str, Budget], Field(default_factory=dict, description="by party: other than the above")]
@@ -56,9 +69,20 @@ class RunRequest(Strict):
         ),
     ] = 1
 
-    purpose: Annotated[
-        str, Field(max_length=500, description="what the model is for, as owners read in their logs")
-    ] = ""
+    evaluate: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="the share of the budget that is kept to evaluate the model on held-out rows, which then "
+            "follows by itself; the study must hold rows out",
+        ),
+    ] = None
+    purpose: Purpose = ""
+
+    seconds: Annotated[
+        float, Field(gt=0, le=86_400, description="how long the rounds may take, where no parameter says how many")
+    ] = DEFAULT_SECONDS
 
     imagines_curator: ClassVar[bool] = False
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
@@ -69,14 +93,16 @@ class RunRequest(Strict):
         Raises InvalidInputError that names whatever is unknown or contradicts itself, and the values out of range.
         """
         check_budget(self.epsilon, self.delta)
+        if self.any_algorithm and self.parameters:
+            raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
         names = self._members(roster)
-        common, minimum = Budget(epsilon=self.epsilon, delta=self.delta), self.minimum_contributors or len(names)
+        minimum, budgets = self.minimum_contributors or len(names), self._budgets(names)
         try:
             draft = RunSpec(
                 study=self._study(studies),
-                algorithm=self.algorithm,
+                algorithm=DEFAULT_ALGORITHM if self.any_algorithm else self.algorithm,
                 parameters=self.parameters,
-                parties=tuple(Member(name=name, n_examples=1, budget=self.budgets.get(name, common)) for name in names),
+                parties=tuple(Member(name=name, n_examples=1, budget=budgets[name][0]) for name in names),
                 minimum_contributors=minimum,
                 colluders=self._default_colluders(minimum) if self.colluders is None else self.colluders,
                 secure_sum=self.secure_sum,
@@ -86,16 +112,43 @@ class RunRequest(Strict):
             )
         except ValidationError as error:
             raise InvalidInputError(faults(error)) from None
-        self._check_program(draft)
-        return draft
+        if draft.answer_every > 1 and minimum == len(names):
+            raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
+        if self.any_algorithm:
+            draft.facts()  # refuses terms that contradict each other
+        else:
+            settled, _ = draft.settled()
+            self._check_program(settled)
+        return draft.model_copy(update={"parameters": given_of(self.parameters)})
+
+    @property
+    def any_algorithm(self) -> bool:
+        """Whether the algorithm is left open; then the draft's stands for any."""
+        return self.algorithm == AUTO
+
+    def evaluation(self, draft: RunSpec) -> RunSpec | None:
+        """The draft of the evaluation that is to follow a draft's run, which pays the rest of the budget.
+
+        Raises InvalidInputError where there can be none.
+        """
+        if self.evaluate is None:
+            return None
+        if not draft.build().trains:
+            raise InvalidInputError(f"{draft.algorithm} makes no model that can be evaluated")
+        rest = {name: budgets[1] for name, budgets in self._budgets(draft.names).items()}
+        return evaluation_spec(draft, rest, {})
+
+    def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
+        """What the run itself may cost each party and, where one is to follow, its evaluation; by name."""
+        common = Budget(epsilon=self.epsilon, delta=self.delta)
+        whole = {name: self.budgets.get(name, common) for name in names}
+        return {name: (b, b) if self.evaluate is None else divide(b, self.evaluate) for name, b in whole.items()}
 
     def _check_program(self, draft: RunSpec) -> None:
         """Raise InvalidInputError where the algorithm cannot be run among these parties as they are asked to answer."""
         questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
         if (pure := next((i for i, member in enumerate(draft.parties) if member.budget.delta == 0), None)) is not None:
             algorithm.event(1, facts.of(pure))  # refuses a delta of 0 where the noise needs more
-        if draft.answer_every > 1 and draft.minimum_contributors == len(draft.parties):
-            raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
         if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:
             raise InvalidInputError(f"{self.algorithm} needs a trusted curator who holds all data: name one party")
         if facts.secure_sum and any(question.reveal != "sum" for question in questions):
@@ -131,6 +184,30 @@ class ForecastRequest(RunRequest):
         dict[Identifier, Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]] | None,
         Field(min_length=1, description="by name: how many examples each owner holds; then no party is asked"),
     ] = None
+
+
+class EvaluationRequest(Strict):
+    """What the evaluation of a model may cost each party of its run, which is asked on the same terms."""
+
+    epsilon: Annotated[float, Field(description="what the evaluation may cost each party")]
+    delta: Annotated[float, Field(description="what the evaluation may cost each party")]
+    budgets: Annotated[dict[str, Budget], Field(default_factory=dict, description="by party: other than the above")]
+    parameters: Annotated[
+        dict[str, JsonValue], Field(default_factory=dict, description="of the algorithm `evaluate`: see /v1/algorithms")
+    ]
+    purpose: Purpose = ""
+
+    def draft(self, run: Run, weights: PublicRows) -> RunSpec:
+        """The specification but for the sizes, for a ``run`` that trained a model of these ``weights``.
+
+        Raises InvalidInputError that names whatever is unknown or out of range, or where no row is held out.
+        """
+        check_budget(self.epsilon, self.delta)
+        spec = run.spec
+        if unknown := sorted(set(self.budgets) - set(spec.names)):
+            raise InvalidInputError(f"budgets names unknown parties: {', '.join(unknown[:5])}")
+        common = Budget(epsilon=self.epsilon, delta=self.delta)
+        return evaluation_spec(spec, dict.fromkeys(spec.names, common) | self.budgets, self.parameters, weights)
 
 
 class PredictionRequest(Strict):

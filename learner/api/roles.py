@@ -32,7 +32,9 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole] = {
     ("GET", "/v1/runs/{run}/receipts"): "viewer",
     ("GET", "/v1/runs/{run}/events"): "viewer",
     ("GET", "/v1/runs/{run}/model"): "viewer",
+    ("GET", "/v1/runs/{run}/description"): "viewer",
     ("POST", "/v1/runs/{run}/predictions"): "viewer",
+    ("POST", "/v1/runs/{run}/evaluation"): "submitter",
     ("POST", "/v1/runs/{run}/cancel"): "submitter",
     ("POST", "/v1/runs/{run}/resume"): "submitter",
 }

@@ -63,7 +63,11 @@ class RunView(BaseModel):
     key_holders: tuple[str, ...]
     adjacency: Adjacency
     public: PublicRows | None
+    evaluates: Annotated[str | None, Field(description="the run whose model this one evaluates")]
+    evaluations: Annotated[tuple[str, ...], Field(description="the runs that evaluate this one's model, oldest first")]
     spec_digest: str
+    seconds: float
+    chosen: dict[str, str]
     rounds: RoundsView
     problem: ProblemDocument | None
     pause: PauseView | None
@@ -79,10 +83,12 @@ class RunView(BaseModel):
             created=run.created,
             state="paused" if unwritten else run.state,
             key_holders=run.key_holders,
+            evaluates=run.evaluates,
+            evaluations=run.evaluations,
             pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
             rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
             problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
-            **{name: term for name, term in run.terms if name != "n_rounds"},
+            **{name: term for name, term in run.terms if name not in {"n_rounds", "any_algorithm"}},
         )
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from starlette.requests import Request
 
 from common.arrays import FloatArray
 from common.data.records import rows_of
 from common.data.study import Study
 from common.errors import InvalidInputError, UnsupportedMediaError
+from common.files.examples import load_examples
 from common.files.tables import read_columns
+from common.learning.erm import check_smooth, minimise
+from common.learning.losses import build_loss
 
 TABLE_MEDIA_TYPE = "application/octet-stream"
 TABLE_BODY = {
@@ -25,6 +31,7 @@ TABLE_BODY = {
 }
 """The OpenAPI content of a body that is a table."""
 _PARQUET = b"PAR1"
+_STRENGTH = 0.1  # lambda n: little more than makes a minimiser one
 
 
 def check_table(request: Request) -> None:
@@ -33,13 +40,32 @@ def check_table(request: Request) -> None:
         raise UnsupportedMediaError(f"the body must be {TABLE_MEDIA_TYPE}")
 
 
+def read_start(body: bytes, study: Study) -> FloatArray:
+    """Weights (K or 1, d) of the model that fits a table's labelled rows: to start a run from.
+
+    Raises InvalidInputError for a loss that has no minimiser to find, InvalidDataError for what does not fit the study.
+    """
+    loss = build_loss(study)
+    check_smooth(loss)
+    with _file(body) as path:
+        shard = load_examples(path, study, clip=True).shard
+    return np.atleast_2d(minimise(loss, shard, np.asarray(_STRENGTH)))
+
+
 def read_rows(body: bytes, study: Study) -> FloatArray:
     """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"rows{'.parquet' if body.startswith(_PARQUET) else '.csv'}"
-        path.write_bytes(body)
+    with _file(body) as path:
         columns = read_columns(path)
     if missing := [name for name in study.feature_names if name not in columns]:
         raise InvalidInputError(f"columns missing from the rows: {', '.join(missing[:5])}")
     cells = zip(*(columns[name].tolist() for name in study.feature_names), strict=True)
     return rows_of(study, [dict(zip(study.feature_names, row, strict=True)) for row in cells])
+
+
+@contextmanager
+def _file(body: bytes) -> Iterator[Path]:
+    """A body as a file, for as long as it is read."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"rows{'.parquet' if body.startswith(_PARQUET) else '.csv'}"
+        path.write_bytes(body)
+        yield path

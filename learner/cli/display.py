@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -14,10 +14,14 @@ from rich.table import Table
 from learner.run import RunEvent, RunState
 
 if TYPE_CHECKING:
+    from common.data.study import StudyKind
+    from learner.experiments.baselines import Baselines
     from learner.experiments.simulation import Metric
 
 _METRICS = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
 """What metrics are called on a terminal."""
+_FIGURES = {"accuracy": "accuracy", "majority's share": "majority", "AUC": "auc", "R²": "r_squared", "RMSE": "rmse"}
+"""What figures of an evaluation are called on a terminal."""
 _COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cancelled": "yellow", "paused": "yellow"}
 
 
@@ -35,9 +39,9 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def follow(events: Iterable[RunEvent], console: Console) -> RunState:
-    """Draw a run's events as they come; the state in which it ended."""
-    state: RunState = "queued"
+def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
+    """Draw a run's events as they come; the last news of its state."""
+    last: Mapping[str, Any] = {"state": "queued"}
     rounds = 0
     with progress_bar(console) as bar:
         task = bar.add_task("queued", total=None, figures="")
@@ -45,16 +49,18 @@ def follow(events: Iterable[RunEvent], console: Console) -> RunState:
             data = json.loads(event.data)
             match event.kind:
                 case "state":
-                    state = data["state"]
-                    bar.update(task, description=state, total=data.get("rounds"))
+                    last = data
+                    bar.update(task, description=data["state"], total=data.get("rounds"))
                     _explain(data, console)
                 case "round":
                     rounds = data["round"]
                     _advance(bar, task, data)
                 case "dropped":
                     console.print(f"[yellow]dropped {data['party']} in round {data['round']}:[/] {data['reason']}")
-    console.print(f"{state} after {rounds} rounds")
-    return state
+    console.print(f"{last['state']} after {rounds} rounds")
+    for line in evaluation_lines(last.get("evaluation")):
+        console.print(line, highlight=False)
+    return last
 
 
 def _explain(data: Mapping[str, Any], console: Console) -> None:
@@ -120,6 +126,37 @@ def show_receipts(opened: Sequence[Mapping[str, Any]], console: Console) -> None
 def measured(metrics: Mapping[str, Metric]) -> str:
     """A simulation's metrics in a line, each in four digits."""
     return "; ".join(f"{_METRICS[name]} {each.mean:#.4g}, sd {each.sd:.4f}" for name, each in metrics.items())
+
+
+def beside(baselines: Baselines, kind: StudyKind) -> str:
+    """A simulation's baselines on a line."""
+    figures = {
+        "the mean" if kind == "regression" else "the majority": baselines.majority,
+        "all data pooled, not private": baselines.pooled,
+        "each owner alone, not private": baselines.alone,
+        "the worst of them": baselines.alone_worst,
+        f"best at this budget, {baselines.best}": baselines.best_value,
+    }
+    told = ", ".join(f"{name} {value:.4f}" for name, value in figures.items() if value is not None)
+    return f"beside it, over {baselines.repeat} repetitions: {told}"
+
+
+def evaluation_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """What an evaluation of a document or an event found, in lines; none where there is none."""
+    if found is None:
+        return
+    cost = f"epsilon {found['epsilon']:.3g}, delta {found['delta']:g}"
+    yield f"on {found['rows']} rows held out by {len(found['contributors'])} parties, at {cost}:"
+    recalls = {f"recall of {name}": each for name, each in (found["recall"] or {}).items()}
+    named = {name: found[field] for name, field in _FIGURES.items()} | recalls
+    yield from (f"  {name} {_interval(figure, found['rate'])}" for name, figure in named.items() if figure)
+
+
+def _interval(figure: Mapping[str, Any], rate: float) -> str:
+    """An estimate and its ends, each in four digits."""
+    known = "not known" if figure["estimate"] is None else f"{figure['estimate']:.4g}"
+    low = "-∞" if figure["low"] is None else f"{figure['low']:.4g}"
+    return f"{known}, between {low} and {figure['high']:.4g} at {rate:.0%}"
 
 
 def promise(guarantee: Mapping[str, Any]) -> str:

@@ -21,11 +21,13 @@ from learner.cli.options import (
     ColludersOption,
     DeltaOption,
     EpsilonOption,
+    ExplainOption,
     FormatOption,
     MinimumOption,
     ParameterOption,
     PartyOption,
     PublicOption,
+    SecondsOption,
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
@@ -35,14 +37,15 @@ from learner.cli.options import (
     print_json_line,
     read_terms,
 )
+from learner.cli.outlook import chosen
 
 EXAMPLES = (
     "Examples:\n\n"
-    "parley-learner forecast wdbc --epsilon 1 --delta 1e-5   (the learner's own parties, as large as they say)\n\n"
+    "parley-learner forecast biopsies --epsilon 1 --delta 1e-5   (the learner's own parties, as large as they say)\n\n"
     "parley-learner forecast fraud.json --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 "
     "--owner bank-a=2900 --owner bank-b=2900 --owner shop=200 --budget shop=0.1,1e-6   (owners who may join; nobody "
     "is asked)\n\n"
-    "parley-learner forecast wdbc --epsilon 1 --delta 1e-5 --format json | jq .outcome.left_out"
+    "parley-learner forecast biopsies --epsilon 1 --delta 1e-5 --format json | jq .outcome.left_out"
 )
 
 
@@ -74,6 +77,8 @@ def forecast_command(
     secure_sum: SecureSumOption = "none",
     adjacency: AdjacencyOption = "replace_one",
     public: PublicOption = None,
+    seconds: SecondsOption = 60.0,
+    explain: ExplainOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -81,9 +86,10 @@ def forecast_command(
 ) -> None:
     """Say what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
 
-    From sizes and budgets alone, no data. *Excess fitness* is by how much the mean loss exceeds that of the best model;
+    From sizes and budgets alone, no data. *Excess fitness* is by how much the mean loss exceeds the least of any model;
     an owner's *value* is by how much it would be worse without the owner. *Alone* is the excess fitness of the owner's
-    own model, of its own examples without noise: joining is worth it where the best coalition does better.
+    own model, of its own examples without noise: joining is worth it where the best coalition does better. The interval
+    is of data like those that the forecast was made by.
     """
     body = read_terms(
         study,
@@ -100,6 +106,7 @@ def forecast_command(
         secure_sum=secure_sum,
         adjacency=adjacency,
         public=public,
+        seconds=seconds,
     )
     with open_client(url, token, token_file) as client:
         answer = client.ask("POST", "/v1/forecasts", body)
@@ -109,7 +116,7 @@ def forecast_command(
     console = Console(highlight=False)
     console.print(f"{answer['algorithm']}, {answer['rounds']} rounds, {len(answer['owners'])} owners")
     summary = Table.grid("", "", padding=(0, 2))
-    for line in _summary(answer):
+    for line in (*_summary(answer), *(explained(answer) if explain else ())):
         summary.add_row(*map(escape, line))
     console.print(summary)
     console.print(_table(answer))
@@ -125,12 +132,22 @@ def _owner(given: str) -> tuple[str, int]:
     return name, int(value)
 
 
+def explained(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The parameters that were chosen, and why."""
+    for name, value, why in chosen(answer):
+        yield f"{name} = {value}", why
+
+
 def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is to be said of the run as a whole, and under which heading."""
     if (outcome := answer["outcome"]) is None:
         yield "no forecast", answer["no_forecast"]
     else:
-        yield "excess fitness with all", f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs"
+        yield (
+            "excess fitness with all",
+            f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs on data like those it was made by",
+        )
+        yield from _lost(outcome)
         yield "with the best coalition", f"{_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
         yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
         yield "proven", _bound(outcome["proven"])
@@ -140,6 +157,14 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     took = answer["run_time"]
     seconds = "" if took["seconds"] is None else f"{took['seconds']:.3g} s, {took['ms_per_round']:.3g} ms a round: "
     yield "time", f"{seconds}{took['basis']}"
+
+
+def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the high end of the excess means for the label, where a bound on that says anything."""
+    if (error := outcome["error_lost"]) is not None:
+        yield "accuracy", f"at most {error:.1%} below the best possible, if a linear model has the right probabilities"
+    if (rmse := outcome["rmse_lost"]) is not None:
+        yield "root mean squared error", f"at most {_figure(rmse)} above the least, the label's bounds being -1 and 1"
 
 
 def _table(answer: Mapping[str, Any]) -> Table:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 
+from learner.cli.bounds import BOUNDS, bounds_command
+from learner.cli.describe import DESCRIPTIONS, describe_command
 from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.health import HEALTH_CHECKS, learner_health_command
 from learner.cli.options import (
     DEFAULT_URL,
-    FAILED,
     AdjacencyOption,
     AlgorithmOption,
     AnswerEveryOption,
@@ -28,26 +29,29 @@ from learner.cli.options import (
     ConfigOption,
     DeltaOption,
     EpsilonOption,
-    Format,
+    EvaluateOption,
+    ExplainOption,
     FormatOption,
+    KeyOption,
     MinimumOption,
     ParameterOption,
     PartyOption,
     PublicOption,
+    PurposeOption,
     RunArgument,
+    SecondsOption,
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
     TokenOption,
     UrlOption,
+    WatchOption,
     open_client,
     print_json_line,
     read_terms,
 )
+from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run
 from learner.cli.simulate import SIMULATIONS, simulate_command
-
-if TYPE_CHECKING:
-    from learner.cli.client import LearnerClient
 
 learner_app = typer.Typer(
     cls=Commands,
@@ -56,7 +60,8 @@ learner_app = typer.Typer(
     rich_markup_mode="markdown",
     help="Train one model on data that stays with its owners.\n\n"
     "The learner asks each owner's party questions whose answers are differentially private, round by round, and makes "
-    "a model of them. Start it with **serve**; then **submit** a run, **watch** it, fetch its **model**. "
+    "a model of them. Start it with **serve**; then **submit** a run, **watch** it, fetch its **model**, or "
+    "**evaluate** it on rows that the owners hold out. "
     "**forecast** says what a run would achieve and who should take part; **simulate** tries an algorithm on public "
     "data in this process.",
     epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage. "
@@ -107,7 +112,7 @@ def identity_command(config: ConfigOption = None) -> None:
 
 @learner_app.command(
     epilog="Examples:\n\n"
-    "parley-learner submit wdbc --epsilon 1 --delta 1e-5 --watch\n\n"
+    "parley-learner submit biopsies --epsilon 1 --delta 1e-5 --watch\n\n"
     "parley-learner submit study.json --algorithm psgd -p n_rounds=50 --epsilon 2 --delta 1e-5 "
     "--budget hospital-b=0.5,1e-6 --minimum-contributors 4"
 )
@@ -125,15 +130,23 @@ def submit(
     secure_sum: SecureSumOption = "none",
     adjacency: AdjacencyOption = "replace_one",
     public: PublicOption = None,
-    purpose: Annotated[str, typer.Option(help="what the model is for, as owners read in their logs")] = "",
-    idempotency_key: Annotated[str | None, typer.Option(help="repeat a submission without a second run")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="stay and watch the run")] = False,
+    evaluate: EvaluateOption = None,
+    purpose: PurposeOption = "",
+    idempotency_key: KeyOption = None,
+    seconds: SecondsOption = 60.0,
+    explain: ExplainOption = False,
+    watch: WatchOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = "text",
 ) -> None:
-    """Ask for a run: all parties are asked to approve it, then the algorithm is run."""
+    """Ask for a run: all parties are asked to approve it, then the algorithm is run.
+
+    Says first, on standard error, what to expect of it, what owners would get alone, and how long it takes.
+    """
+    from learner.cli.outlook import outlook
+
     body = read_terms(
         study,
         parameter,
@@ -148,21 +161,22 @@ def submit(
         secure_sum=secure_sum,
         adjacency=adjacency,
         public=public,
+        evaluate=evaluate,
         purpose=purpose,
+        seconds=seconds,
     )
     with open_client(url, token, token_file) as client:
-        run = client.ask("POST", "/v1/runs", body, {"Idempotency-Key": idempotency_key} if idempotency_key else {})
-        if output == "json":
-            print_json_line(run)
-        elif not watch:
-            typer.echo(run["id"])
-        if watch:
-            _watch(client, run["id"], output)
+        for line in outlook(client, body, explain=explain):
+            typer.echo(line, err=True)
+        queue_run(client, "/v1/runs", body, idempotency_key, output, watch=watch)
 
 
+learner_app.command("describe", epilog=DESCRIPTIONS)(describe_command)
+learner_app.command("evaluate", epilog=EVALUATIONS)(evaluate_command)
 learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
 learner_app.command("health", epilog=HEALTH_CHECKS)(learner_health_command)
 learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
+learner_app.command("bounds", epilog=BOUNDS)(bounds_command)
 
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
@@ -178,7 +192,7 @@ def watch_command(
     As JSON, one event a line.
     """
     with open_client(url, token, token_file) as client:
-        _watch(client, run, output)
+        watch_run(client, run, output)
 
 
 @learner_app.command("list", epilog="Example: parley-learner list --limit 10")
@@ -241,11 +255,14 @@ def opened(
 
 
 @learner_app.command(
-    epilog="Example: parley-learner public rows.csv --study wdbc   (then: submit wdbc ... --public DIGEST)"
+    epilog="Examples:\n\n"
+    "parley-learner public rows.csv --study biopsies   (then: submit biopsies ... --public DIGEST)\n\n"
+    "parley-learner public labelled.csv --study biopsies --start   (the same, for any descent to start from)"
 )
 def public(
     table: Annotated[Path, typer.Argument(help="a CSV or Parquet file with the study's features; no label is needed")],
     study: Annotated[str, typer.Option(help="a study that the learner knows, whose columns they are")],
+    start: Annotated[bool, typer.Option("--start", help="keep weights that fit the rows, to start from")] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -253,7 +270,7 @@ def public(
 ) -> None:
     """Upload public rows that runs may ask about, and print their digest. Every party of such a run sees them."""
     with open_client(url, token, token_file) as client:
-        name = client.upload(f"/v1/public?study={quote(study)}", table)
+        name = client.upload(f"/v1/public?study={quote(study)}{'&start=true' if start else ''}", table)
     if output == "json":
         print_json_line(name)
     else:
@@ -305,7 +322,7 @@ def model(
     output: FormatOption = "text",
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
-    from learner.cli.display import promise
+    from learner.cli.display import evaluation_lines, promise
 
     with open_client(url, token, token_file) as client:
         document = client.ask("GET", f"/v1/runs/{run}/model")
@@ -321,18 +338,5 @@ def model(
         typer.echo(f"{save}: {document['algorithm']}, {figures}{classes}")
         for guarantee in document["guarantees"]:
             typer.echo(f"  {promise(guarantee)}")
-
-
-def _watch(client: LearnerClient, run: str, output: Format) -> None:
-    """Show a run's events to its end; exit with 1 unless it completed."""
-    from learner.cli.display import follow
-
-    if output == "text":
-        state = follow(client.watch(run), Console())
-    else:
-        for event in client.watch(run):
-            data = json.loads(event.data)
-            print_json_line({"number": event.number, "kind": event.kind, **data})
-            state = data.get("state", "running")
-    if state != "completed":
-        raise typer.Exit(FAILED)
+        for line in evaluation_lines(document["evaluation"]):
+            typer.echo(f"  {line}")

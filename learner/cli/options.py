@@ -34,10 +34,23 @@ ParameterOption = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="a parameter of the algorithm; repeat for more"),
 ]
+PurposeOption = Annotated[str, typer.Option("--purpose", help="what the model is for, as owners read in their logs")]
+KeyOption = Annotated[str | None, typer.Option("--idempotency-key", help="repeat a submission without a second run")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="stay and watch the run")]
+EvaluateOption = Annotated[
+    float | None,
+    typer.Option(
+        "--evaluate",
+        metavar="SHARE",
+        help="keep this share of the budget, between 0 and 1, to evaluate the model on rows that the owners hold out",
+    ),
+]
 StudyArgument = Annotated[str, typer.Argument(help="a study that the learner knows, or a study's JSON file")]
 EpsilonOption = Annotated[float, typer.Option("--epsilon", help="what the run may cost each party")]
 DeltaOption = Annotated[float, typer.Option("--delta", help="what the run may cost each party")]
-AlgorithmOption = Annotated[str, typer.Option("--algorithm", help="dp_gd, psgd, local_average, wu_subgradient ...")]
+AlgorithmOption = Annotated[
+    str, typer.Option("--algorithm", help="dp_gd, psgd, local_average, wu_subgradient ...; auto: by forecasts")
+]
 PartyOption = Annotated[list[str] | None, typer.Option("--party", help="a party to ask; repeat; all if not given")]
 BudgetOption = Annotated[
     list[str] | None,
@@ -72,6 +85,14 @@ ColludersOption = Annotated[
 SecureSumOption = Annotated[
     Literal["paillier", "none"],
     typer.Option("--secure-sum", help="paillier: the learner sees sums alone, and noise comes in shares"),
+]
+
+
+SecondsOption = Annotated[
+    float, typer.Option("--seconds", min=0.001, help="how long the rounds may take, unless you say how many")
+]
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="say which parameters were chosen, why, and what to expect of them")
 ]
 
 

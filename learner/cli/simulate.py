@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_parameters
-from learner.cli.options import FormatOption, ParameterOption, print_json_line
+from learner.cli.options import ExplainOption, FormatOption, ParameterOption, print_json_line
 
 SIMULATIONS = (
     "Examples:\n\n"
@@ -44,13 +44,18 @@ def simulate_command(
     delta: Annotated[float, typer.Option(help="each party's budget")] = 1e-5,
     repeat: Annotated[int, typer.Option(min=1, help="repetitions, each with a split and noise of its own")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="the same seed gives the same splits and noise")] = 0,
+    baselines: Annotated[
+        bool, typer.Option(help="say what to measure it by: the majority, all data pooled, each owner alone, the best")
+    ] = True,
+    explain: ExplainOption = False,
     output: FormatOption = "text",
 ) -> None:
     """Try an algorithm on data in this process: how good its models are on held-out examples, and the guarantee.
 
-    Of classes, two or more, the accuracy; of a real label the RMSE in the label's units, and R².
+    Of classes, two or more, the accuracy; of a real label the RMSE in the label's units, and R². Beside it what no
+    model, all data without privacy, each owner's own data, and the best algorithm at the same budget come to.
     """
-    from learner.cli.display import measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
+    from learner.cli.display import beside, measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
     from learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
 
     settings = SimulationSettings(
@@ -58,10 +63,14 @@ def simulate_command(
     )
     with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task(algorithm, total=repeat, figures="")
-        result = run_simulation(settings, lambda done, _: bar.update(task, completed=done))
+        result = run_simulation(settings, lambda done, _: bar.update(task, completed=done), with_baselines=baselines)
     if output == "json":
         print_json_line(result.to_json())
         return
     typer.echo(f"{algorithm}: {measured(result.metrics)}, over {repeat} repetitions")
+    if result.baselines:
+        typer.echo(f"  {beside(result.baselines, result.kind)}")
+    for name, choice in result.choices.items() if explain else ():
+        typer.echo(f"  {name} = {choice.value:g}: {choice.why}")
     for guarantee in result.guarantees:
         typer.echo(f"  {promise(guarantee.to_json())}")

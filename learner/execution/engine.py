@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from common.client.approval import gather_facts, propose
+from common.client.approval import gather_facts, propose, views_of
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
 from common.client.peer import ask_all, names_in
@@ -31,12 +31,13 @@ from common.client.receipted_peer import ReceiptedPeer
 from common.errors import ConflictError, NotFoundError, ParleyError, UnavailableError
 from common.protocol.driver import drive
 from common.protocol.facts import FederationFacts
+from common.runs.evaluation import weights_of
 from common.runs.model_document import model_document
 from common.runs.specification import RunSpec
 from common.service import problems
 from common.service.logs import place_of
 from common.service.worker import Worker
-from common.wire.party_api import RunProposal
+from common.wire.party_api import PartyFacts, RunProposal
 from learner.execution.patience import Patience
 from learner.execution.program_steps import ProgramSteps
 from learner.execution.reply_log import StoredLog
@@ -48,16 +49,27 @@ from learner.secure_sum.federation import SecureSumFederation
 from learner.settings import LearnerSettings
 from learner.storage.public_rows import PublicRowStore
 from learner.storage.run_store import RunStore
+from learner.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
     from learner.secure_sum.coordinator import SecureSumCoordinator
+
+
+class Settle(Protocol):
+    """`learner.selection.settled`."""
+
+    def __call__(
+        self, spec: RunSpec, facts: Mapping[str, PartyFacts], most_rounds: int, *, any_algorithm: bool
+    ) -> tuple[RunSpec, dict[str, str]]:
+        """What a run leaves open, chosen, and why."""
 
 
 class Engine:
     """All runs that have not come to an end, on the ``roster`` of parties by name.
 
     ``examples`` has the public examples of each study, by its digest, on which runs are measured; ``rows`` the public
-    rows that runs ask about. ``unwritten`` says why runs are paused, by run, where the store could not be told.
+    rows that runs ask about; ``settle`` chooses what they leave open. ``unwritten`` says why runs are paused, by run,
+    where the store could not be told.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 -- its parts
@@ -69,6 +81,7 @@ class Engine:
         rows: PublicRowStore,
         sums: SecureSumCoordinator,
         witnesses: Witnesses,
+        settle: Settle,
     ) -> None:
         self.unwritten: dict[str, Pause] = {}
         self._store = store
@@ -79,9 +92,15 @@ class Engine:
         self._rows = rows
         self._sums = sums
         self._witnesses = witnesses
+        self._settled = settle
         self._turns = asyncio.Semaphore(settings.concurrent_runs)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._patience: dict[str, Patience] = {}
+
+    def majority(self, study: str) -> float | None:
+        """The share of the commonest class among the public examples of a study, by its digest; None without any."""
+        examples = self._examples.get(study)
+        return examples.majority if examples else None
 
     async def start(self) -> None:
         """Take up every run that has not come to an end, and every end that key holders have not heard of."""
@@ -182,8 +201,11 @@ class Engine:
         """Settle what the run is, once; then get every party's approval, which may be asked for again."""
         parties, plan = self._parties(run.spec), await asyncio.to_thread(self._store.plan, run.id)
         if plan is None:
-            spec, views = await gather_facts(parties, run.spec, self._settings.deadline_seconds)
-            await asyncio.to_thread(lambda: self._store.settle(run.id, spec, Plan.of(spec, views)))
+            spec, facts = await gather_facts(parties, run.spec, self._settings.deadline_seconds)
+            open_ended = run.terms.any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]
+            seconds = self._settings.deadline_seconds
+            time = await round_time(spec, parties, self._store, seconds) if open_ended else UNKNOWN
+            await asyncio.to_thread(self._settle, run, spec, facts, time)
             return  # to come back with the settled run
         await self._hear(run)
         proposal = RunProposal(run=run.id, spec=run.spec, user=run.user, purpose=run.purpose)
@@ -196,6 +218,12 @@ class Engine:
             news["key_holders"] = await self._sums.convene(run, parties)
         await self._keep_receipts(run)
         await asyncio.to_thread(self._store.enter, run.id, "running", news=news)
+
+    def _settle(self, run: Run, spec: RunSpec, facts: Mapping[str, PartyFacts], time: RoundTime) -> None:
+        """Choose what the run leaves open, and plan it: for a thread."""
+        most = time.rounds_in(run.terms.seconds)
+        chosen, why = self._settled(spec, facts, most, any_algorithm=run.terms.any_algorithm)
+        self._store.settle(run, chosen, Plan.of(chosen, views_of(facts)), why)
 
     async def _train(self, run: Run) -> None:
         """Drive the program to its model."""
@@ -213,8 +241,19 @@ class Engine:
             federation.end()
         contributors = [run.spec.names[index] for index in federation.active]
         document = model_document(run.spec, plan.guarantees, model, contributors)
-        news = measured_on.measure(model.weights) if measured_on and model.kind != "members" else {}
-        await asyncio.to_thread(self._store.enter, run.id, "completed", model=document, news=news)
+        news: dict[str, object] = {"evaluation": document["evaluation"]} if document["evaluation"] else {}
+        if measured_on and model.kind in {"linear", "softmax"}:
+            news |= measured_on.measure(model.weights)
+        if (follower := await asyncio.to_thread(self._complete, run, document, news)) is not None:
+            self.carry(follower)
+
+    def _complete(self, run: Run, document: Mapping[str, Any], news: Mapping[str, object]) -> str | None:
+        """End a run with its model, and queue its evaluation, if one is to follow; for a thread."""
+        evaluation = self._store.evaluation(run.id)
+        if evaluation is not None:
+            weights = self._rows.add(weights_of(document))
+            evaluation = evaluation.model_copy(update={"public": weights})
+        return self._store.complete(run, document, news, evaluation)
 
     def _prepare(
         self, run: Run, parties: tuple[PartyClient, ...]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from common.arrays import FloatArray
 from common.client.federation import RoundReport
 from common.data.columns import Label
@@ -34,6 +36,13 @@ class PublicExamples:
         """The examples of a CSV or Parquet file in the study's columns; raises InvalidDataError."""
         shard = load_examples(path, study, clip=True).shard
         return cls(shard, build_loss(study), isinstance(study.label, Label))
+
+    @property
+    def majority(self) -> float | None:
+        """The share of the commonest class; None of a real label."""
+        if not self.has_classes:
+            return None
+        return float(np.unique(self.shard.y, return_counts=True)[1].max() / len(self.shard.y))
 
     def measure(self, weights: FloatArray) -> dict[str, float]:
         """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.

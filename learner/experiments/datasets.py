@@ -9,7 +9,7 @@ public, so this serves a demonstration; it is *not* private, the guarantees do n
 better than bounds fixed without the data would give. An owner of private data takes bounds from the literature, never
 from the own records. The width was chosen by test accuracy among 1, 1.5, 2 and 3 deviations. What lies beyond, about a
 quarter of the values, is clipped. The width matters: dp_gd at epsilon = 1, delta = 1e-5 under a secure sum reaches a
-mean accuracy of .91 with these bounds, and .74 with bounds that hold every value (with the same default parameters).
+mean accuracy of .95 with these bounds, and .90 with those of `BIOPSIES`, which hold every value of the set.
 
 *Digits* (``digits``): 1,797 handwritten digits of ten classes in 8 x 8 pixels, each a count from 0 to 16 (Alpaydin &
 Kaynak 1998; UCI Machine Learning Repository; scikit-learn's copy).
@@ -40,48 +40,55 @@ from common.learning.losses import Logistic, Loss, build_loss
 
 TEST_FRACTION = 0.25
 
-_WDBC_SCALES = (  # name, centre, typical spread
-    ("mean_radius", 14.1, 3.5),
-    ("mean_texture", 19.3, 4.3),
-    ("mean_perimeter", 92.0, 24.0),
-    ("mean_area", 650.0, 350.0),
-    ("mean_smoothness", 0.096, 0.014),
-    ("mean_compactness", 0.10, 0.05),
-    ("mean_concavity", 0.09, 0.08),
-    ("mean_concave_points", 0.05, 0.04),
-    ("mean_symmetry", 0.18, 0.03),
-    ("mean_fractal_dimension", 0.063, 0.007),
-    ("radius_error", 0.4, 0.3),
-    ("texture_error", 1.2, 0.55),
-    ("perimeter_error", 2.9, 2.0),
-    ("area_error", 40.0, 45.0),
-    ("smoothness_error", 0.007, 0.003),
-    ("compactness_error", 0.025, 0.018),
-    ("concavity_error", 0.03, 0.03),
-    ("concave_points_error", 0.012, 0.006),
-    ("symmetry_error", 0.02, 0.008),
-    ("fractal_dimension_error", 0.0038, 0.0026),
-    ("worst_radius", 16.3, 4.8),
-    ("worst_texture", 25.7, 6.1),
-    ("worst_perimeter", 107.0, 34.0),
-    ("worst_area", 880.0, 570.0),
-    ("worst_smoothness", 0.13, 0.023),
-    ("worst_compactness", 0.25, 0.16),
-    ("worst_concavity", 0.27, 0.21),
-    ("worst_concave_points", 0.115, 0.066),
-    ("worst_symmetry", 0.29, 0.06),
-    ("worst_fractal_dimension", 0.084, 0.018),
+_WDBC_SCALES = (  # name, centre, typical spread, and bounds of every value
+    ("mean_radius", 14.1, 3.5, 6.9, 29),
+    ("mean_texture", 19.3, 4.3, 9.7, 40),
+    ("mean_perimeter", 92.0, 24.0, 43, 190),
+    ("mean_area", 650.0, 350.0, 140, 2600),
+    ("mean_smoothness", 0.096, 0.014, 0.052, 0.17),
+    ("mean_compactness", 0.10, 0.05, 0.019, 0.35),
+    ("mean_concavity", 0.09, 0.08, 0, 0.43),
+    ("mean_concave_points", 0.05, 0.04, 0, 0.21),
+    ("mean_symmetry", 0.18, 0.03, 0.1, 0.31),
+    ("mean_fractal_dimension", 0.063, 0.007, 0.049, 0.098),
+    ("radius_error", 0.4, 0.3, 0.11, 2.9),
+    ("texture_error", 1.2, 0.55, 0.36, 4.9),
+    ("perimeter_error", 2.9, 2.0, 0.75, 22),
+    ("area_error", 40.0, 45.0, 6.8, 550),
+    ("smoothness_error", 0.007, 0.003, 0.0017, 0.032),
+    ("compactness_error", 0.025, 0.018, 0.0022, 0.14),
+    ("concavity_error", 0.03, 0.03, 0, 0.4),
+    ("concave_points_error", 0.012, 0.006, 0, 0.053),
+    ("symmetry_error", 0.02, 0.008, 0.0078, 0.079),
+    ("fractal_dimension_error", 0.0038, 0.0026, 0.00089, 0.03),
+    ("worst_radius", 16.3, 4.8, 7.9, 37),
+    ("worst_texture", 25.7, 6.1, 12, 50),
+    ("worst_perimeter", 107.0, 34.0, 50, 260),
+    ("worst_area", 880.0, 570.0, 180, 4300),
+    ("worst_smoothness", 0.13, 0.023, 0.071, 0.23),
+    ("worst_compactness", 0.25, 0.16, 0.027, 1.1),
+    ("worst_concavity", 0.27, 0.21, 0, 1.3),
+    ("worst_concave_points", 0.115, 0.066, 0, 0.3),
+    ("worst_symmetry", 0.29, 0.06, 0.15, 0.67),
+    ("worst_fractal_dimension", 0.084, 0.018, 0.055, 0.21),
 )
 
 WDBC = Study(
     name="wdbc",
     features=tuple(
         Feature(name=name, lower=round(centre - spread, 6), upper=round(centre + spread, 6))
-        for name, centre, spread in _WDBC_SCALES
+        for name, centre, spread, _, _ in _WDBC_SCALES
     ),
     label=Label(name="diagnosis", values=("benign", "malignant")),
 )
 """The breast cancer study: 30 measurements, each with public bounds; malignant is positive."""
+
+BIOPSIES = Study(
+    name="biopsies",
+    features=tuple(Feature(name=name, lower=lower, upper=upper) for name, _, _, lower, upper in _WDBC_SCALES),
+    label=WDBC.label,
+)
+"""The same measurements within bounds that hold every value of the public set, rounded outwards."""
 
 DIGITS = Study(
     name="digits",
@@ -102,7 +109,6 @@ class Dataset:
     """
 
     loss: Loss
-    clip_norm: float
     draw: Callable[[np.random.Generator], tuple[Shard, Shard]]
     kind: StudyKind = "binary"
     unit: float = 1.0
@@ -141,7 +147,7 @@ def examples(study: Study, shard: Shard) -> Dataset:
 
     label = study.label
     unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
-    return Dataset(build_loss(study), study.clip_norm, draw, study.kind, unit)
+    return Dataset(build_loss(study), draw, study.kind, unit)
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10) -> Dataset:
@@ -154,7 +160,7 @@ def simulated(n_examples: int = 1000, n_features: int = 10) -> Dataset:
         y = np.where(X @ normal > 0, 1.0, -1.0)
         return Shard(X[0], y[0]), Shard(X[1], y[1])
 
-    return Dataset(Logistic(), 1.0, draw)
+    return Dataset(Logistic(), draw)
 
 
 def wdbc_columns() -> Columns:

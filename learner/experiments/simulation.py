@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from common.algorithms import build_algorithm
+from common.algorithms import build_algorithm, given_of, settle
 from common.data.shard import Shard
 from common.data.study import StudyKind
 from common.errors import InvalidInputError
@@ -24,13 +24,16 @@ from common.learning.model import Model
 from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Guarantee
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm
+from common.protocol.algorithm import Algorithm, Choice
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
+from learner.experiments.baselines import Baselines, baselines
 from learner.experiments.datasets import Dataset, deal, load_dataset, shard_sizes
 
+BASELINES_FROM = 5
+"""How many splits baselines are told from."""
 _DATA, _NOISE = 1, 2
 """The random streams of a repetition."""
 
@@ -92,6 +95,7 @@ class SimulationResult:
     """What came out: how good the models are on held-out data, and what the run would promise each party.
 
     ``metrics`` has ``accuracy`` of classes; of a real label ``rmse``, in the label's units, and ``r_squared``.
+    ``choices`` are the parameters that were chosen; ``baselines`` what to measure the models by, if that was asked for.
     """
 
     settings: SimulationSettings
@@ -100,6 +104,8 @@ class SimulationResult:
     n_train: int
     n_test: int
     guarantees: tuple[Guarantee, ...]
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    baselines: Baselines | None = None
 
     @property
     def accuracy(self) -> Metric:
@@ -114,27 +120,45 @@ class SimulationResult:
             "n_train": self.n_train,
             "n_test": self.n_test,
             **{name: metric.to_json() for name, metric in self.metrics.items()},
+            "chosen": {name: asdict(choice) for name, choice in self.choices.items()},
+            "baselines": self.baselines and self.baselines.to_json(),
             "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
         }
 
 
-def run_simulation(settings: SimulationSettings, progress: Progress = lambda _done, _total: None) -> SimulationResult:
-    """Train and test ``repeat`` times.
+def run_simulation(
+    settings: SimulationSettings,
+    progress: Progress = lambda _done, _total: None,
+    *,
+    with_baselines: bool = False,
+) -> SimulationResult:
+    """Train and test ``repeat`` times; then, if asked, the baselines on the first few splits.
 
     Raises InvalidInputError that names what is wrong with the settings, also where the algorithm is not for the data's
     loss, before anything is trained; InvalidDataError for unfit data.
     """
-    algorithm = build_algorithm(settings.algorithm, settings.parameters)
+    build_algorithm(settings.algorithm, given_of(settings.parameters))  # refuses before data are read
     dataset = load_dataset(settings.data, settings.study)
-    measured = []
+    measured, splits = [], []
     for repetition in range(settings.repeat):
         train, test, facts = deal_repetition(settings, dataset, repetition)
+        splits += [(train, test, facts)] if with_baselines and repetition < BASELINES_FROM else []
+        algorithm, choices = settle(settings.algorithm, settings.parameters, facts)
         noise = SeededNoise([settings.seed, repetition, _NOISE])
         measured.append(measure(dataset, simulate(algorithm, train, facts, noise), test))
         progress(repetition + 1, settings.repeat)
     metrics = {name: Metric(tuple(each[name] for each in measured)) for name in measured[0]}
     promises = promised(algorithm, facts)
-    return SimulationResult(settings, dataset.kind, metrics, facts.n_total, test.X.shape[-2], promises)
+    return SimulationResult(
+        settings,
+        dataset.kind,
+        metrics,
+        facts.n_total,
+        test.X.shape[-2],
+        promises,
+        choices,
+        baselines(splits, dataset.kind) if splits else None,
+    )
 
 
 def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
@@ -156,7 +180,6 @@ def deal_repetition(
         delta=settings.delta,
         n_features=train.n_features,
         loss=dataset.loss,
-        clip_norm=dataset.clip_norm,
         secure_sum=settings.reveal == "sum",
     )
     return deal(train, sizes), test, facts

@@ -11,6 +11,7 @@ from common.forecast.excess_risk import Interval
 
 if TYPE_CHECKING:
     from common.forecast.forecast import Bound, Forecast
+    from learner.timing import RoundTime
 
 Figure = Annotated[
     float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)
@@ -38,8 +39,9 @@ class BoundView(BaseModel):
     excess: Annotated[
         Figure,
         Field(
-            description="bound on the expected excess fitness on the owners' own examples, whatever they are; of an "
-            "average of local models, in the mean over samples of one population; null where nothing is proven"
+            description="bound on the expected excess of the regularised fitness on the owners' own examples, whatever "
+            "they are, over the best on those; of an average of local models, in the mean over samples of one "
+            "population; null where nothing is proven"
         ),
     ]
 
@@ -90,7 +92,10 @@ class OwnerView(BaseModel):
     recommended: Annotated[bool | None, Field(description="whether the owner is in the best coalition")] = None
     alone: Annotated[
         IntervalView | None,
-        Field(description="excess fitness of the owner's own model, trained without noise on its own examples"),
+        Field(
+            description="excess fitness of the owner's own model, trained without noise on its own examples, by the "
+            "regularisation of a few that is expected to do best"
+        ),
     ] = None
     worth_joining: Annotated[
         bool | None,
@@ -99,11 +104,32 @@ class OwnerView(BaseModel):
 
 
 class OutcomeView(BaseModel):
-    """What to expect: excess fitness is by how much the mean loss, regularised, exceeds the best model's."""
+    """What to expect: excess fitness is by how much the population's mean loss exceeds the least of any weights.
+
+    Neither is regularised, so that runs of different regularisations can be compared.
+    """
 
     excess: Annotated[IntervalView, Field(description="of a run with all owners")]
     best: Annotated[IntervalView, Field(description="of a run with the best coalition alone")]
-    rate: Annotated[float, Field(description="how often an interval holds the outcome")]
+    rate: Annotated[
+        float, Field(description="how often an interval holds the outcome, of data like those that it was made by")
+    ]
+    error_lost: Annotated[
+        Figure,
+        Field(
+            description="at most so much more of the population is classified wrongly, with all owners, than the least "
+            "possible, if some weights have its own probabilities, and the excess is in its interval; null of "
+            "regressions, of losses that have no probabilities, and where it would say nothing (.5 or more)"
+        ),
+    ]
+    rmse_lost: Annotated[
+        Figure,
+        Field(
+            description="of a regression: at most so much is the root mean squared error above the least of any "
+            "weights, the label's bounds being -1 and +1, if the excess is in its interval; else null. R^2 would need "
+            "the label's variance, which is not public"
+        ),
+    ]
     coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
     left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
     proven: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
@@ -119,6 +145,8 @@ class OutcomeView(BaseModel):
             excess=IntervalView.of(answer.excess),
             best=IntervalView.of(answer.best),
             rate=answer.rate,
+            error_lost=answer.error_lost,
+            rmse_lost=answer.rmse_lost,
             coalition=answer.coalition,
             left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
             proven=BoundView.of(answer.proven),
@@ -134,13 +162,23 @@ class RunTime(BaseModel):
     ms_per_round: Figure
     basis: Annotated[str, Field(description="what was measured: an earlier run like it, or bare round trips just now")]
 
+    @classmethod
+    def of(cls, time: RoundTime, rounds: int) -> Self:
+        """The time of so many rounds."""
+        return cls(seconds=time.ms and rounds * time.ms / 1000, ms_per_round=time.ms, basis=time.basis)
+
 
 class ForecastView(BaseModel):
     """A forecast. ``outcome`` is null where no theory gives one, and ``no_forecast`` says so."""
 
     algorithm: str
     parameters: dict[str, JsonValue]
+    chosen: Annotated[dict[str, str], Field(description="which parameters were chosen, and why")]
     rounds: int
+    majority: Annotated[
+        Figure,
+        Field(description="the commonest class's share of the learner's public examples; null without any"),
+    ] = None
     outcome: OutcomeView | None
     no_forecast: Annotated[str | None, Field(description="why there is no outcome")]
     owners: tuple[OwnerView, ...]

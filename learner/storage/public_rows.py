@@ -9,7 +9,7 @@ import numpy as np
 
 from common.arrays import FloatArray
 from common.encoding.npy import pack_array, unpack_array
-from common.errors import InvalidInputError, NotFoundError
+from common.errors import InvalidInputError, NotFoundError, UnavailableError
 from common.runs.specification import PublicRows, digest_of_rows
 from common.storage.keys import write_private
 
@@ -24,14 +24,20 @@ class PublicRowStore:
         self._directory = directory
 
     def add(self, rows: FloatArray) -> PublicRows:
-        """Keep rows (n, width), and name them; raises InvalidInputError where there are none or they are too large."""
+        """Keep rows (n, width), and name them; raises InvalidInputError where there are none or they are too large.
+
+        Raises UnavailableError where they cannot be written.
+        """
         if rows.nbytes > MAX_BYTES or not rows.size:
             raise InvalidInputError(
                 f"public rows may take {MAX_BYTES:,} bytes, 8 a number, and at least one: not {rows.shape[0]:,} rows "
                 f"of {rows.shape[1]:,} numbers"
             )
         name = PublicRows.of(rows)
-        write_private(self._file(name.digest), pack_array(np.asarray(rows, dtype="<f8")))
+        try:
+            write_private(self._file(name.digest), pack_array(np.asarray(rows, dtype="<f8")))
+        except OSError as error:
+            raise UnavailableError(f"the public rows cannot be written: {error.strerror}") from None
         return name
 
     def find(self, digest: str) -> PublicRows:

@@ -25,7 +25,7 @@ from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.storage.sqlite import Database
 from learner.plan import Plan
-from learner.run import ENDS, Notice, Pause, Run, RunEvent, RunState, RunTerms, check_transition
+from learner.run import DEFAULT_SECONDS, ENDS, Notice, Pause, Run, RunEvent, RunState, RunTerms, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
@@ -61,30 +61,33 @@ class RunStore:
         """Raise UnavailableError unless the file can be written."""
         self._database.probe()
 
-    def add(self, draft: RunSpec, user: str, idempotency_key: str | None = None, purpose: str = "") -> Run:
+    def add(  # noqa: PLR0913 -- what there is to say of a run, by name
+        self,
+        draft: RunSpec,
+        user: str,
+        idempotency_key: str | None = None,
+        purpose: str = "",
+        seconds: float = DEFAULT_SECONDS,
+        *,
+        evaluates: str | None = None,
+        evaluation: RunSpec | None = None,
+        any_algorithm: bool = False,
+    ) -> Run:
         """Queue a run; the run queued before under the same user's same key, if it was the same.
 
-        Raises ConflictError if that was another.
+        ``evaluates`` is the run whose model it evaluates; ``evaluation`` the draft of one that is to follow;
+        ``any_algorithm`` says that the draft's stands for any. Raises ConflictError if the earlier run was another.
         """
-        run = uuid.uuid4().hex
-        row = {
-            "id": run,
-            "user": user,
-            "purpose": purpose,
-            "idempotency_key": idempotency_key,
-            "draft": draft.digest,
-            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "state": "queued",
-            "spec": draft.model_dump_json(),
-            "terms": RunTerms.of(draft).model_dump_json(),
-        }
+        terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm)
+        row = _row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
+        if evaluation is not None:
+            row |= {"draft": draft.digest + evaluation.digest, "evaluation": evaluation.model_dump_json()}
         with self._database.transaction() as connection:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
             if earlier is None:
-                connection.execute(sql.ADD_RUN, row)
-                _tell(connection, run, [Notice("state", {"state": "queued"})])
+                _queue(connection, row)
         if earlier is None:
-            return self.run(run)
+            return self.run(row["id"])
         if earlier[1] != row["draft"]:
             raise ConflictError("the idempotency key has been used for another run")
         return self.run(earlier[0])
@@ -122,36 +125,68 @@ class RunStore:
         *,
         news: Mapping[str, object] = MappingProxyType({}),
         problem: Mapping[str, object] | None = None,
-        model: Mapping[str, object] | None = None,
     ) -> None:
-        """Move a run to a state, with the problem or the model that it ends in; ``news`` goes into the event.
+        """Move a run to a state, with the problem that it ends in; ``news`` goes into the event.
 
         Raises ConflictError where the run may not go there, NotFoundError.
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
-        ended = {"problem": problem and json.dumps(problem), "model": model and json.dumps(model)}
+        ended = {"problem": problem and json.dumps(problem), "model": None}
         self._move(run, state, sql.ENTER_STATE, {"state": state, **ended}, told)
+
+    def complete(
+        self, run: Run, model: Mapping[str, object], news: Mapping[str, object], evaluation: RunSpec | None = None
+    ) -> str | None:
+        """End a run with its model, and queue its ``evaluation`` with the same commit; the identifier of that.
+
+        Raises what `enter` raises.
+        """
+        row = None
+        if evaluation is not None:
+            terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {})
+            row = _row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
+        told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
+        values = {"state": "completed", "problem": None, "model": json.dumps(model)}
+        self._move(run.id, "completed", sql.ENTER_STATE, values, told, row)
+        return None if row is None else str(row["id"])
+
+    def evaluation(self, run: str) -> RunSpec | None:
+        """The draft of the evaluation that is to follow a run; raises NotFoundError."""
+        text = self._found(run, sql.FIND_EVALUATION)[0]
+        return RunSpec.model_validate_json(text) if text else None
 
     def pause(self, run: str, pause: Pause) -> None:
         """Move a run to ``paused``, which keeps its stage. Raises ConflictError for one that has ended."""
         fields = pause.to_json()
         self._move(run, "paused", sql.PAUSE_RUN, {"pause": json.dumps(fields)}, {"state": "paused", **fields})
 
-    def _move(
-        self, run: str, state: RunState, statement: str, values: Mapping[str, object], told: Mapping[str, object]
+    def _move(  # noqa: PLR0913, PLR0917 -- a change, what is told of it, and what follows from it
+        self,
+        run: str,
+        state: RunState,
+        statement: str,
+        values: Mapping[str, object],
+        told: Mapping[str, object],
+        follower: Mapping[str, Any] | None = None,
     ) -> None:
-        """Change a run's state by a statement, if the table allows it, and tell."""
+        """Change a run's state by a statement, if the table allows it, and tell; queue the run that follows it."""
         with self._database.in_turn():
             with self._database.transaction() as connection:
                 check_transition(run, self.state(run), state)
                 connection.execute(statement, {"run": run, **values})
                 _tell(connection, run, [Notice("state", told)])
+                if follower:
+                    _queue(connection, follower)
             self._announce(run, ())
 
-    def settle(self, run: str, spec: RunSpec, plan: Plan) -> None:
-        """Replace a run's draft by the specification and the plan with which it will be proposed."""
+    def settle(self, run: Run, spec: RunSpec, plan: Plan, chosen: Mapping[str, str]) -> None:
+        """Replace a run's draft by the specification and the plan with which it will be proposed.
+
+        ``chosen`` says why, of each parameter that was chosen.
+        """
+        terms = RunTerms.of(spec, run.terms.seconds, chosen)
         with self._database.transaction() as connection:
-            values = {"run": run, "spec": spec.model_dump_json(), "terms": RunTerms.of(spec).model_dump_json()}
+            values = {"run": run.id, "spec": spec.model_dump_json(), "terms": terms.model_dump_json()}
             connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
 
     def plan(self, run: str) -> Plan | None:
@@ -167,6 +202,15 @@ class RunStore:
             raise ConflictError(f"run {run} is {state}; it has no model", state=state)
         document: dict[str, Any] = json.loads(text)
         return document
+
+    def evaluated_model(self, run: str) -> dict[str, Any]:
+        """A run's model document with what the newest completed evaluation of it found; raises as `model` does."""
+        document = self.model(run)
+        with self._database.reading() as connection:
+            found = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
+        if found is None:
+            return document
+        return document | {"evaluation": json.loads(found[1])["evaluation"] | {"run": found[0]}}
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
         """The logged digest of a round's query and its reply."""
@@ -257,7 +301,7 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    run, user, purpose, created, state, stage, spec, terms, problem, pause, rounds, key_holders = row
+    run, user, purpose, created, state, stage, spec, terms, problem, pause, rounds, key_holders, *evaluations = row
     return Run(
         run,
         user,
@@ -271,7 +315,34 @@ def _run(row: tuple[Any, ...]) -> Run:
         json.loads(problem) if problem else None,
         Pause.from_json(json.loads(pause)) if pause else None,
         tuple(json.loads(key_holders)),
+        evaluations[0],
+        tuple(json.loads(evaluations[1])),
     )
+
+
+def _row(
+    draft: RunSpec, user: str, purpose: str, terms: RunTerms, idempotency_key: str | None = None
+) -> dict[str, Any]:
+    """The values of a new run that evaluates none, and that no evaluation is to follow."""
+    return {
+        "id": uuid.uuid4().hex,
+        "user": user,
+        "purpose": purpose,
+        "idempotency_key": idempotency_key,
+        "draft": draft.digest,
+        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "state": "queued",
+        "spec": draft.model_dump_json(),
+        "terms": terms.model_dump_json(),
+        "evaluates": None,
+        "evaluation": None,
+    }
+
+
+def _queue(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    """Add a new run."""
+    connection.execute(sql.ADD_RUN, row)
+    _tell(connection, row["id"], [Notice("state", {"state": "queued"})])
 
 
 def _tell(connection: sqlite3.Connection, run: str, notices: Sequence[Notice]) -> list[RunEvent]:

@@ -20,8 +20,11 @@ _RUNS_TABLE = """
         problem TEXT,                                 -- JSON: why the run failed
         pause TEXT,                                   -- JSON: why the run is paused
         model TEXT,                                   -- JSON
+        evaluates TEXT REFERENCES runs,               -- whose model the run evaluates
+        evaluation TEXT,                              -- JSON: the draft of the evaluation to follow the run
         UNIQUE (user, idempotency_key)
     ) STRICT"""
+_EVALUATIONS_INDEX = "CREATE INDEX evaluations_of_run ON runs (evaluates)"
 _REPLIES_TABLE = """
     CREATE TABLE replies (                            -- the log that a run is replayed from
         run TEXT NOT NULL REFERENCES runs,
@@ -79,6 +82,7 @@ _OPENINGS_TABLE = """
 
 _TABLES = (
     _RUNS_TABLE,
+    _EVALUATIONS_INDEX,
     _REPLIES_TABLE,
     _EVENTS_TABLE,
     _EVENTS_INDEX,
@@ -88,17 +92,27 @@ _TABLES = (
     _CONTRIBUTIONS_TABLE,
     _OPENINGS_TABLE,
 )
-STORE_SCHEMA = Schema("learner's store", application=0x50_4C_52_4E, version=1, tables=_TABLES)
+_WITH_EVALUATIONS = (
+    "ALTER TABLE runs ADD COLUMN evaluates TEXT REFERENCES runs",
+    "ALTER TABLE runs ADD COLUMN evaluation TEXT",
+    _EVALUATIONS_INDEX,
+)
+STORE_SCHEMA = Schema(
+    "learner's store", application=0x50_4C_52_4E, version=2, tables=_TABLES, migrations={2: _WITH_EVALUATIONS}
+)
 """The tables, and their version; the number spells PLRN."""
 
 _RUN = """
     SELECT id, user, purpose, created, state, stage, spec, terms, problem, pause,
         (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
-        coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]')
+        coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]'), evaluates,
+        (SELECT json_group_array(id) FROM (SELECT id FROM runs AS o WHERE o.evaluates = runs.id ORDER BY rowid))
     FROM runs"""
 ADD_RUN = """
-    INSERT INTO runs (id, user, purpose, idempotency_key, draft, created, state, stage, spec, terms)
-    VALUES (:id, :user, :purpose, :idempotency_key, :draft, :created, :state, :state, :spec, :terms)"""
+    INSERT INTO runs (id, user, purpose, idempotency_key, draft, created, state, stage, spec, terms, evaluates,
+        evaluation)
+    VALUES (:id, :user, :purpose, :idempotency_key, :draft, :created, :state, :state, :spec, :terms, :evaluates,
+        :evaluation)"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
 FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"
@@ -114,6 +128,9 @@ GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'p
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
 FIND_MODEL = "SELECT model FROM runs WHERE id = ?"
+NEWEST_EVALUATION = """
+    SELECT id, model FROM runs WHERE evaluates = ? AND state = 'completed' ORDER BY rowid DESC LIMIT 1"""
+FIND_EVALUATION = "SELECT evaluation FROM runs WHERE id = ?"
 ADD_REPLY = """
     INSERT INTO replies (run, round, query, contributors, value)
     VALUES (:run, :round, :query, :contributors, :value)"""

@@ -204,7 +204,7 @@ class Party:
         """
         _, agreed = self.agreed(learner, run)
         if not agreed.algorithm.prepares:
-            return lambda: self.holding.shard
+            return lambda: self.holding.parts[agreed.algorithm.rows]
         return partial(self._prepare, agreed)
 
     def make_all_ready(self) -> None:
@@ -254,7 +254,7 @@ class Party:
             return prepared
         with self._preparing:
             if (prepared := self._prepared.get(agreed.digest)) is None:
-                prepared = agreed.algorithm.prepare(self.holding.shard, agreed.facts)
+                prepared = agreed.algorithm.prepare(self.holding.parts[agreed.algorithm.rows], agreed.facts)
                 self._prepared[agreed.digest] = prepared
                 if len(self._prepared) > RUNS_IN_MEMORY:
                     self._prepared.popitem(last=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from common.data.hold_out import Rows, count_held_out
 from common.data.loading import Loaded
 from common.data.shard import Shard
 from common.data.study import Study
@@ -17,15 +19,24 @@ from party.settings import PartySettings
 class Holding:
     """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms.
 
-    What else was ``loaded`` is for the owner alone.
+    What else was ``loaded`` is for the owner alone. ``parts`` are the rows that runs are about.
     """
 
     study: Study
     loaded: Loaded
+    parts: Mapping[Rows, Shard] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Part the rows once and without a copy; all are for training where the study holds none out."""
+        parts: dict[Rows, Shard] = {"training": self.shard}
+        if self.study.hold_out is not None:
+            first = self.n_examples - int(count_held_out(self.n_examples, self.study.hold_out))
+            parts = {"training": self.shard.view(slice(first)), "held_out": self.shard.view(slice(first, None))}
+        object.__setattr__(self, "parts", parts)
 
     @property
     def shard(self) -> Shard:
-        """The examples."""
+        """All examples."""
         return self.loaded.shard
 
     @property

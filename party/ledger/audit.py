@@ -140,5 +140,5 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
                 raise LedgerError(f"entry {entry.number} comes without its specification")
         case Answered(learner, run, round):
             book = books.runs.get((learner, run))
-            if book is None or entry.record.cost != prices[learner, run].step(round, book.last):
+            if book is None or round < book.last or entry.record.cost != prices[learner, run].step(round, book.last):
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")

@@ -98,7 +98,8 @@ async def learn(
     entries = {peer.name: peer for peer in peers}
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
-        spec, _ = await gather_facts(parties, draft, order.deadline)
+        sized, _ = await gather_facts(parties, draft, order.deadline)
+        spec, _ = sized.settled()
         proposal = RunProposal(run=order.run, spec=spec, user=name, purpose="a model of the owner's own")
         await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
         document = await _train(order, name, holding, spec, parties)
@@ -113,10 +114,12 @@ async def _train(
     order: Order, name: str, holding: Holding, spec: RunSpec, parties: Sequence[PartyClient]
 ) -> dict[str, Any]:
     """Drive the program to its model."""
-    algorithm, facts = spec.build(), joined(spec.facts(), name, holding.n_examples)
+    algorithm = spec.build()
+    shard = holding.parts[algorithm.rows]
+    facts = joined(spec.facts(), name, int(shard.n_examples))
     others = HttpFederation(spec, parties, order.deadline)
     own_facts = facts.of(len(parties))
-    federation = OwnShard(others, algorithm, algorithm.prepare(holding.shard, own_facts), own_facts)
+    federation = OwnShard(others, algorithm, algorithm.prepare(shard, own_facts), own_facts)
     model = await drive(algorithm.program(facts), federation, order.run, MemoryLog())
     contributors = [*(spec.names[index] for index in others.active), name]
     promised = [guarantee.to_json() for guarantee in guarantees(algorithm, spec.facts())]
@@ -165,7 +168,8 @@ def _check(draft: RunSpec, name: str, known: Sequence[str]) -> None:
         )
     if name in draft.names:
         raise InvalidInputError(f"{name} is this party itself: its examples take part without being asked")
-    algorithm, facts = draft.build(), draft.facts()
+    settled, _ = draft.settled()
+    algorithm, facts = settled.build(), settled.facts()
     if algorithm.curator or algorithm.claims(facts.everyone):
         raise InvalidInputError(f"{draft.algorithm} promises what holds for its parties alone: take dp_gd or Wu's")
-    draft.questions()
+    settled.questions()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from learner.experiments.datasets import WDBC
+from learner.experiments.datasets import BIOPSIES
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, Site
 
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "authority.pem", "tls.pem", "tls.key"
@@ -32,7 +32,7 @@ delta = 1e-3
 max_epsilon_per_run = 8.0
 max_delta_per_run = 1e-4
 view = "transcript"
-algorithms = ["dp_gd", "psgd"]
+algorithms = ["dp_gd", "psgd", "describe"]
 minimum_contributors = {min(MINIMUM_CONTRIBUTORS, len(others) + 1)}
 minimum_rows = {min(MINIMUM_ROWS, n_rows)}
 
@@ -69,7 +69,7 @@ studies = "{site.data}/studies"
 deadline_seconds = 5.0
 
 [public_data]
-{WDBC.name} = "{site.data}/{WDBC.name}.csv"
+{BIOPSIES.name} = "{site.data}/{BIOPSIES.name}.csv"
 
 [[users]]
 name = "analyst"

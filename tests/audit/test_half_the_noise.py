@@ -35,7 +35,7 @@ from scipy import stats
 from common.algorithms import REGISTRY, parameter_schema
 from common.algorithms.gop import Gop
 from common.arrays import FloatArray
-from common.data.columns import Feature, Label
+from common.data.columns import Feature, Label, RealLabel
 from common.data.losses import HuberLoss
 from common.data.study import Study
 from common.encoding.fixed_point import UNIT, to_reals
@@ -52,7 +52,7 @@ from party.answering.party import Party
 from party.ledger.ledger import Ask
 from tests.contracts.algorithms import variants
 from tests.support.noises import ScaledNoise
-from tests.support.rounds import run_spec
+from tests.support.rounds import completed, run_spec
 from tests.support.secure_cluster import SecureCluster
 
 ALARM, POWER = 1e-6, 0.99
@@ -60,8 +60,8 @@ D = 16
 """Features of 1 each make a row of norm 1, all numbers of which the grid holds."""
 DRAWS = 10
 PARTIES, COLLUDERS = 3, 1
-SHORT: Mapping[str, Any] = {"n_rounds": DRAWS, "l1_clip": 4.0, "regularization": 10.0}
-"""Ten rounds; a 1-norm that a row of D equal numbers just has; minimisers where the slope is steepest."""
+SHORT: Mapping[str, Any] = {"n_rounds": DRAWS, "l1_clip": 4.0, "regularization": 10.0, "step": 0.1}
+"""Ten rounds; a 1-norm that a row of D equal numbers just has; minimisers where the slope is steepest; steps for it."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,17 @@ class Audit:
     classes: int = 2
     draws: int = DRAWS
     least: float = 0.9
+    real: bool = False
 
     def __str__(self) -> str:
         chosen = [str(value) for key, value in self.parameters.items() if key not in SHORT]
-        return "-".join([self.name, *chosen, "sum" if self.summed else "each", f"{self.classes} classes"])
+        label = "real label" if self.real else f"{self.classes} classes"
+        return "-".join([self.name, *chosen, "sum" if self.summed else "each", label])
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it is about rows held out."""
+        return REGISTRY[self.name].rows == "held_out"
 
 
 def audits() -> Iterator[Audit]:
@@ -94,7 +101,9 @@ def audits() -> Iterator[Audit]:
             for summed in (False,) if kind.curator else (False, True):
                 yield Audit(name, chosen | short, summed)
     for summed in (False, True):
-        yield Audit("dp_gd", {"n_rounds": DRAWS}, summed, classes=3)
+        yield Audit("dp_gd", {"n_rounds": DRAWS, "clip_norm": 2**0.5}, summed, classes=3)
+        yield Audit("evaluate", {}, summed, classes=3)
+        yield Audit("evaluate", {}, summed, real=True, draws=30)
     yield Audit("local_average", {"regularization": 1000.0}, classes=3, draws=60, least=0.57)
 
 
@@ -119,7 +128,10 @@ class Heard(ScaledNoise):
 
 @dataclass
 class Owners:
-    """Parties of one record each: ``sign`` says which of the two neighbouring files they hold."""
+    """Parties of one record each: ``sign`` says which of the two neighbouring files they hold.
+
+    Where a run is about rows held out, another comes before it that is not, the same in both files.
+    """
 
     audit: Audit
     root: Path
@@ -130,20 +142,38 @@ class Owners:
     def __post_init__(self) -> None:
         features = tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(D))
         values = ("no", "yes", "maybe")[: self.audit.classes]
-        loss = {"loss": HuberLoss(h=0.5)} if self.audit.classes == 2 else {"clip_norm": 2**0.5}
-        study = Study(name="audit", features=features, label=Label(name="y", values=values), intercept=False, **loss)
+        label: Label | RealLabel = Label(name="y", values=values)
+        terms: dict[str, Any] = {"intercept": False, "row_norm": "largest"}
+        if self.audit.real:
+            label = RealLabel(name="y", lower=-1, upper=1)
+        elif self.audit.classes == 2:
+            terms["loss"] = HuberLoss(h=0.5)
+        self.n_rows = 1
+        if self.audit.held_out:
+            self.n_rows, terms = 2, terms | {"hold_out": 0.5}
+        study = Study(name="audit", features=features, label=label, **terms)
         k = PARTIES if self.audit.summed else 1
-        columns = {f"x{i}": np.array([self._feature(i)]) for i in range(D)}
-        label = "yes" if self.audit.classes > 2 or self.sign > 0 else "no"
-        tables = [columns | {"y": np.array([label])}] * k
+        columns = {f"x{i}": np.array([1.0] * (self.n_rows - 1) + [self._feature(i)]) for i in range(D)}
+        tables = [columns | {"y": np.array([self._label()] * self.n_rows)}] * k
         self.cluster = SecureCluster(
-            self.root, epsilon=1000.0, algorithms=tuple(REGISTRY), given=(study, tables), n_examples=1
+            self.root, epsilon=1000.0, algorithms=tuple(REGISTRY), given=(study, tables), n_examples=self.n_rows
         )
 
+    def _label(self) -> str | float:
+        """A real label is as far off as can be in one file, and right in the other."""
+        if self.audit.real:
+            return float(self.sign)
+        return "yes" if self.audit.classes > 2 or self.sign > 0 else "no"
+
     def _feature(self, index: int) -> float:
-        """Of three classes the first number tells the classes apart, where weights are asked, and stays."""
-        if self.audit.classes == 2:
+        """Of three classes the first number tells the classes apart, where weights are asked, and stays.
+
+        Where numbers are described, all of them change, and the label too.
+        """
+        if self.audit.classes == 2 and self.audit.name != "describe":
             return 1.0
+        if self.audit.held_out:
+            return float(self.sign)
         return 1 / 64 if index == 0 and self.audit.name == "dp_gd" else float(self.sign)
 
     def spec(self) -> RunSpec:
@@ -153,8 +183,15 @@ class Owners:
             self.cluster, algorithm=self.audit.name, parameters=self.audit.parameters,
             **(terms if self.audit.summed else {}),
         )  # fmt: skip
-        members = tuple(member.model_copy(update={"n_examples": 1}) for member in spec.parties)
-        return spec.model_copy(update={"parties": members})
+        members = tuple(member.model_copy(update={"n_examples": self.n_rows}) for member in spec.parties)
+        spec = spec.model_copy(update={"parties": members})
+        return completed(spec, self.model()) if REGISTRY[self.audit.name].rows == "held_out" else completed(spec)
+
+    def model(self) -> FloatArray:
+        """The weights that are evaluated: they tell the two files' records apart."""
+        if self.audit.classes > 2:
+            return np.outer([1.0, -1.0, 0.0], np.ones(D))
+        return np.ones((1, D))
 
     def heard(self, parts: int) -> FloatArray:
         """What so many parties answer together, (draws, m), in as many runs as that takes."""
@@ -185,8 +222,8 @@ class Owners:
     def query(self, spec: RunSpec, round: int) -> Query:
         """A round's question, at weights where the slope is steepest."""
         question = spec.questions()[round - 1]
-        message = np.zeros(question.message)
-        if self.audit.classes > 2 and message.size:
+        message = self.model() if question.public else np.zeros(question.message)
+        if not question.public and self.audit.classes > 2 and message.size:
             message[:, 0] = [40_000.0, 0.0, -40_000.0]
         return Query(round, question.step, message, question.reveal)
 

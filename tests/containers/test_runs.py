@@ -12,7 +12,7 @@ from common.secure_sum.envelope import Signed, public_hex
 from common.secure_sum.messages import Opened
 from common.storage.keys import read_key
 from learner.cli.client import LearnerClient
-from learner.experiments.datasets import WDBC
+from learner.experiments.datasets import BIOPSIES
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER
 from tests.support.containers import (
     Project,
@@ -70,7 +70,7 @@ def test_a_user_trains_a_model_over_loopback(services: Project) -> None:
         assert [party["name"] for party in learner.ask("GET", "/v1/parties") if party["facts"]] == list(HOSPITALS)
         run = submit(learner, n_rounds=10)
         model = finish(learner, run)
-        assert len(model["weights"]) == WDBC.n_features
+        assert len(model["weights"]) == BIOPSIES.n_features
         assert model["contributors"] == list(HOSPITALS)
         transcript, *_ = (kept for kept in model["guarantees"] if kept["view"] == "transcript")
         assert transcript["epsilon"] <= 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from learner.experiments.datasets import WDBC
+from learner.experiments.datasets import BIOPSIES
 from scripts.deployment.authority import renew
 from scripts.deployment.settings import CERTIFICATE_FILE, KEY_FILE
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, hospitals
@@ -49,7 +49,7 @@ def test_a_secure_sum_trains_a_model_under_tls(secured: Project) -> None:
         run = submit(learner, n_rounds=10, secure_sum="paillier")
         model = finish(learner, run)
         assert model["contributors"] == PARTIES
-        assert len(model["weights"]) == WDBC.n_features
+        assert len(model["weights"]) == BIOPSIES.n_features
         assert len(learner.ask("GET", f"/v1/runs/{run}/receipts")) == 10
         accuracy = events(learner, run, "round")[-1]["accuracy"]
     print(f"three parties and a key holder under TLS: accuracy {accuracy:.3f} on public examples after 10 rounds")

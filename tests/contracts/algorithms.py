@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from common.arrays import FloatArray, IntArray
+from common.data.columns import Category, Feature, Label
 from common.data.shard import Shard
+from common.data.study import Study
 from common.learning.losses import Logistic
 from common.learning.model import Model
 from common.privacy.noise import Noise, NoNoise
@@ -20,12 +23,22 @@ from common.protocol.messages import Query, Reply
 D = 4
 """The number of features."""
 PUBLIC = np.random.default_rng(8).uniform(-0.5, 0.5, (6, D))
-"""Public rows, for algorithms that ask about some."""
+"""Public rows, for algorithms that ask about some; the first is a model's weights, for those that ask about a model."""
 SIZES = np.array([7, 20, 13, 1])
 """The parties' numbers of examples."""
-
-
-_TERMS = {"public": PUBLIC, "public_shape": PUBLIC.shape}
+STUDY = Study(
+    name="design",
+    features=(
+        Feature(name="a", lower=-1, upper=1),
+        Feature(name="b", lower=0, upper=10),
+        Category(name="c", values=("red", "green")),
+    ),
+    label=Label(name="y", values=("no", "yes")),
+    intercept=False,
+    missing="drop",
+    row_norm="largest",
+)
+"""What the columns are, for algorithms that ask about a study's."""
 
 
 def seen(facts: FederationFacts) -> OwnFacts:
@@ -41,6 +54,12 @@ class Case:
     algorithm: Algorithm
     secure_sum: bool
 
+    @property
+    def public(self) -> dict[str, Any]:
+        """The terms that tell of public rows."""
+        rows = PUBLIC if self.algorithm.rows == "training" else PUBLIC[:1]
+        return {"public": rows, "public_shape": rows.shape, "study": STUDY}
+
     def facts(self, n_examples: IntArray, **terms: object) -> FederationFacts:
         """Facts of parties of these sizes, with budgets of their own; a curator's if the algorithm wants one."""
         k = len(n_examples)
@@ -52,14 +71,14 @@ class Case:
             n_features=D,
             loss=Logistic(),
             secure_sum=self.secure_sum,
-            **(_TERMS | {"minimum_contributors": k} | terms),  # type: ignore[arg-type]
+            **(self.public | {"minimum_contributors": k} | terms),
         )
         return facts.curated() if self.algorithm.curator else facts
 
     def equal_facts(self, k: int, n: int, **terms: object) -> FederationFacts:
         """Facts of k parties of n examples with equal budgets."""
         budgets = {"epsilon": 1.0, "delta": 1e-4, "n_features": D, "loss": Logistic(), "secure_sum": self.secure_sum}
-        return FederationFacts.uniform(np.full(k, n), **(_TERMS | budgets | terms))  # type: ignore[arg-type]
+        return FederationFacts.uniform(np.full(k, n), **(self.public | budgets | terms))
 
     def first_query(self, facts: FederationFacts) -> Query:
         return next(self.algorithm.program(facts))

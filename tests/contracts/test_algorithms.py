@@ -174,7 +174,7 @@ def test_hostile_messages_are_refused_or_make_no_difference(case: Case, message:
             exact(case, hostile, shard, facts)
     elif not asked.message.size:
         assert np.array_equal(exact(case, hostile, shard, facts), exact(case, asked, shard, facts))
-    if message.size:
+    if message.size and not (message.shape == asked.message.shape and np.isfinite(message).all()):
         with pytest.raises(InvalidInputError, match="message"):
             case.algorithm.questions(facts)[0].check(hostile)
 

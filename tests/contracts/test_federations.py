@@ -5,6 +5,7 @@ With the noise fixed (each party draws a seeded stream of its own) they come to 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -30,6 +31,7 @@ from tests.support.noises import StackedNoise
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.rounds import run_spec
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
+from tests.support.studies import numbers_study
 
 BUDGETS = {
     "party-1": Budget(epsilon=1.0, delta=1e-5),
@@ -38,15 +40,16 @@ BUDGETS = {
 }
 
 
-def imagined(k: int) -> FederationFacts:
-    """Facts of k parties and some public rows, for what does not depend on more."""
-    terms = {"epsilon": 1.0, "delta": 1e-5, "n_features": 2, "loss": Logistic(), "public_shape": (5, 2)}
+def imagined(k: int, name: str) -> FederationFacts:
+    """Facts of k parties and some public rows, or a model to evaluate, for what does not depend on more."""
+    terms = {"epsilon": 1.0, "delta": 1e-5, "n_features": 2, "loss": Logistic()}
+    terms |= {"public_shape": (1 if REGISTRY[name].rows == "held_out" else 5, 2), "study": numbers_study(2)}
     return FederationFacts.uniform(np.full(k, 10), **terms)  # type: ignore[arg-type]
 
 
 def is_private(name: str) -> bool:
     """Whether the algorithm's answers carry noise."""
-    facts = imagined(1)
+    facts = imagined(1, name)
     return not isinstance(build_algorithm(name).event(1, facts.of(0)), NonPrivateEvent)
 
 
@@ -63,10 +66,19 @@ class Case:
     def __init__(self, name: str, root: Path) -> None:
         self.parameters = {"n_rounds": 4} if "n_rounds" in parameter_schema(name)["properties"] else {}
         self.algorithm = build_algorithm(name, self.parameters)
-        self.cluster = self.cluster_type(root, n_parties=1 if self.algorithm.curator else 3, algorithms=tuple(REGISTRY))
+        if name == "dp_gd":  # all of it, for what is chosen depends on who adds noise
+            self.parameters = asdict(self.algorithm)  # type: ignore[call-overload]
+        is_held_out = self.algorithm.rows == "held_out"
+        self.cluster = self.cluster_type(
+            root,
+            n_parties=1 if self.algorithm.curator else 3,
+            algorithms=tuple(REGISTRY),
+            hold_out=0.25 if is_held_out else None,
+        )
+        self.n_public = 1 if is_held_out else 6
         self.budgets = {name: BUDGETS[name] for name in self.cluster.names}
-        questions = self.algorithm.questions(imagined(1))
-        self.rows = self.cluster.public_rows() if any(question.public for question in questions) else None
+        questions = self.algorithm.questions(imagined(1, name))
+        self.rows = self.cluster.public_rows(self.n_public) if any(question.public for question in questions) else None
         self.request: dict[str, Any] = {
             "algorithm": name,
             "parameters": self.parameters,
@@ -86,7 +98,7 @@ class Case:
         terms = {"algorithm": self.request["algorithm"], "parameters": self.parameters, "parties": members}
         terms["colluders"] = int("secure_sum" in self.terms)
         public = None if self.rows is None else PublicRows.of(self.rows)
-        return run_spec(self.cluster, **(terms | self.terms), public=public)
+        return run_spec(self.cluster, **(terms | self.terms), public=public).settled()[0]
 
     def noises(self) -> dict[str, Stream]:
         """Each party's stream, from its start."""
@@ -94,15 +106,16 @@ class Case:
 
     def simulated(self) -> FloatArray:
         """The weights of a simulation with the parties' streams."""
-        shard = Shard.stack([self.cluster.shard(index) for index in range(len(self.cluster.names))])
+        shard = Shard.stack([self.cluster.part(index, self.algorithm.rows) for index in range(len(self.cluster.names))])
         noises = [stream.noise for stream in self.noises().values()]
         noise = noises[0] if self.algorithm.curator else StackedNoise(noises)
-        return simulate(self.algorithm, shard, self.spec.facts(self.rows), noise).weights
+        spec = self.spec
+        return simulate(spec.build(), shard, spec.facts(self.rows), noise).weights
 
     async def train(self, client: httpx.AsyncClient) -> dict[str, Any]:
         """The model document of a run by the services, to which public rows are uploaded first if it asks for any."""
         if self.rows is not None:
-            uploaded = await upload(client, self.cluster.public_table())
+            uploaded = await upload(client, self.cluster.public_table(self.n_public))
             assert uploaded["digest"] == self.request["public"]
         return await train(client, **self.request)
 
@@ -118,7 +131,7 @@ class SecureCase(Case):
 def sums(name: str) -> bool:
     """Whether several parties answer and the program asks for their sum."""
     case = build_algorithm(name)
-    return not case.curator and all(question.reveal == "sum" for question in case.questions(imagined(2)))
+    return not case.curator and all(question.reveal == "sum" for question in case.questions(imagined(2, name)))
 
 
 SUMMING = [name for name in PRIVATE if sums(name)]

@@ -171,7 +171,7 @@ def designed(study: Study, columns: Columns) -> FloatArray:
                 clipped = min(max(cell, each.lower), each.upper)
                 row.append(2 * ((clipped - each.lower) / (each.upper - each.lower)) - 1)
         rows.append(row + [1.0] * study.intercept)
-    return np.asarray(np.array(rows) / np.sqrt(len(study.features) + study.intercept))
+    return np.asarray(np.array(rows) / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-300))
 
 
 @given(tables())

@@ -87,7 +87,7 @@ def test_kinds_of_model_say_what_their_weights_are() -> None:
         Model(np.zeros(3), "softmax")
     with pytest.raises(InvalidInputError, match="several models"):
         members.scores(np.zeros((1, 3)))
-    assert set(KINDS) == {"linear", "softmax", "members"}
+    assert set(KINDS) == {"linear", "softmax", "members", "statistics"}
 
 
 def test_metrics_of_classes_and_of_members() -> None:

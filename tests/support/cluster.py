@@ -21,7 +21,8 @@ from common.arrays import FloatArray
 from common.client.endpoints import PeerEntry
 from common.client.peer import open_client_of
 from common.data.columns import Columns, Feature, Label
-from common.data.loading import shard_of
+from common.data.hold_out import Rows
+from common.data.loading import Loaded, shard_of
 from common.data.losses import LogisticLoss
 from common.data.shard import Shard
 from common.data.study import Study
@@ -34,6 +35,7 @@ from learner.cli.client import parse_events
 from learner.settings import LearnerSettings
 from party.answering.release import KeepingNoise, NoiseFactory
 from party.api.app import create_party_app as create_party
+from party.data.owner_data import Holding
 from party.ledger.ledger import Kept
 from party.settings import PartySettings
 from tests.support.ledgers import make_ledger
@@ -58,8 +60,9 @@ class Stream:
 class Cluster:
     """K parties' data and the settings of all services, under ``root``.
 
-    ``policy`` and ``learner`` change the parties' policies and the learner's settings. ``given`` is a study and each
-    party's columns of it, in place of the made-up ones. Ledgers are made at once, unless it says otherwise.
+    ``hold_out`` is the study's. ``policy`` and ``learner`` change the parties' policies and the learner's settings.
+    ``given`` is a study and each party's columns of it, in place of the made-up ones. Ledgers are made at once, unless
+    it says otherwise.
     """
 
     root: Path
@@ -72,9 +75,11 @@ class Cluster:
     learner: dict[str, Any] = field(default_factory=dict)
     given: tuple[Study, Sequence[Columns]] | None = None
     makes_ledgers: bool = True
+    hold_out: float | None = None
 
     def __post_init__(self) -> None:
         self.study, tables = self.given or (made_up(self.n_features), ())
+        self.study = self.study.model_copy(update={"hold_out": self.hold_out or self.study.hold_out})
         self.n_parties = len(tables) or self.n_parties
         self.names = tuple(f"party-{index + 1}" for index in range(self.n_parties))
         self.study_path = self.root / "studies" / f"{self.study.name}.json"
@@ -102,13 +107,17 @@ class Cluster:
         X = np.random.default_rng(12).uniform(-1, 1, (n, self.n_features)).round(3)
         return "\n".join([",".join(self.study.feature_names), *(",".join(map(str, x)) for x in X.tolist())]).encode()
 
-    def public_rows(self) -> FloatArray:
+    def public_rows(self, n: int = 6) -> FloatArray:
         """The same in the study's design."""
-        return read_rows(self.public_table(), self.study)
+        return read_rows(self.public_table(n), self.study)
 
     def shard(self, index: int) -> Shard:
-        """The shard of one party, as it loads it."""
+        """The shard of one party, as it loads it: the rows held out come last."""
         return shard_of(self.study, read_columns(self.root / f"{self.names[index]}.csv"))
+
+    def part(self, index: int, rows: Rows) -> Shard:
+        """The rows of one party that runs are about."""
+        return Holding(self.study, Loaded(self.shard(index))).parts[rows]
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings."""
@@ -219,8 +228,9 @@ async def upload(client: httpx.AsyncClient, table: bytes) -> dict[str, Any]:
 
 
 async def submit(client: httpx.AsyncClient, **terms: object) -> str:
-    """The identifier of a new run of dp_gd on the cluster's study; ``terms`` are further fields of the request."""
-    request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5} | terms
+    """The identifier of a new run on the cluster's study, of ten rounds of dp_gd; ``terms`` are further fields."""
+    descent = {} if "algorithm" in terms else {"parameters": {"n_rounds": 10}}
+    request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5} | descent | terms
     response = await client.post("/v1/runs", json=request)
     assert response.status_code == 202, response.text
     run: str = response.json()["id"]

@@ -225,7 +225,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 def submit(learner: LearnerClient, n_rounds: int, **request: object) -> str:
     """The identifier of a new run on all parties."""
-    fields = {"study": "wdbc", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": n_rounds}}
+    fields = {"study": "biopsies", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": n_rounds}}
     return str(learner.ask("POST", "/v1/runs", fields | request)["id"])
 
 

@@ -18,7 +18,10 @@ ASKING = {"Authorization": f"Bearer {LEARNER}", "Accept-Encoding": "identity"}
 def run_spec(
     cluster: Cluster, n_rounds: int = 10, epsilon: float = 1.0, delta: float = 1e-5, **changes: object
 ) -> RunSpec:
-    """The specification of a run among all parties of a cluster; ``changes`` are fields of it."""
+    """The specification of a run among all parties of a cluster; ``changes`` are fields of it.
+
+    Of rounds of dp_gd the rest is chosen, as the learner chooses it.
+    """
     members = tuple(
         Member(name=name, n_examples=cluster.n_examples + index, budget=Budget(epsilon=epsilon, delta=delta))
         for index, name in enumerate(cluster.names)
@@ -30,12 +33,21 @@ def run_spec(
         "parties": members,
         "minimum_contributors": len(members),
     }
-    return RunSpec.model_validate(fields | changes)
+    spec = RunSpec.model_validate(fields | changes)
+    return spec if "algorithm" in changes or "parameters" in changes else spec.settled()[0]
 
 
-def completed(spec: RunSpec) -> RunSpec:
-    """A specification, with public rows of zeros if its algorithm asks about some."""
-    full = spec.model_copy(update={"public": PublicRows.of(np.zeros((5, spec.study.n_features)))})
+def completed(spec: RunSpec, rows: FloatArray | None = None) -> RunSpec:
+    """A specification, with public rows if its algorithm asks about some, and rows held out if it needs them.
+
+    Public rows are zeros unless they are given: five, or a model where one is evaluated.
+    """
+    is_held_out = spec.build().rows == "held_out"
+    if is_held_out and spec.study.hold_out is None:
+        spec = spec.model_copy(update={"study": spec.study.model_copy(update={"hold_out": 0.25})})
+    if rows is None:
+        rows = np.zeros((spec.facts().loss.outputs if is_held_out else 5, spec.study.n_features))
+    full = spec.model_copy(update={"public": PublicRows.of(rows)})
     return full if any(question.public for question in spec.build().questions(full.facts())) else spec
 
 

@@ -22,8 +22,10 @@ from common.learning.model import Model
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
+from tests.support.studies import numbers_study
 
 _POPULATION = 5000
+_NEXT_TO_NONE = 1e-6
 
 
 def facts_of(
@@ -31,13 +33,15 @@ def facts_of(
 ) -> FederationFacts:
     """Facts of owners of these sizes and budgets, of whom all must answer."""
     k = len(sizes)
+    terms = {"minimum_contributors": k, "delta": np.full(k, 1e-5), "public_shape": (4, d)} | terms
+    terms = {"study": numbers_study(d)} | terms
     return FederationFacts(
         parties=tuple(f"owner-{i + 1}" for i in range(k)),
         n_examples=np.array(sizes),
         epsilon=np.array(epsilons),
         n_features=d,
         loss=loss or Squared(),
-        **({"minimum_contributors": k, "delta": np.full(k, 1e-5), "public_shape": (4, d)} | terms),  # type: ignore[arg-type]
+        **terms,  # type: ignore[arg-type]
     )
 
 
@@ -82,14 +86,14 @@ class World:
 
     @cached_property
     def least(self) -> float:
-        """The least fitness on the population."""
-        return self.least_on(self.population)
+        """The least mean loss on the population, without regularisation."""
+        return self.least_on(self.population, 0.0)
 
-    def least_on(self, shard: Shard) -> float:
+    def least_on(self, shard: Shard, regularization: float) -> float:
         """The least fitness on a shard."""
         smooth = Huber(1e-2) if isinstance(self.loss, Hinge) else self.loss
-        regularization = float(self.parameters["regularization"])
-        best = Model(minimise(smooth, shard, regularization * int(shard.n_examples)))
+        strength = max(regularization, _NEXT_TO_NONE)
+        best = Model(minimise(smooth, shard, strength * int(shard.n_examples)))
         return fitness(self.loss, best, shard, regularization)
 
     def sample(self, n: int, stream: int) -> Shard:
@@ -114,14 +118,14 @@ class World:
 
     def excesses(self, members: Members, seeds: range) -> FloatArray:
         """The excess fitness that runs of a coalition come to on the population, (runs,)."""
-        regularization = float(self.parameters["regularization"])
         models = self.models(members, seeds)
-        return np.array([fitness(self.loss, model, self.population, regularization) for model in models]) - self.least
+        return np.array([fitness(self.loss, model, self.population, 0.0) for model in models]) - self.least
 
     def excesses_on_own(self, members: Members, seeds: range) -> FloatArray:
-        """The same on the coalition's own examples, over the best on those, (runs,)."""
+        """What bounds are of: the regularised fitness on the coalition's own examples less the least, (runs,)."""
         own = Shard.stack([shard for shard, member in zip(self.shards, members, strict=True) if member]).pooled()
-        regularization, least = float(self.parameters["regularization"]), self.least_on(own)
+        regularization = float(self.parameters["regularization"])
+        least = self.least_on(own, regularization)
         return np.array(
             [fitness(self.loss, model, own, regularization) - least for model in self.models(members, seeds)]
         )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from common.algorithms import build_algorithm
 from common.forecast import coalitions as search
 from common.forecast.coalitions import CoalitionRun
+from common.forecast.excess_risk import Interval
 from common.forecast.forecast import Forecast
 from common.forecast.forecasters import forecaster_of
 from common.learning.losses import Logistic, Loss, Squared
@@ -122,16 +123,22 @@ def predict_nothing(answer: Forecast) -> float:
 
 class TestWorth:
     def test_joining_is_worth_it_where_the_coalition_beats_the_owners_own_model(self) -> None:
-        answer = predict("dp_gd", {}, facts_of([20_000, 20_000, 50], [5.0, 5.0, 5.0], Logistic()))
+        descent = {"step": 7.0, "n_rounds": 100, "averaging": 0.0, "regularization": 1e-4}
+        answer = predict("dp_gd", descent, facts_of([20_000, 20_000, 50], [5.0, 5.0, 5.0], Logistic()))
         assert [owner.alone.estimate for owner in answer.owners] == sorted(o.alone.estimate for o in answer.owners)
         for owner in answer.owners:
             joined = answer.best.estimate - (0 if owner.recommended else owner.value)
             assert owner.worth_joining == (joined < owner.alone.estimate)
         assert answer.owners[2].worth_joining
-        strict = predict("dp_gd", {}, facts_of([20_000, 20_000, 50], [0.01] * 3, Logistic()))
+        strict = predict("dp_gd", descent, facts_of([20_000, 20_000, 50], [0.01] * 3, Logistic()))
         assert not strict.owners[0].worth_joining
 
-    def test_alone_an_owner_has_what_pooling_its_own_data_gives(self) -> None:
-        terms = {"regularization": 0.05}
-        alone = predict("psgd", terms, facts_of([700, 300], [1.0, 1.0], Logistic())).owners[0].alone
-        assert alone == predict("pooled", terms, facts_of([700], [1.0], Logistic())).excess
+    def test_alone_an_owner_has_what_pooling_its_own_data_gives_by_the_best_regularization(self) -> None:
+        def pooled(regularization: float) -> Interval:
+            return predict("pooled", {"regularization": regularization}, facts_of([700], [1.0], Logistic())).excess
+
+        answer = predict("psgd", {"regularization": 0.5}, facts_of([700, 300], [1.0, 1.0], Logistic()))
+        best = min(map(pooled, (1e-4, 1e-3, 1e-2, 1e-1, 0.5)), key=lambda excess: excess.estimate)
+        alone = answer.owners[0].alone
+        assert (alone.low, alone.estimate, alone.high) == pytest.approx((best.low, best.estimate, best.high))
+        assert alone.estimate < pooled(0.5).estimate

@@ -39,7 +39,7 @@ SMALL = Study(
     name="small",
     features=(Feature(name="age", lower=0, upper=100), Feature(name="dose", lower=0, upper=5)),
     label=Label(name="outcome", values=("0", "1")),
-    clip_norm=0.5,
+    row_norm=1.5,
 )
 
 
@@ -127,7 +127,6 @@ def test_examples_are_held_out_once_and_all_used() -> None:
 def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: Path) -> None:
     dataset = load_dataset(str(small_file), study_file(tmp_path))
     direct = examples(SMALL, shard_of(SMALL, small_columns(), clip=True))
-    assert dataset.clip_norm == 0.5
     for mine, theirs in zip(dataset.draw(rng()), direct.draw(rng()), strict=True):
         assert (mine.X == theirs.X).all()
         assert (mine.y == theirs.y).all()

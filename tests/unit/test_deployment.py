@@ -14,7 +14,7 @@ from common.files.studies import read_study
 from common.files.tables import read_columns
 from common.secure_sum.envelope import public_hex
 from common.service.tokens import Tokens
-from learner.experiments.datasets import WDBC, wdbc_columns
+from learner.experiments.datasets import BIOPSIES, wdbc_columns
 from learner.settings import LearnerSettings, load_studies
 from party.data.owner_data import load_holding
 from party.keyholder.settings import KeyHolderSettings
@@ -55,10 +55,10 @@ def test_every_service_can_read_what_it_is_given(root: Path) -> None:
         assert party.name == entry.name
         assert str(entry.url) == f"http://{party.host}:{party.port}/" == f"{made.services[entry.name].url}/"
         assert Tokens(party.tokens).identify(f"Bearer {entry.token_text()}") == "learner"
-        assert holding.study == WDBC
+        assert holding.study == BIOPSIES
         assert holding.n_examples in {85, 86}
         assert party.state == root.resolve() / "state" / entry.name
-    assert load_studies(learner.studies) == {"wdbc": WDBC}
+    assert load_studies(learner.studies) == {"biopsies": BIOPSIES}
 
 
 def test_everybody_pins_everybody_else(root: Path) -> None:
@@ -81,7 +81,7 @@ def test_everybody_pins_everybody_else(root: Path) -> None:
 
 def test_the_examples_are_dealt_once(root: Path) -> None:
     on_loopback(root)
-    files = [root / "data" / name / "biopsies.csv" for name in HOSPITALS] + [root / "data" / "learner" / "wdbc.csv"]
+    files = [root / "data" / name / "biopsies.csv" for name in HOSPITALS] + [root / "data" / "learner" / "biopsies.csv"]
     tables = [read_columns(path) for path in files]
     everything = wdbc_columns()
     for name, column in everything.items():
@@ -192,6 +192,6 @@ def test_parties_pin_each_other(root: Path) -> None:
 
 def test_the_study_is_one_for_all(root: Path) -> None:
     on_loopback(root)
-    studies = [*(root / "data").rglob("study.json"), *(root / "data").rglob("wdbc.json")]
+    studies = [*(root / "data").rglob("study.json"), *(root / "data").rglob("biopsies.json")]
     assert len(studies) == 6
-    assert {read_study(path).digest for path in studies} == {WDBC.digest}
+    assert {read_study(path).digest for path in studies} == {BIOPSIES.digest}

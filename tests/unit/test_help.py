@@ -23,6 +23,7 @@ finally:
     [
         ("learner", []),
         ("learner", ["submit"]),
+        ("learner", ["describe"]),
         ("learner", ["health"]),
         ("party", []),
         ("party", ["health"]),

@@ -32,7 +32,7 @@ def test_what_is_written_is_read(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"kind": "tree"}, "unknown kind of model 'tree'; there are linear, softmax, members"),
+        ({"kind": "tree"}, "unknown kind of model 'tree'; there are linear, softmax, members, statistics"),
         ({"kind": None}, "unknown kind of model None"),
         ({"kind": ["linear"]}, "unknown kind of model"),
         ({"format": "parley-model-9"}, "the model's format must be 'parley-model-2', not 'parley-model-9'"),
@@ -54,3 +54,12 @@ def test_a_document_that_is_none_is_refused(document: dict[str, Any], change: di
         with pytest.raises(InvalidInputError) as refused:
             read(document | change)
         assert why in refused.value.detail
+
+
+def test_statistics_are_read_whatever_their_shape_and_predict_for_nobody(document: dict[str, Any]) -> None:
+    for weights in ([3.0], [[1.0, 2.0]] * 3):
+        statistics = document | {"kind": "statistics", "weights": weights}
+        _, model = read_model(statistics)
+        assert (model.kind, model.weights.tolist()) == ("statistics", weights)
+        with pytest.raises(InvalidInputError, match="its counts and sums predict for nobody"):
+            predict(statistics, [{"x0": 1, "x1": 1, "x2": 1}])

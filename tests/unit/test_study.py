@@ -27,6 +27,8 @@ WARD = Category(name="ward", values=("north", "south"))
 STUDY = Study(name="s", features=FEATURES, label=Label(name="ill", values=("no", "yes")))
 MIXED = Study(name="m", features=(FEATURES[0], WARD, FEATURES[1]), label=STUDY.label)
 REAL = Study(name="r", features=FEATURES, label=RealLabel(name="days", lower=0, upper=10))
+ROWS = np.array([[-1, 1, 0, 1, 1], [0, 0, 1, 0, 1], [1, 0, 1, -1, 1]])
+"""What MIXED makes of `columns` before they are divided."""
 SECRET = 61.803398875
 STEP = 2.0**-FEATURE_BITS
 
@@ -108,8 +110,7 @@ class TestTerms:
             ({"features": [{"name": "ill", "values": ["a"]}]}, "columns named twice: ill"),
             ({"format": "parley-study-1"}, "parley-study-2"),
             ({"row_norm": 0}, "row_norm"),
-            ({"clip_norm": 1.2}, "clip_norm must be at most 1 for the loss 'logistic', not 1.2"),
-            ({"clip_norm": 1.5, "loss": {"kind": "softmax"}}, "clip_norm"),
+            ({"row_norm": "each"}, "row_norm"),
             ({"label": {"name": "y", "values": ["a", "b", "c"]}}, "its loss must be 'softmax'"),
             ({"label": {"name": "y", "lower": 0, "upper": 1}, "loss": {"kind": "softmax"}}, "must be 'squared'"),
             ({"label": {"name": "y", "lower": 0, "upper": 1}}, "must be 'squared'"),
@@ -128,7 +129,7 @@ class TestTerms:
 
     def test_the_hash_of_a_study_is_of_its_terms(self) -> None:
         terms = STUDY.model_dump()
-        changes = ({"intercept": False}, {"clip_norm": 0.5}, {"name": "t"}, {"missing": "drop"}, {"row_norm": 0.5})
+        changes = ({"intercept": False}, {"row_norm": "largest"}, {"name": "t"}, {"missing": "drop"}, {"row_norm": 0.5})
         assert Study(**terms).digest == STUDY.digest
         assert len({study.digest for study in (STUDY, REAL, *(Study(**(terms | change)) for change in changes))}) == 7
 
@@ -136,31 +137,47 @@ class TestTerms:
         study = MIXED.model_copy()
         assert study.digest == MIXED.digest
         assert (
-            study.model_copy(update={"clip_norm": 0.5}).digest
-            == Study(**(MIXED.model_dump() | {"clip_norm": 0.5})).digest
+            study.model_copy(update={"row_norm": 0.5}).digest
+            == Study(**(MIXED.model_dump() | {"row_norm": 0.5})).digest
         )
         assert WARD.codes == {"north": 0, "south": 1}
         assert WARD.model_copy(update={"values": ("east",)}).codes == {"east": 0}
 
 
 class TestDesign:
-    def test_a_row_is_divided_by_a_public_bound_of_its_norm(self) -> None:
+    def test_a_row_is_divided_by_its_own_norm(self) -> None:
         shard = shard_of(MIXED, columns(extra=np.zeros(3)))
-        rows = np.array([[-1, 1, 0, 1, 1], [0, 0, 1, 0, 1], [1, 0, 1, -1, 1]]) / math.sqrt(4)
+        rows = ROWS / np.array([[2.0], [math.sqrt(2)], [2.0]])
         assert np.abs(shard.X - rows).max() <= STEP
+        assert (np.linalg.norm(shard.X, axis=1) <= 1).all()
         assert shard.y.tolist() == [-1, 1, -1]
-        without = MIXED.model_copy(update={"intercept": False})
-        assert np.abs(shard_of(without, columns()).X - rows[:, :4] * math.sqrt(4 / 3)).max() <= STEP
+
+    def test_a_row_without_a_norm_stays_one_of_zeros(self) -> None:
+        study = Study(name="s", features=(FEATURES[0],), label=STUDY.label, intercept=False)
+        X = shard_of(study, {"age": np.array([50.0, 100.0]), "ill": np.array(["no", "yes"])}).X
+        assert X[0].tolist() == [0.0]
+        assert abs(X[1, 0] - 1) <= STEP
+
+    def test_many_rows_are_divided_block_by_block(self) -> None:
+        study = Study(name="s", features=(FEATURES[0],), label=STUDY.label)
+        ages = np.linspace(0, 100, 300_000)
+        X = shard_of(study, {"age": ages, "ill": np.full(len(ages), "no")}).X
+        scaled = (ages - 50) / 50
+        assert np.abs(X[:, 0] - scaled / np.sqrt(scaled**2 + 1)).max() <= STEP
+
+    def test_a_row_may_be_divided_by_the_largest_norm_instead(self) -> None:
+        largest = MIXED.model_copy(update={"row_norm": "largest"})
+        assert np.abs(shard_of(largest, columns()).X - ROWS / math.sqrt(4)).max() <= STEP
+        without = largest.model_copy(update={"intercept": False})
+        assert np.abs(shard_of(without, columns()).X - ROWS[:, :4] / math.sqrt(3)).max() <= STEP
 
     def test_a_smaller_public_bound_projects_what_lies_beyond(self) -> None:
         narrow = MIXED.model_copy(update={"row_norm": 1.5})
         X = shard_of(narrow, columns()).X
-        rows = np.array([[-1, 1, 0, 1, 1], [0, 0, 1, 0, 1], [1, 0, 1, -1, 1]])
-        assert np.abs(X[1] - rows[1] / 1.5).max() <= STEP
-        assert np.abs(X[0] - rows[0] / 2).max() <= STEP
-        assert np.array_equal(
-            shard_of(MIXED.model_copy(update={"row_norm": 99.0}), columns()).X, shard_of(MIXED, columns()).X
-        )
+        assert np.abs(X[1] - ROWS[1] / 1.5).max() <= STEP
+        assert np.abs(X[0] - ROWS[0] / 2).max() <= STEP
+        wide, largest = (MIXED.model_copy(update={"row_norm": norm}) for norm in (99.0, "largest"))
+        assert np.array_equal(shard_of(wide, columns()).X, shard_of(largest, columns()).X)
 
     def test_values_beyond_the_bounds_are_clipped_only_where_the_owner_chose(self) -> None:
         wild = columns(age=np.array([-SECRET, 50, 1e300]))
@@ -237,7 +254,7 @@ class TestMissing:
         )
         study = Study(name="s", features=features, label=STUDY.label)
         X = shard_of(study, columns(age=np.array([math.nan, 50, 100]), ward=objects("north", "", "south"))).X
-        assert X[0, 0] == pytest.approx(-0.5 / math.sqrt(3), abs=STEP)
+        assert X[0, 0] == pytest.approx(-0.5 / 1.5, abs=STEP)
         assert (X[:, 1:4] > 0).tolist() == [[True, False, False], [False, False, True], [False, True, False]]
 
     def test_a_feature_overrides_the_study(self) -> None:

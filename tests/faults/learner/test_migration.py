@@ -22,8 +22,11 @@ from tests.support.secure_cluster import Hang, Rehearsal, SecureCluster, charges
 
 NEXT = replace(
     statements.STORE_SCHEMA,
-    version=2,
-    migrations={2: ("ALTER TABLE replies ADD COLUMN note TEXT NOT NULL DEFAULT ''",)},
+    version=3,
+    migrations={
+        **statements.STORE_SCHEMA.migrations,
+        3: ("ALTER TABLE replies ADD COLUMN note TEXT NOT NULL DEFAULT ''",),
+    },
 )
 
 
@@ -46,7 +49,7 @@ async def test_a_store_is_migrated_in_mid_run(tmp_path: Path, monkeypatch: pytes
     assert np.array(model["weights"]).tobytes() == twin
     assert charges(cluster, run) == due(spec)
     with closing(sqlite3.connect(cluster.root / "learner" / "learner.sqlite")) as store:
-        assert store.execute("PRAGMA user_version").fetchone() == (2,)
+        assert store.execute("PRAGMA user_version").fetchone() == (3,)
         assert store.execute("SELECT count(note) FROM replies").fetchone() == (10,)
     print("store migrated after round 3 of 10: same model bit for bit, charges = price")
 
@@ -54,7 +57,7 @@ async def test_a_store_is_migrated_in_mid_run(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("PRAGMA user_version = 2", "is a learner's store of version 2; this Parley reads 1 to 1: use the Parley"),
+        ("PRAGMA user_version = 3", "is a learner's store of version 3; this Parley reads 1 to 2: use the Parley"),
         ("PRAGMA application_id = 7", "is not a learner's store"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from common.service.tokens import hash_token
+from learner.cli.display import evaluation_lines
 from learner.cli.main import learner_app
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
@@ -21,7 +23,8 @@ from tests.support.processes import free_port, party_processes, start_learner, s
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A learner with two parties."""
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), n_parties=2)
+    allowed = ("dp_gd", "psgd", "local_average", "evaluate")
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), n_parties=2, hold_out=0.25, algorithms=allowed)
     url = f"http://127.0.0.1:{free_port()}"
     with party_processes(cluster) as urls:
         settings = cluster.learner_settings(urls, port=httpx.URL(url).port)
@@ -83,7 +86,7 @@ def test_speaks_json(command: Commands) -> None:
 
 def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path: Path) -> None:
     path = tmp_path / "study.json"
-    path.write_text(Cluster(tmp_path / "cluster", n_parties=1).study.model_dump_json())
+    path.write_text(Cluster(tmp_path / "cluster", n_parties=1, hold_out=0.25).study.model_dump_json())
     terms = ("--algorithm", "psgd", "--party", "party-2", "--budget", "party-2=2,1e-6", "--minimum-contributors", "1")
     first, again = (
         command.json("submit", str(path), "--epsilon", "1", "--delta", "1e-5", *terms, "--idempotency-key", "key")
@@ -92,6 +95,35 @@ def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path:
     assert first["id"] == again["id"]
     assert (first["algorithm"], first["parties"], first["epsilon"]) == ("psgd", ["party-2"], {"party-2": 2.0})
     command("watch", first["id"])
+
+
+def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands) -> None:
+    watched = command(*SUBMIT, "--evaluate", "0.5", "--watch").stdout
+    assert watched.index("completed after 3 rounds") < watched.index("completed after 1 rounds")
+    found = "on 20 rows held out by 2 parties, at epsilon 0.5, delta 5e-06:"
+    assert found in watched
+    follower, run = (each["id"] for each in command.json("list", "--limit", "2"))
+    saved = command("model", run, "--save", os.devnull).stdout
+    assert f"  {found}\n    accuracy " in saved
+    assert saved.count(" at 95%") == 5  # accuracy, the majority's share, AUC, two recalls
+    assert command.json("model", run)["evaluation"]["run"] == follower
+    again = command("evaluate", run, "--epsilon", "90", "--delta", "0.01", "-p", "bins=2", "--watch").stdout
+    assert "at epsilon 90, delta 0.01:" in again
+    queued = command.json("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6", "--idempotency-key", "evaluated")
+    assert queued["evaluates"] == run
+    assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)
+    refused = command("evaluate", follower, "--epsilon", "1", "--delta", "1e-6", status=1)
+    assert "predicts for nobody" in refused.output
+    assert "evaluate: greater_than" in command(*SUBMIT, "--evaluate", "0", status=1).output
+
+
+def test_says_what_an_evaluation_does_not_know() -> None:
+    unknown = {"estimate": None, "low": None, "high": 1.0}
+    figures = dict.fromkeys(("accuracy", "majority", "auc", "rmse"))
+    found = figures | {"r_squared": unknown, "recall": None, "rate": 0.95, "epsilon": 1.0, "delta": 0.0, "rows": 3}
+    lines = list(evaluation_lines(found | {"contributors": ["a"]}))
+    assert lines[1:] == ["  R² not known, between -∞ and 1 at 95%"]
+    assert list(evaluation_lines(None)) == []
 
 
 def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
@@ -160,8 +192,43 @@ def test_makes_tokens(command: Commands) -> None:
 def test_help_teaches() -> None:
     group = typer.main.get_command(learner_app)
     names = group.commands  # type: ignore[attr-defined]
-    assert {"serve", "submit", "watch", "list", "cancel", "model", "simulate"} <= set(names)
+    assert {"serve", "submit", "watch", "list", "cancel", "model", "evaluate", "simulate"} <= set(names)
     for name in names:
         shown = CliRunner().invoke(learner_app, [name, "--help"], env={"COLUMNS": "200"}).stdout
         assert "Example" in shown, name
         assert f"parley-learner {name}" in shown, name
+
+
+def test_says_what_to_expect_before_it_asks(command: Commands) -> None:
+    result = command("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "--explain")
+    told = result.stderr.splitlines()
+    assert len(result.stdout.split()) == 1, "the run's identifier alone"
+    assert any(line.startswith("n_rounds = ") and "as many as" in line for line in told)
+    assert any(line.startswith("step = ") for line in told)
+    assert any(" rounds, about " in line for line in told)
+    assert any(line.startswith("excess fitness to expect ") for line in told)
+    assert any(line.startswith("an owner alone, without noise: ") for line in told)
+    command("watch", result.stdout.strip())
+    quiet = command(
+        "submit", "made-up", "--epsilon", "1e-3", "--delta", "1e-5", "--algorithm", "psgd", "-p", "n_rounds=2"
+    )
+    assert "warning: joining is not worth it for party-1" in quiet.stderr
+    assert "n_rounds = " not in quiet.stderr
+
+
+def test_explains_a_forecast_and_a_simulation(command: Commands) -> None:
+    foreseen = command("forecast", "made-up", "--epsilon", "1", "--delta", "1e-5", "--explain").stdout
+    assert "momentum = " in foreseen
+    tried = command("simulate", "--data", "wdbc", "--repeat", "2", "--explain").stdout
+    assert "clip_norm = 0.5: noise is scaled to it" in tried
+    assert "beside it, over 2 repetitions: the majority 0." in tried
+    assert "best at this budget, " in tried
+    assert "beside it" not in command("simulate", "--data", "wdbc", "--repeat", "1", "--no-baselines").stdout
+
+
+def test_seconds_limit_the_rounds_of_a_run(command: Commands) -> None:
+    hasty = command.json("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "--seconds", "0.001")
+    command("watch", hasty["id"])
+    shown = next(run for run in command.json("list") if run["id"] == hasty["id"])
+    assert shown["rounds"]["of"] == 1
+    assert "would take longer than was allowed" in shown["chosen"]["n_rounds"]

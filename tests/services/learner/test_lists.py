@@ -11,10 +11,14 @@ from statistics import median
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from common.data.columns import Category, Label
 from common.data.study import Study
+from common.files.examples import load_examples
+from common.learning.erm import minimise
+from common.learning.losses import Logistic
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster, asgi_cluster, submit, watch
 from tests.support.intercepted import Intercepted, learner_of
@@ -70,6 +74,24 @@ async def test_public_rows_come_in_pages(client: httpx.AsyncClient) -> None:
     second = (await client.get(f"/v1/public?limit=3&after={first['next']}")).json()
     assert [rows["digest"] for rows in (*first["rows"], *second["rows"])] == sorted(digests)
     assert second["next"] is None
+
+
+async def test_a_run_starts_from_weights_that_fit_public_rows(client: httpx.AsyncClient, cluster: Cluster) -> None:
+    headers = {"Content-Type": "application/octet-stream"}
+    body = (cluster.root / "party-1.csv").read_bytes()
+    name = (await client.put("/v1/public?study=made-up&start=true", content=body, headers=headers)).json()
+    assert (name["rows"], name["width"]) == (1, cluster.study.n_features)
+    run = await submit(client, parameters={"n_rounds": 1, "step": 1e-9}, public=name["digest"], epsilon=50)
+    assert (await watch(client, run))[-1][1]["state"] == "completed"
+    model = (await client.get(f"/v1/runs/{run}/model")).json()
+    shard = load_examples(cluster.root / "party-1.csv", cluster.study).shard
+    fitted = minimise(Logistic(), shard, np.asarray(0.1))
+    assert np.abs(np.array(model["weights"]) - fitted).max() < 1e-3
+    assert model["public"]["digest"] == name["digest"]
+    rows = (await client.put("/v1/public?study=made-up", content=body, headers=headers)).json()["digest"]
+    refused = await client.post("/v1/runs", json={"study": "made-up", "epsilon": 1, "delta": 1e-5, "public": rows})
+    assert refused.status_code == 422
+    assert "the run names public rows, and dp_gd asks about none of their shape" in refused.json()["detail"]
 
 
 def fill(cluster: Cluster, study: Study) -> None:

@@ -172,5 +172,5 @@ def test_a_terminal_says_why_a_run_is_paused() -> None:
     told = [{"state": "running", "rounds": 5}, {"state": "paused", "reason": "party-1 did not answer", "who": []}]
     events = [RunEvent(number, "state", json.dumps(data)) for number, data in enumerate(told)]
     console = Console(file=StringIO(), width=100)
-    assert follow(events, console) == "paused"
+    assert follow(events, console)["state"] == "paused"
     assert "paused, and asks again: party-1 did not answer" in console.file.getvalue()  # type: ignore[attr-defined]

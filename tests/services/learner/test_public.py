@@ -14,6 +14,7 @@ from pyarrow.parquet import write_table
 from common.data.columns import Category, Feature, Label
 from common.data.records import rows_of
 from common.data.study import Study
+from common.errors import UnavailableError
 from common.runs.specification import PublicRows
 from learner.storage import public_rows
 from tests.support.cluster import Cluster, asgi_cluster, upload
@@ -93,13 +94,19 @@ async def test_refuses_rows_of_an_unknown_study_and_too_many(cluster: Cluster, m
         assert (await put(client, GOOD + b"50,east\n" * 1000)).status_code == 413
 
 
+def test_rows_that_cannot_be_written_are_none_for_now(tmp_path: Path) -> None:
+    (tmp_path / "public").write_text("a file where a directory should be")
+    with pytest.raises(UnavailableError, match="the public rows cannot be written: "):
+        public_rows.PublicRowStore(tmp_path / "public").add(np.ones((1, 2)))
+
+
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
         ({"algorithm": "probe", "public": "ab" * 32}, "there are no public rows abababababab here: upload them first"),
         ({"algorithm": "probe"}, "the algorithm asks about public rows, and the run names none"),
         ({"adjacency": "whole_party"}, "the run must hide whole parties, and dp_gd hides one record each"),
-        ({"public": "known"}, "the run names public rows, and dp_gd asks about none"),
+        ({"public": "known"}, "the run names public rows, and dp_gd asks about none of their shape"),
         ({"public": "ab"}, ""),
         ({"adjacency": "add_remove"}, ""),
     ],

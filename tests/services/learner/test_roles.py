@@ -21,6 +21,7 @@ ORDER: dict[str, Any] = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "par
 BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/runs"): ORDER,
     ("POST", "/v1/forecasts"): ORDER,
+    ("POST", "/v1/runs/{run}/evaluation"): {"epsilon": 1.0, "delta": 1e-5},
     ("POST", "/v1/runs/{run}/predictions"): {"records": [{"x0": 0.1, "x1": 0.2, "x2": 0.3}]},
 }
 

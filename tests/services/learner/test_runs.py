@@ -60,6 +60,9 @@ async def test_a_run_goes_from_the_queue_to_a_model(client: httpx.AsyncClient, c
 
     ended = await view(client, queued["id"])
     assert (ended["state"], ended["rounds"]["done"], ended["problem"]) == ("completed", 10, None)
+    assert ended["parameters"] == spec.parameters
+    assert set(ended["chosen"]) == set(spec.parameters) - {"n_rounds"}
+    assert "curvature" in ended["chosen"]["step"]
     model = (await client.get(f"/v1/runs/{queued['id']}/model")).json()
     assert model["spec_digest"] == ended["spec_digest"] == spec.digest
     assert model["contributors"] == list(cluster.names)
@@ -153,7 +156,7 @@ async def test_runs_beyond_the_limit_wait_in_the_queue(cluster: Cluster, parties
 async def test_a_stopped_learner_takes_up_its_runs(cluster: Cluster, parties: Parties) -> None:
     gate = parties["party-3"].intercept = Gate(round=4)
     async with learner_of(cluster, parties) as client:
-        run = await submit(client)
+        run = await submit(client, parameters={"n_rounds": 10})
         await gate.reached.wait()
     gate.opened.set()
     async with learner_of(cluster, parties) as client:

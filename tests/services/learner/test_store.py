@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import get_args
@@ -14,7 +17,9 @@ from common.errors import ConflictError, NotFoundError
 from common.protocol.head import Head
 from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt, write_receipt
-from learner.run import ENDS, TRANSITIONS, Notice, Pause, RunState
+from common.runs.evaluation import evaluation_spec
+from learner.run import ENDS, TRANSITIONS, Notice, Pause, RunState, RunTerms
+from learner.storage import statements
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster
 from tests.support.ledgers import KEY
@@ -43,6 +48,56 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 @pytest.fixture
 def run(store: RunStore, tmp_path: Path) -> str:
     return store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice").id
+
+
+def test_an_evaluation_is_queued_with_the_end_of_its_run_or_not_at_all(store: RunStore, tmp_path: Path) -> None:
+    spec = run_spec(Cluster(tmp_path, n_parties=2, hold_out=0.25))
+    draft = evaluation_spec(spec, {member.name: member.budget for member in spec.parties}, {})
+    first = store.add(spec, "alice", purpose="to see", evaluation=draft)
+    assert store.evaluation(first.id) == draft
+    with pytest.raises(ConflictError, match="is queued and cannot become completed"):
+        store.complete(first, {"kind": "linear"}, {}, draft)
+    assert (store.run(first.id).evaluations, store.unfinished()) == ((), [first.id])
+    for state in PATHS["running"]:
+        store.enter(first.id, state)
+    follower = store.complete(first, {"kind": "linear"}, {"accuracy": 1.0}, draft)
+    assert follower
+    assert json.loads(store.events(first.id)[-1].data) == {
+        "state": "completed",
+        "accuracy": 1.0,
+        "evaluated_by": follower,
+    }
+    queued = store.run(follower)
+    assert (queued.state, queued.user, queued.purpose, queued.evaluates) == ("queued", "alice", "to see", first.id)
+    assert (queued.spec, store.evaluation(follower)) == (draft, None)
+    assert (store.run(first.id).evaluations, store.unfinished()) == ((follower,), [follower])
+    assert store.evaluated_model(first.id) == store.model(first.id) == {"kind": "linear"}
+    second = store.add(draft, "alice", evaluates=first.id)
+    assert store.run(first.id).evaluations == (follower, second.id)
+    with pytest.raises(NotFoundError):
+        store.evaluation("nobody")
+
+
+def test_a_store_of_before_evaluations_is_migrated(tmp_path: Path) -> None:
+    path, spec = tmp_path / "learner.sqlite", run_spec(Cluster(tmp_path, n_parties=2))
+    terms = RunTerms.of(spec, 60.0, {}).model_dump_json()
+    older = [table for table in statements.STORE_SCHEMA.tables if "evaluations_of_run" not in table]
+    older[0] = "\n".join(line for line in older[0].splitlines() if "evaluat" not in line)
+    with closing(sqlite3.connect(path)) as file:
+        for table in older:
+            file.execute(table)
+        file.execute(f"PRAGMA application_id = {statements.STORE_SCHEMA.application}")
+        file.execute("PRAGMA user_version = 1")
+        values = ("old", "alice", "", "digest", "now", "queued", "queued", spec.model_dump_json(), terms)
+        columns = "id, user, purpose, draft, created, state, stage, spec, terms"
+        file.execute(f"INSERT INTO runs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)  # noqa: S608 -- ours
+        file.commit()
+    with closing(RunStore(path)) as store:
+        old = store.run("old")
+        assert (old.evaluates, old.evaluations, old.spec) == (None, (), spec)
+        assert store.evaluation("old") is None
+        new = store.add(spec, "alice", evaluates="old")
+        assert store.run("old").evaluations == (new.id,)
 
 
 def test_the_table_knows_every_state() -> None:

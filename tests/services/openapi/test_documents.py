@@ -55,6 +55,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "cancel_run",
         "check_health",
         "check_readiness",
+        "evaluate_run",
         "forecast_run",
         "list_algorithms",
         "list_parties",
@@ -64,6 +65,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "list_studies",
         "make_predictions",
         "resume_run",
+        "show_description",
         "show_metrics",
         "show_model",
         "show_newest_receipt",
@@ -82,7 +84,7 @@ def test_the_learner_types_all_that_it_answers(tmp_path: Path) -> None:
         "schema"
     ]
     assert model["discriminator"]["propertyName"] == "kind"
-    assert set(model["discriminator"]["mapping"]) == {"linear", "softmax", "members"}
+    assert set(model["discriminator"]["mapping"]) == {"linear", "softmax", "members", "statistics"}
     untyped = [
         f"{name}.{field}"
         for name, schema in document["components"]["schemas"].items()

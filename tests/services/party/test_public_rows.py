@@ -73,7 +73,7 @@ def test_rows_named_without_need_or_needed_without_name_are_refused(
 ) -> None:
     for changes, why in (
         (NO_ROWS, "the algorithm asks about public rows, and the run names none"),
-        ({"public": PublicRows.of(rows)}, "the run names public rows, and dp_gd asks about none"),
+        ({"public": PublicRows.of(rows)}, "the run names public rows, and dp_gd asks about none of their shape"),
     ):
         refused = propose(client, run_spec(cluster, **changes), "other")
         assert (refused.status_code, refused.json()["detail"]) == (422, why)

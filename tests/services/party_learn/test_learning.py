@@ -106,12 +106,16 @@ async def test_the_own_party_is_never_asked(neighbours: Neighbours) -> None:
     assert neighbours.wires["party-1"].seen[-1] == "DELETE /v1/runs/run-of-party-2"
 
 
-async def test_without_noise_it_is_the_model_of_all_shards_pooled(owners: Owners) -> None:
+@pytest.mark.parametrize("hold_out", [None, 0.25])
+async def test_without_noise_it_is_the_model_of_all_rows_to_train_on_pooled(
+    tmp_path: Path, hold_out: float | None
+) -> None:
     """The others' noise silenced, the run is a simulation of three parties, bit for bit."""
+    owners = Owners(tmp_path, n_parties=3, algorithms=("wu_strongly_convex",), hold_out=hold_out)
     async with party_apps(owners, {name: lambda _: NoNoise() for name in owners.names}) as apps:
         model = await Neighbours(owners, apps).learn("party-3")
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters=WU["parameters"])
-    stack = Shard.stack([owners.shard(index) for index in range(3)])
+    stack = Shard.stack([owners.part(index, "training") for index in range(3)])
     expected = simulate(spec.build(), stack, spec.facts(), NoNoise())
     assert model["weights"] == expected.weights.tolist()
 

@@ -73,4 +73,5 @@ def specification(cluster: SecureCluster, sizes: list[int]) -> RunSpec:
         Member(name=name, n_examples=size, budget=budget) for name, size in zip(cluster.names, sizes, strict=True)
     ]
     terms = {"study": DIGITS, "algorithm": "dp_gd", "parties": members, "minimum_contributors": len(members)}
-    return RunSpec.model_validate(terms | TERMS | {"colluders": 1})  # the default of a secure sum
+    spec = RunSpec.model_validate(terms | TERMS | {"colluders": 1})  # the default of a secure sum
+    return spec.settled()[0]

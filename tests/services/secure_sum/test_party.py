@@ -207,7 +207,7 @@ def test_queries_that_are_not_what_was_agreed_are_refused_for_nothing(
     }
     for reason, message in hostile.items():
         refused(stage.ask(client, 1, message), reason)
-    refused(stage.ask(client, 1, claim(clip=0.5)), Reason.WRONG_TERMS)
+    refused(stage.ask(client, 1, claim(clip=0.25)), Reason.WRONG_TERMS)
     huge = pack_array(np.full(stage.roster.d, 1e300))
     for message in (
         claim(step="minimise"),

@@ -90,7 +90,7 @@ def test_a_query_of_other_terms_is_refused(refused: Refused) -> None:
 def test_the_noise_of_every_algorithm_has_a_spelling_that_fits(name: str) -> None:
     run = completed(spec(algorithm=name, parameters={}))
     assert all(len(noise_text(run.build(), run.facts().of(index), 1)) <= MAX_TEXT for index in range(3))
-    check_roster(draft(algorithm=name, parameters={}, public=run.public), "run-1", run)
+    check_roster(draft(algorithm=name, parameters={}, public=run.public, study=run.study), "run-1", run)
 
 
 def test_a_sum_of_one_and_a_sum_of_too_many_are_no_runs() -> None:

@@ -1,0 +1,96 @@
+"""Descent with momentum by noisy gradients, without tuning: its parameters from public facts alone.
+
+*The rule.* Let s be the deviation of the noise on a coordinate of the mean gradient, if there were one round. Of T
+rounds it is s sqrt(T), so along directions without curvature noise moves the model by S s, where S = T step /
+(1 - momentum) is the way that it travels along a constant gradient of norm 1, *whatever T is*: rounds cost time, and no
+privacy. S is the one choice, and
+
+    S = DRIFT / s
+
+lets noise move the weights of rows of norm 1 by a constant, whatever n, d, epsilon and delta are. With steps of 1 / c,
+c the loss's curvature, and a momentum of 1 - 10 / T (the heavy ball of Polyak 1964) it takes T = sqrt(10 S c) rounds;
+without momentum S c, which are fewer below 10. Where there is curvature, noise averages out in the mean of the last
+quarter of the iterates (Polyak & Juditsky 1992). Clipping below the loss's largest slope trades bias for noise: at 1/2
+the logistic loss stays convex, and an example on the wrong side counts as much as an undecided one. Lambda only keeps
+the weights within P's ball.
+
+*What was chosen by looking at data*: DRIFT, the quarter and the clip norms, by test accuracy on the public sets that
+``scripts/benchmarks/utility.py`` reports on. From .8 to 1.6 the former makes little difference. No epsilon counts that.
+
+*Stability.* w <- w + b (w - last) - a h w shrinks where 0 < a h < 2 (1 + b) (Polyak 1964), h any curvature of the
+fitness: from lambda to c + lambda.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from common.errors import InvalidInputError
+from common.learning.losses import Logistic, Loss, Softmax, Squared, curvature_of
+from common.privacy.calibration import gaussian_sigmas
+from common.protocol.algorithm import Choice
+from common.protocol.facts import FederationFacts
+
+DRIFT = 1.2
+_DAMPING = 10.0
+_REGULARIZATION = 1e-6
+_ROOM, _MOST_MOMENTUM = 1.05, 0.95  # for steps that were given: 1 / c is far from diverging
+_CLIP_NORMS: Mapping[type, float] = {Logistic: 0.5, Softmax: 0.7, Squared: 0.5}
+
+
+def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
+    """What was not ``given`` of rounds, step, momentum, averaging, regularisation and clip norm, by the rule.
+
+    Raises InvalidInputError for budgets that no Gaussian noise keeps.
+    """
+    clip_norm = given.get("clip_norm", _CLIP_NORMS.get(type(facts.loss), min(facts.loss.lipschitz, 1.0)))
+    noise = noise_of_one_round(facts, clip_norm)
+    way, longest = DRIFT / noise, given.get("step", 1 / curvature_of(facts.loss))
+    steps = way / longest
+    wanted = math.ceil(min(steps, math.sqrt(_DAMPING * steps)))
+    rounds = int(given.get("n_rounds", max(1, min(wanted, most_rounds))))
+    momentum = given.get("momentum", _momentum(rounds, steps if "step" in given else math.inf))
+    if "momentum" not in given:  # what a given step needs, so as not to diverge
+        momentum = max(momentum, min(_MOST_MOMENTUM, _ROOM * longest * curvature_of(facts.loss) / 2 - 1))
+    step = min(longest, way * (1 - momentum) / rounds)
+    short = "" if rounds >= wanted else f"; {wanted} would take longer than was allowed"
+    chosen = {
+        "n_rounds": Choice(
+            rounds, f"as many as let the model travel {rounds * step / (1 - momentum):.3g}, until noise of "
+            f"{noise:.2g} on a mean gradient would move it by {DRIFT:g}{short}"
+        ),
+        "step": Choice(_short(step), f"at most 1 / c, c = {curvature_of(facts.loss):g} being the largest curvature"),
+        "momentum": Choice(_short(momentum), "1 - 10 / rounds: the same way in fewer rounds; none below 10 rounds"),
+        "averaging": Choice(0.25, "noise averages out over the last quarter of the rounds"),
+        "regularization": Choice(_REGULARIZATION, "the noise limits how far the model travels; no more is needed"),
+        "clip_norm": Choice(clip_norm, "noise is scaled to it, and few examples are beyond"),
+    }  # fmt: skip
+    return {name: choice for name, choice in chosen.items() if name not in given}
+
+
+def check_stable(loss: Loss, step: float, momentum: float, regularization: float) -> None:
+    """Raise InvalidInputError for a step by which descent with momentum may diverge."""
+    steepest = regularization + (loss.smoothness if math.isfinite(loss.smoothness) else 0.0)
+    if step * steepest >= 2 * (1 + momentum):
+        raise InvalidInputError(
+            f"step must be below {2 * (1 + momentum) / steepest:.4g} for this loss, momentum and regularization, not "
+            f"{step:g}: descent may diverge"
+        )
+
+
+def noise_of_one_round(facts: FederationFacts, clip_norm: float) -> float:
+    """The deviation of the noise on a coordinate of the mean gradient, where one round is all that is released."""
+    everyone = facts.everyone
+    sigmas = gaussian_sigmas(everyone.own_epsilon, everyone.own_delta, 2 * clip_norm)
+    return facts.deviation_of_sum(sigmas) / facts.n_total
+
+
+def _momentum(rounds: int, most_steps: float) -> float:
+    """1 - 10 / rounds; less where a given step would take the model beyond its way."""
+    return max(0.0, min(1 - _DAMPING / rounds, 1 - rounds / most_steps))
+
+
+def _short(figure: float) -> float:
+    """Four digits are enough to read, and as good."""
+    return float(f"{figure:.4g}")

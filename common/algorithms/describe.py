@@ -1,0 +1,99 @@
+"""Counts, means, variances and histograms of a study's columns, in one sum of integers with Gaussian noise.
+
+A vector of counts and bounded sums moves by at most its sensitivity in the 2-norm when one record is replaced
+(`common.learning.column_sums` derives it), so one Gaussian release hides all of it at once: (epsilon, delta)-private by
+Balle & Wang 2018 ("Improving the Gaussian Mechanism"), Theorem 8, in noise that is added to integers exactly. Whatever
+is read off it (`common.learning.description`) is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms._parameters import algorithm
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.learning.column_sums import ColumnChoice, ColumnSums
+from common.learning.description import Description, read_sums
+from common.learning.model import Model
+from common.privacy.calibration import gaussian_sigmas
+from common.privacy.events import Event, GaussianEvent
+from common.privacy.mechanisms.additive import add_gaussian, fitting
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Algorithm, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
+from common.strict import Name
+
+_MOST_BINS = 100
+
+Bins = Annotated[int, Field(ge=0, le=_MOST_BINS)]
+
+
+@algorithm
+class Describe(Algorithm):
+    """What a study's columns hold, over the rows of all owners: it trains nothing, and shows if bounds and values fit.
+
+    Of numbers, moments and a histogram between their bounds; of categories and classes, how often each value is there.
+    """
+
+    columns: Annotated[
+        dict[Name, Bins | None] | None,
+        Field(
+            min_length=1,
+            description="by name: how many bins the histogram has, null for `bins`; all of the study if not given",
+        ),
+    ] = None
+    bins: Annotated[int, Field(ge=0, le=_MOST_BINS, description="equal bins between the bounds; 0: no histogram")] = 10
+    moments: Annotated[bool, Field(description="whether numbers get a mean and a variance")] = True
+    trains: ClassVar[bool] = False
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One round; raises InvalidInputError as `ColumnSums.of` does."""
+        return (Question("sums", (0,), self.sums(facts).n_lanes),)
+
+    def program(self, facts: FederationFacts) -> Program:
+        """The noisy sums as they are."""
+        reply = yield Query(1, "sums", np.zeros(0))
+        return Model(reply.value, "statistics")
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
+        """The exact sums."""
+        return self.sums(facts).add_up(shard)
+
+    def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The sums, plus this party's share of the noise."""
+        return add_gaussian(prepared, self.sigma(facts), facts.share, noise)
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
+        """That of the sums: see `ColumnSums.sensitivity`."""
+        return self.sums(facts).sensitivity
+
+    def sigma(self, facts: OwnFacts) -> FloatArray:
+        """The deviation of the noise on each sum, (...)."""
+        return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.sums(facts).sensitivity)
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """A Gaussian release."""
+        return GaussianEvent(self.sums(facts).sensitivity / float(self.sigma(facts)))
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Gaussian noise of `sigma`."""
+        fitting(self.sigma(facts))
+
+    def sums(self, facts: FederationFacts) -> ColumnSums:
+        """What is added up; raises InvalidInputError as `ColumnSums.of` does."""
+        return ColumnSums.of(facts.columns, ColumnChoice(self.columns or {}, self.bins, self.moments))
+
+    def deviation(self, facts: FederationFacts, contributors: Sequence[int]) -> float:
+        """The deviation of the noise on each sum of those who contribute."""
+        return facts.deviation_of_sum(self.sigma(facts.everyone)[list(contributors)])
+
+    def read(self, model: Model, facts: FederationFacts, contributors: tuple[int, ...]) -> Description:
+        """What a run's noisy sums say of the columns of those who contributed."""
+        deviation = self.deviation(facts, contributors)
+        return read_sums(self.sums(facts), model.weights, deviation, facts.examples(contributors))

@@ -1,0 +1,273 @@
+"""A study's columns as sums over rows, in integers, and how far one record can move them.
+
+A row adds to each column that is described, as one block of *lanes* of one vector:
+
+- a number x, scaled by its bounds to v in [-1, 1]: its *moments*, v and 13/8 (v^2 - 1/2); and a 1 in the lane of its
+  *bin*: at the lower bound, one of B equal bins between the bounds, or at the upper bound, where clipped values end up;
+- a category, or a label of classes: a 1 in the lane of its value.
+
+A row that its owner dropped adds nothing; where a study drops rows, one lane more counts those that are left.
+
+*Sensitivity*, in the 2-norm, for one record replaced by another. The lanes of bins or values change in two places, by
+1 each: 2 in square. Moments of v and u, with a = |v - u|, b = |v + u| <= 2 - a and s = 13/8, lie apart, in square,
+
+    (v - u)^2 + s^2 (v^2 - u^2)^2 = a^2 (1 + s^2 b^2) <= a^2 (1 + s^2 (2 - a)^2) <= 4,
+
+with equality at a = 2, from bound to bound: the last step holds while s^2 is at most the least of
+(2 + a) / (a^2 (2 - a)), which is 2.77, at a = sqrt 5 - 1. So squares count 13/8 times, and their noise 8/13, for
+nothing. A row that is dropped changes less: centred by 1/2, moments are at most sqrt(1 + s^2 / 4) long. Squares are
+rounded to the grid of answers, by which only pairs far below the bound move, and by less than 2^-30.
+
+*Precision.* A shard holds rows on a grid of 2^-16, divided by at most R, the largest norm that a row of the study can
+have. A value is read back by the intercept, which was 1 before the division, or by a division that is every row's: to
+2^-15 R, in units in which the bounds are -1 and +1. That close below the edge of a bin it counts for the upper one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
+
+import numpy as np
+
+from common.arrays import BoolArray, FloatArray, IntArray
+from common.data.columns import Bounded, Category, Label, missing_policy
+from common.data.shard import Shard
+from common.data.study import Study
+from common.encoding.classes import decode_classes
+from common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT
+from common.errors import InvalidInputError
+
+SQUARES = 13 / 8
+"""How many times squares count."""
+MOST_LANES = 2**14
+"""The most numbers that one description adds up."""
+_ONE = 2**FEATURE_BITS
+"""The upper bound, in the integers of values; the lower one is its negative."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnChoice:
+    """What is asked about columns: those of ``columns``, with so many bins each; all of a study if none is named.
+
+    A column asked about with None has ``bins`` bins if it has bounds; ``moments`` says whether numbers have moments.
+    """
+
+    columns: Mapping[str, int | None]
+    bins: int
+    moments: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberSums:
+    """What is added up of a number: moments or not, and so many bins, or none (0).
+
+    ``position`` is its column in the design, None for the label; ``precision`` of its values is in units of 2^-16.
+    """
+
+    column: Bounded
+    position: int | None
+    moments: bool
+    bins: int
+    precision: int
+
+    @property
+    def n_lanes(self) -> int:
+        """How many numbers its sums are: two moments, then the bins between the bounds and one at each."""
+        return 2 * self.moments + (self.bins + 2 if self.bins else 0)
+
+    @property
+    def most_apart(self) -> float:
+        """How far two rows may lie apart, squared."""
+        return 4.0 * self.moments + 2.0 * bool(self.bins)
+
+    @property
+    def longest(self) -> float:
+        """How long a row may be, squared."""
+        return (1 + SQUARES**2 / 4) * self.moments + bool(self.bins)
+
+    def add_up(self, shard: Shard, divisor: FloatArray, present: BoolArray) -> IntArray:
+        """The sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
+        parts = []
+        values = self._values(shard, divisor)
+        if self.moments:
+            squares = (13 * (values * values - (UNIT >> 1))) >> 3
+            parts = [each[..., None] for each in (_total(values, present) * _ONE, _total(squares, present))]
+        if self.bins:
+            parts.append(_counts(self._codes(values), present, self.bins + 2))
+        return np.concatenate(parts, axis=-1)
+
+    def _values(self, shard: Shard, divisor: FloatArray) -> IntArray:
+        """Values (..., n) in units of 2^-16; at a bound where they are no further from it than the precision."""
+        scaled = shard.y if self.position is None else shard.X[..., self.position] / divisor
+        values = np.rint(np.clip(scaled, -1.0, 1.0) * _ONE).astype(np.int64)
+        near = np.abs(values) >= _ONE - self.precision
+        return np.asarray(np.where(near, np.sign(values) * _ONE, values))
+
+    def _codes(self, values: IntArray) -> IntArray:
+        """The bins (..., n) of values: 0 at the lower bound, B + 1 at the upper, 1 to B between."""
+        between = ((values + _ONE + self.precision) * self.bins >> (FEATURE_BITS + 1)) + 1
+        codes = np.minimum(between, self.bins)
+        return np.asarray(np.where(np.abs(values) < _ONE, codes, np.where(values < 0, 0, self.bins + 1)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueSums:
+    """What is added up of a category or a label of classes: how often it has each value.
+
+    ``position`` is its first column in the design, None for the label.
+    """
+
+    column: Category | Label
+    position: int | None
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values in order."""
+        return self.column.column_values if isinstance(self.column, Category) else self.column.values
+
+    @property
+    def n_lanes(self) -> int:
+        """How many numbers its sums are."""
+        return len(self.values)
+
+    @property
+    def most_apart(self) -> float:
+        """How far two rows may lie apart, squared."""
+        return 2.0 if self.n_lanes > 1 else 0.0
+
+    @property
+    def longest(self) -> float:
+        """How long a row may be, squared."""
+        return 1.0
+
+    def add_up(self, shard: Shard, divisor: FloatArray, present: BoolArray) -> IntArray:  # noqa: ARG002 -- as a number's
+        """The sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
+        if self.position is None:
+            codes = decode_classes(shard.y, self.n_lanes)
+        else:
+            codes = shard.X[..., self.position : self.position + self.n_lanes].argmax(axis=-1)
+        return _counts(codes, present, self.n_lanes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnSums:
+    """All that is added up of a study's rows: the rows that are left, if any may be dropped, then each column.
+
+    A row's division is undone by its ``intercept``, or without one by the ``largest`` norm of a row, which it then was.
+    """
+
+    columns: tuple[NumberSums | ValueSums, ...]
+    drops: bool
+    intercept: bool
+    largest: float
+
+    @classmethod
+    def of(cls, study: Study, asked: ColumnChoice) -> Self:
+        """What to add up of a study's columns.
+
+        Raises InvalidInputError that names a column which is unknown, which has no bounds between which bins could lie,
+        or whose values do not show in rows divided by what is not known; and where nothing would be added up, or too
+        much.
+        """
+        if unknown := [name for name in asked.columns if name not in study.table_names]:
+            raise InvalidInputError(f"the study has no column {', '.join(map(repr, unknown[:5]))}")
+        places = _places(study, asked.columns.keys() or set(study.table_names))
+        made = [_sums_of(study, *places[name], asked) for name in asked.columns or study.table_names]
+        sums = cls(
+            columns=tuple(each for each in made if each.n_lanes),
+            drops=any(missing_policy(each, study.missing) == "drop" for each in study.features)
+            or study.missing == "drop",
+            intercept=study.intercept,
+            largest=_largest_norm(study),
+        )
+        if not sums.columns:
+            raise InvalidInputError("no column is left to describe: without moments, numbers need bins")
+        if sums.n_lanes > MOST_LANES:
+            raise InvalidInputError(
+                f"the columns make {sums.n_lanes:,} sums; at most {MOST_LANES:,} are possible: ask about fewer columns "
+                "or bins"
+            )
+        return sums
+
+    @property
+    def n_lanes(self) -> int:
+        """How many numbers the sums are."""
+        return self.drops + sum(each.n_lanes for each in self.columns)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record replaced by another, or by a dropped row, moves the sums: in the 2-norm, rounded up."""
+        replaced = math.fsum(each.most_apart for each in self.columns)
+        dropped = self.drops + math.fsum(each.longest for each in self.columns)
+        return math.nextafter(math.sqrt(max(replaced, dropped)), math.inf)
+
+    def add_up(self, shard: Shard) -> IntArray:
+        """The exact sums (..., n_lanes) of a shard, or of each of a stack, in units of 2^-32."""
+        present = self._present(shard)
+        divisor = np.where(present, shard.X[..., -1], 1.0) if self.intercept else np.asarray(1 / self.largest)
+        parts = [_counts(np.zeros(present.shape, dtype=np.int64), present, 1)] if self.drops else []
+        return np.concatenate([*parts, *(each.add_up(shard, divisor, present) for each in self.columns)], axis=-1)
+
+    def _present(self, shard: Shard) -> BoolArray:
+        """Which rows (..., n) hold a record: not the padding, nor those that were dropped, which are zero."""
+        if self.intercept:
+            return np.asarray(shard.mask & (shard.X[..., -1] > 0))
+        return np.asarray(shard.mask & shard.X.any(axis=-1)) if self.drops else shard.mask
+
+
+def _places(study: Study, names: Collection[str]) -> dict[str, tuple[Bounded | Category | Label, int | None]]:
+    """Columns by name, and where each begins in the design; None for the label, which stands aside."""
+    starts = accumulate((each.n_columns for each in study.features), initial=0)
+    found = zip(study.features, starts, strict=False)
+    return {each.name: (each, start) for each, start in found if each.name in names} | {
+        study.label.name: (study.label, None)
+    }
+
+
+def _sums_of(
+    study: Study, column: Bounded | Category | Label, position: int | None, asked: ColumnChoice
+) -> NumberSums | ValueSums:
+    """What to add up of one column; raises InvalidInputError for bins without bounds, or values that are lost."""
+    bins = asked.columns.get(column.name)
+    if isinstance(column, Category | Label):
+        if bins:
+            raise InvalidInputError(
+                f"a histogram without bounds: column {column.name!r} has values, each of which is counted"
+            )
+        return ValueSums(column, position)
+    if position is not None and not _tells_its_division(study):
+        raise InvalidInputError(
+            f"the values of column {column.name!r} cannot be read: without an intercept, rows do not tell by what they "
+            "were divided; describe a study with an intercept, or one whose row_norm is 'largest'"
+        )
+    precision = 1 if position is None else math.ceil(2 * _largest_norm(study))
+    return NumberSums(column, position, asked.moments, asked.bins if bins is None else bins, precision)
+
+
+def _tells_its_division(study: Study) -> bool:
+    """Whether a row tells by what it was divided, or all are divided by the same and none is projected."""
+    if study.intercept or isinstance(study.row_norm, str):
+        return study.intercept or study.row_norm == "largest"
+    return study.row_norm >= _largest_norm(study)
+
+
+def _largest_norm(study: Study) -> float:
+    """The largest norm that a row can have before it is divided."""
+    return math.sqrt(len(study.features) + study.intercept)
+
+
+def _total(values: IntArray, present: BoolArray) -> IntArray:
+    """The sums (...) of integers (..., n) over the rows that are present."""
+    return np.asarray(np.where(present, values, 0).sum(axis=-1))
+
+
+def _counts(codes: IntArray, present: BoolArray, n_codes: int) -> IntArray:
+    """How many present rows have each code, (..., n_codes), in units of 2^-32."""
+    n_parties = math.prod(codes.shape[:-1])
+    apart = codes.reshape(n_parties, -1) + n_codes * np.arange(n_parties)[:, None]
+    counts = np.bincount(apart[present.reshape(n_parties, -1)], minlength=n_parties * n_codes)
+    return np.asarray(counts.reshape(*codes.shape[:-1], n_codes).astype(np.int64) << FRACTION_BITS)

@@ -1,0 +1,120 @@
+"""An evaluation as a run: what it is asked for, by what it is paid, and what its noisy sums say of the model.
+
+Public by what is public already: a model that was released, noisy sums, the deviation that the run's terms imply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms.evaluate import Evaluate
+from common.arrays import FloatArray
+from common.data.columns import Label
+from common.errors import InvalidInputError
+from common.learning.evaluation import Evaluation, evaluate_classes, evaluate_errors
+from common.learning.losses import build_loss
+from common.learning.model import Model
+from common.learning.tallies import Errors
+from common.privacy.account import DELTA_UNITS, MICRO
+from common.runs.pricing import guarantees
+from common.runs.specification import Budget, Member, PublicRows, RunSpec
+
+EVALUATE = "evaluate"
+"""The algorithm's name in the registry."""
+_NOT_TRAINED = "0" * 64
+
+
+class RunEvaluation(Evaluation):
+    """What a run found of a model, on how many held-out rows of whom, and what it cost whoever it cost most."""
+
+    run: Annotated[str | None, Field(description="the run that found it; null in that run's own document")] = None
+    rows: Annotated[int, Field(description="how many rows the contributors hold out, dropped ones among them")]
+    contributors: tuple[str, ...]
+    epsilon: Annotated[float, Field(description="what the evaluation cost by itself, against the whole transcript")]
+    delta: float
+
+
+def evaluation_spec(
+    spec: RunSpec,
+    budgets: Mapping[str, Budget],
+    parameters: Mapping[str, Any],
+    weights: PublicRows | None = None,
+) -> RunSpec:
+    """The draft of a run that evaluates what another trained, among the same parties and on the same terms.
+
+    ``spec`` is the other's, ``budgets`` are those of its parties, by name. The ``weights`` of a model that is not
+    trained yet stand as rows that nobody has. Raises InvalidInputError where there is nothing to evaluate on.
+    """
+    shape = build_loss(spec.study).outputs, spec.study.n_features
+    members = (Member(name=name, n_examples=1, budget=budgets[name]) for name in spec.names)
+    draft = spec.model_copy(
+        update={
+            "algorithm": EVALUATE,
+            "parameters": dict(parameters),
+            "parties": tuple(members),
+            "answer_every": 1,
+            "public": weights or PublicRows(digest=_NOT_TRAINED, rows=shape[0], width=shape[1]),
+        }
+    )
+    draft.questions()
+    algorithm, facts = draft.build(), draft.facts()
+    for index in range(len(facts.parties)):
+        algorithm.event(1, facts.of(index))  # refuses a delta of 0, which this noise cannot do with
+    return draft
+
+
+def weights_of(document: Mapping[str, Any]) -> FloatArray:
+    """The weights of a model's document as rows (k, d); raises InvalidInputError for what is no model."""
+    if document["kind"] not in {"linear", "softmax"}:
+        raise InvalidInputError(f"what the run made is of the kind {document['kind']!r}, and predicts for nobody")
+    return np.atleast_2d(np.array(document["weights"], dtype=np.float64))
+
+
+def divide(budget: Budget, share: float) -> tuple[Budget, Budget]:
+    """A budget as two, the second a share of it, which together cost a ledger no more: in its whole units.
+
+    Raises InvalidInputError where the share is less than a unit of what there is.
+
+    >>> first, second = divide(Budget(epsilon=1.0, delta=1e-5), 0.1)
+    >>> first.epsilon, second.epsilon
+    (0.9, 0.1)
+    """
+    epsilon, delta = int(budget.epsilon * MICRO + 1e-3), int(budget.delta * DELTA_UNITS)
+    parts = math.floor(epsilon * share + 1e-3), math.floor(delta * share)
+    if parts[0] < 1 or (delta and parts[1] < 1) or parts[0] >= epsilon:
+        raise InvalidInputError(
+            f"a share of {share:g} of epsilon {budget.epsilon:g}, delta {budget.delta:g} is less than a ledger counts"
+        )
+    first, second = (
+        Budget(epsilon=units / MICRO, delta=small / DELTA_UNITS)
+        for units, small in ((epsilon - parts[0], delta - parts[1]), parts)
+    )
+    return first, second
+
+
+def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> RunEvaluation | None:
+    """What the sums of a run that evaluates say; None of any other run."""
+    algorithm, facts = spec.build(), spec.facts()
+    if not isinstance(algorithm, Evaluate):
+        return None
+    answered = tuple(spec.index(name) for name in contributors)
+    what, deviation, label = algorithm.tally(facts), algorithm.deviation(facts, answered), spec.study.label
+    if isinstance(what, Errors):
+        assert not isinstance(label, Label)  # noqa: S101 -- as the tally is by the label
+        found = evaluate_errors(what, model.weights, deviation, (label.upper - label.lower) / 2)
+    else:
+        assert isinstance(label, Label)  # noqa: S101 -- as above
+        found = evaluate_classes(what, model.weights, deviation, label.values)
+    promise = guarantees(algorithm, facts)[0]
+    return RunEvaluation(
+        rows=facts.examples(answered),
+        contributors=tuple(contributors),
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        **dict(found),
+    )

@@ -1,0 +1,58 @@
+"""What ``parley-learner submit`` says before it asks for a run: what to expect of it, beside what costs less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from common.errors import ParleyError
+
+if TYPE_CHECKING:
+    from learner.cli.client import LearnerClient
+
+_NAMED = 5
+_NONSENSE = {400, 401, 403, 422}
+
+
+def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) -> Iterator[str]:
+    """Lines on a run that is about to be asked for; one that says why where there is no forecast.
+
+    Raises ParleyError for a request that makes no sense.
+    """
+    try:
+        answer = client.ask("POST", "/v1/forecasts", body)
+    except ParleyError as error:
+        problem = error.facts.get("problem")
+        if not isinstance(problem, dict) or problem["status"] in _NONSENSE:
+            raise
+        yield f"no forecast: {error.detail}"
+        return
+    if explain:
+        yield from (f"{name} = {value}: {why}" for name, value, why in chosen(answer))
+    yield f"{answer['rounds']} rounds{_time(answer['run_time'])}"
+    if answer["majority"] is not None:
+        yield f"the commonest class makes up {answer['majority']:.3f} of the learner's public examples"
+    yield from _expected(answer) if answer["outcome"] else (f"no forecast: {answer['no_forecast']}",)
+
+
+def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What was chosen of a forecast's run: its name, its value and why."""
+    for name, why in answer["chosen"].items():
+        yield name, answer["algorithm"] if name == "algorithm" else f"{answer['parameters'][name]:g}", why
+
+
+def _time(run_time: Mapping[str, Any]) -> str:
+    return "" if run_time["seconds"] is None else f", about {run_time['seconds']:.3g} s ({run_time['basis']})"
+
+
+def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The excess to expect together, what each owner would get alone, and a warning where that is no worse."""
+    excess = answer["outcome"]["excess"]
+    yield f"excess fitness to expect {excess['estimate']:.3g} (from {excess['low']:.3g} to {excess['high']:.3g})"
+    alone = sorted(each["alone"]["estimate"] for each in answer["owners"])
+    yield f"an owner alone, without noise: {alone[0]:.3g} to {alone[-1]:.3g}"
+    better_off = [each["name"] for each in answer["owners"] if not each["worth_joining"]]
+    if better_off:
+        more = f" and {len(better_off) - _NAMED} more" if len(better_off) > _NAMED else ""
+        names = ", ".join(better_off[:_NAMED])
+        yield f"warning: joining is not worth it for {names}{more}: alone they are expected to do better"

@@ -1,0 +1,98 @@
+"""``parley-learner evaluate``, and how it and ``submit`` ask for a run and watch it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+
+from common.client.cli_values import read_budgets, read_parameters
+from learner.cli.options import (
+    DEFAULT_URL,
+    FAILED,
+    BudgetOption,
+    DeltaOption,
+    EpsilonOption,
+    Format,
+    FormatOption,
+    KeyOption,
+    ParameterOption,
+    PurposeOption,
+    RunArgument,
+    TokenFileOption,
+    TokenOption,
+    UrlOption,
+    WatchOption,
+    open_client,
+    print_json_line,
+)
+
+if TYPE_CHECKING:
+    from learner.cli.client import LearnerClient
+
+EVALUATIONS = (
+    "Examples:\n\n"
+    "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 --watch\n\n"
+    "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 -p bins=10"
+)
+"""How the command is used."""
+
+
+def evaluate_command(
+    run: RunArgument,
+    epsilon: EpsilonOption,
+    delta: DeltaOption,
+    parameter: ParameterOption = None,
+    budget: BudgetOption = None,
+    purpose: PurposeOption = "",
+    idempotency_key: KeyOption = None,
+    watch: WatchOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    output: FormatOption = "text",
+) -> None:
+    """Ask how good a completed run's model is on the rows that the owners hold out of training.
+
+    It is a run of its own, which the owners approve and their ledgers charge. What it finds is in the model's document,
+    each figure with an interval for the noise; `model` prints it.
+    """
+    body = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "budgets": read_budgets(budget),
+        "parameters": read_parameters(parameter),
+        "purpose": purpose,
+    }
+    with open_client(url, token, token_file) as client:
+        queue_run(client, f"/v1/runs/{quote(run)}/evaluation", body, idempotency_key, output, watch=watch)
+
+
+def queue_run(client: LearnerClient, path: str, body: object, key: str | None, output: Format, *, watch: bool) -> None:
+    """Ask for a run; print its identifier, or watch it."""
+    run = client.ask("POST", path, body, {"Idempotency-Key": key} if key else {})
+    if output == "json":
+        print_json_line(run)
+    elif not watch:
+        typer.echo(run["id"])
+    if watch:
+        watch_run(client, run["id"], output)
+
+
+def watch_run(client: LearnerClient, run: str, output: Format) -> None:
+    """Show a run's events to its end, and those of the evaluation that follows; exit with 1 unless they completed."""
+    from learner.cli.display import follow  # noqa: PLC0415 -- help comes without numpy
+
+    if output == "text":
+        last = follow(client.watch(run), Console())
+    else:
+        for event in client.watch(run):
+            last = json.loads(event.data)
+            print_json_line({"number": event.number, "kind": event.kind, **last})
+    if last.get("state") != "completed":
+        raise typer.Exit(FAILED)
+    if (follower := last.get("evaluated_by")) is not None:
+        watch_run(client, follower, output)

@@ -1,0 +1,67 @@
+"""Which algorithm a run takes that leaves it open: the one of which most is expected, by forecasts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from common.algorithms import MOST_ROUNDS, REGISTRY
+from common.errors import InvalidInputError
+from common.forecast.forecast import expected_excess
+from common.runs.specification import RunSpec
+from common.wire.party_api import PartyFacts
+
+_NAMED = 3
+
+
+def settled(
+    spec: RunSpec, facts: Mapping[str, PartyFacts] | None, most_rounds: int = MOST_ROUNDS, *, any_algorithm: bool
+) -> tuple[RunSpec, dict[str, str]]:
+    """The specification with all that it leaves open chosen, and why, by name of the parameter or ``algorithm``.
+
+    Where ``any_algorithm`` may be taken, it is one that all parties allow, by what they say of themselves. Raises
+    InvalidInputError where none of them has a forecast.
+    """
+    if any_algorithm:
+        spec, why = _best(spec, _allowed(facts), most_rounds)
+    else:
+        why = {}
+    done, choices = spec.settled(most_rounds)
+    return done, why | {name: choice.why for name, choice in choices.items()}
+
+
+def _allowed(facts: Mapping[str, PartyFacts] | None) -> Iterable[str]:
+    """The algorithms that all parties allow; all where nobody was asked."""
+    if facts is None:
+        return REGISTRY
+    return [name for name in REGISTRY if all(name in each.algorithms for each in facts.values())]
+
+
+def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpec, dict[str, str]]:
+    """The specification with the algorithm that is expected to come closest to the best model."""
+    found = {name: _expected(spec, name, most_rounds) for name in names}
+    ranked = sorted((excess, name) for name, excess in found.items() if math.isfinite(excess))
+    if not ranked:
+        raise InvalidInputError(
+            f"there is no forecast of what the parties allow ({', '.join(found) or 'nothing in common'}): "
+            "name an algorithm and its parameters"
+        )
+    others = ", ".join(f"{name} {excess:.3g}" for excess, name in ranked[1 : 1 + _NAMED])
+    excess, name = ranked[0]
+    why = f"an excess fitness of {excess:.3g} is expected of it{f', of others more: {others}' if others else ''}"
+    return spec.model_copy(update={"algorithm": name, "parameters": {}}), {"algorithm": why}
+
+
+def _expected(spec: RunSpec, name: str, most_rounds: int) -> float:
+    """The excess that is expected of an algorithm; infinite where it cannot be run or has no forecast."""
+    try:
+        candidate, _ = spec.model_copy(update={"algorithm": name, "parameters": {}}).settled(most_rounds)
+        algorithm, facts, questions = candidate.build(), candidate.facts(), candidate.questions()
+        for index in range(len(facts.parties)):
+            algorithm.event(1, facts.of(index))
+    except InvalidInputError:
+        return math.inf
+    shown = facts.secure_sum and any(question.reveal != "sum" for question in questions)
+    if shown or (algorithm.curator and len(facts.parties) > 1) or not algorithm.trains:
+        return math.inf
+    return expected_excess(algorithm, facts)

@@ -1,0 +1,192 @@
+"""How good forecasts are: against what training on data comes to, over methods, budgets and data sets.
+
+``realise`` trains, and prints a JSON line an outcome; ``judge`` reads such lines and prints what this version of the
+code forecasts of each, and a summary: so two versions can be judged by the same outcomes.
+
+    python -m scripts.benchmarks.forecast_quality realise [NAME ...] > outcomes.jsonl
+    python -m scripts.benchmarks.forecast_quality judge < outcomes.jsonl
+
+*What is realised.* All rows of a set are the population; five owners hold a half of them, at most 5,000, in equal
+parts. ``excess`` (four draws of the noise, one of the owners' rows) is the mean loss without regularisation on all rows
+less the least that there is, which is found with a lambda of 1e-7: the owners' rows are among them, so an error of the
+sample counts by at most one less their part. ``alone`` is that of an owner's own minimiser, by the best of four
+lambdas.
+
+*The summary*: Spearman's rank correlation of the estimates with the mean outcomes, over all and for each set; how many
+outcomes lie in the interval; and its width, high - low, in the median.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from common.algorithms import build_algorithm, settle
+from common.arrays import FloatArray
+from common.data.shard import Shard
+from common.errors import ParleyError
+from common.forecast.forecast import Forecast, forecast
+from common.learning.erm import minimise
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from common.learning.metrics import fitness
+from common.learning.model import Model
+from common.privacy.noise import SeededNoise
+from common.protocol.facts import FederationFacts
+from common.protocol.simulation import simulate
+from scripts.benchmarks.forecast_data import Data, data_sets
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+N_OWNERS, MOST_EXAMPLES, DRAWS, DELTA = 5, 5000, 4, 1e-5
+MOST_ROUNDS = 300
+LEAST_LAMBDA = 1e-7
+OWN_LAMBDAS, OWNERS_ALONE = (1e-4, 1e-3, 1e-2, 1e-1), 2
+WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "logistic": [
+        ("dp_gd", {}),
+        ("dp_gd", {"n_rounds": 30, "step": 4.0, "regularization": 1e-3, "clip_norm": 1.0}),
+        ("dp_gd", {"n_rounds": 10, "averaging": 0.0, "step": 1.0, "regularization": 1e-2, "clip_norm": 1.0}),
+        ("psgd", {"n_rounds": 30}),
+        ("local_average", {}),
+        ("wu_strongly_convex", {"calibration": "tight", "n_rounds": 30}),
+        ("wu_subgradient", {"calibration": "tight", "n_rounds": 30}),
+        ("gop", {"calibration": "tight"}),
+    ],
+    "softmax": [
+        ("dp_gd", {}),
+        ("dp_gd", {"n_rounds": 30, "step": 2.0, "regularization": 1e-3, "clip_norm": 1.0}),
+        ("local_average", {}),
+    ],
+    "squared": [
+        ("dp_gd", {}),
+        ("dp_gd", {"n_rounds": 30, "step": 1.0, "regularization": 1e-3, "clip_norm": 1.0}),
+        ("psgd", {"n_rounds": 30}),
+        ("wu_strongly_convex", {"calibration": "tight", "n_rounds": 30}),
+    ],
+}
+"""Methods by the kind of loss, with what is given of their parameters."""
+
+
+def main() -> int:
+    """Train, or judge."""
+    mode, *names = sys.argv[1:]
+    if mode == "judge":
+        return judge([json.loads(line) for line in sys.stdin])
+    for data in data_sets():
+        if not names or data.name in names:
+            for outcome in outcomes(data):
+                print(json.dumps(outcome), flush=True)
+    return 0
+
+
+def outcomes(data: Data) -> Iterator[dict[str, Any]]:
+    """What each way of training comes to on a set."""
+    kind = type(data.loss).__name__.lower()
+    n = min(data.population.y.size // 2, MOST_EXAMPLES) // N_OWNERS
+    rows = np.random.default_rng(7).permutation(data.population.y.size)[: n * N_OWNERS].reshape(N_OWNERS, n)
+    X, y = data.population.X, data.population.y
+    shards = [Shard(X[part], y[part]) for part in rows]
+    least, zero = least_on(data.loss, data.population), risk_of(data, np.zeros(1))
+    alone = [
+        min(risk_of(data, best_of(data.loss, shard, strength)) for strength in OWN_LAMBDAS) - least
+        for shard in shards[:OWNERS_ALONE]
+    ]
+    case = 0
+    for epsilon in EPSILONS:
+        for name, parameters in WAYS[kind]:
+            case += 1
+            start = time.perf_counter()
+            facts = facts_of(data.loss, X.shape[1], n, epsilon, secure_sum=name in {"dp_gd", "psgd", "local_average"})
+            algorithm, choices = settle(name, parameters, facts, MOST_ROUNDS)
+            given = parameters if choices else {"regularization": 1e-3} | parameters
+            if not choices:
+                algorithm = build_algorithm(name, given)
+            try:
+                models = [
+                    simulate(algorithm, Shard.stack(shards), facts, SeededNoise([3, case, s])) for s in range(DRAWS)
+                ]
+            except ParleyError as error:
+                print(f"{data.name}, {name}, {epsilon}: {error}", file=sys.stderr)
+                continue
+            yield {
+                "data": data.name, "loss": kind, "classes": data.loss.outputs, "calibrated": data.calibrated,
+                "algorithm": name, "chosen": name == "dp_gd" and not parameters, "epsilon": epsilon,
+                "n": n, "d": X.shape[1],
+                "parameters": given | {each: choice.value for each, choice in choices.items()},
+                "excess": [round(risk_of(data, model.weights) - least, 6) for model in models],
+                "alone": [round(each, 6) for each in alone], "gap": round(zero - least, 4), "least": round(least, 4),
+                "seconds": round(time.perf_counter() - start, 2),
+            }  # fmt: skip
+
+
+def facts_of(loss: Loss, d: int, n: int, epsilon: float, *, secure_sum: bool) -> FederationFacts:
+    """The facts of five equal owners."""
+    sizes = np.full(N_OWNERS, n)
+    return FederationFacts.uniform(sizes, epsilon=epsilon, delta=DELTA, n_features=d, loss=loss, secure_sum=secure_sum)
+
+
+def best_of(loss: Loss, shard: Shard, strength: float) -> FloatArray:
+    """The minimiser on a shard with a lambda of this strength."""
+    return minimise(loss, shard, strength * int(shard.n_examples), tolerance=1e-4)
+
+
+def least_on(loss: Loss, shard: Shard) -> float:
+    """The least mean loss on a shard."""
+    return fitness(loss, Model(best_of(loss, shard, LEAST_LAMBDA)), shard, 0.0)
+
+
+def risk_of(data: Data, weights: FloatArray) -> float:
+    """The mean loss of weights on all rows."""
+    shape = (data.population.n_features,) if data.loss.outputs == 1 else (data.loss.outputs, data.population.n_features)
+    return fitness(data.loss, Model(np.broadcast_to(weights, shape)), data.population, 0.0)
+
+
+def judge(cases: list[dict[str, Any]]) -> int:
+    """Forecast each case; print what comes of it, and the summary."""
+    cases = [case | foreseen(case) for case in cases]
+    for case in cases:
+        print(json.dumps(case))
+    told = [case for case in cases if case["high"] is not None]
+    for name in [None, *dict.fromkeys(case["data"] for case in told)]:
+        print(json.dumps({"summary": name or "all"} | summary([c for c in told if name in {None, c["data"]}])))
+    return 0
+
+
+def foreseen(case: dict[str, Any]) -> dict[str, Any]:
+    """What is forecast of a case."""
+    losses: dict[str, Loss] = {"logistic": Logistic(), "squared": Squared(), "hinge": Hinge(), "huber": Huber()}
+    loss = losses.get(case["loss"], Softmax(max(2, case["classes"])))
+    reveal = case["algorithm"] in {"dp_gd", "psgd", "local_average"}
+    facts = facts_of(loss, case["d"], case["n"], case["epsilon"], secure_sum=reveal)
+    try:
+        answer = forecast(build_algorithm(case["algorithm"], case["parameters"]), facts)
+    except ParleyError:
+        answer = None
+    if not isinstance(answer, Forecast):
+        return {"low": None, "estimate": None, "high": None}
+    excess, alone = answer.excess, answer.owners[0].alone
+    return {"low": excess.low, "estimate": excess.estimate, "high": excess.high,
+            "inside": [bool(excess.low <= value <= excess.high) for value in case["excess"]],
+            "alone_forecast": [alone.low, alone.estimate, alone.high]}  # fmt: skip
+
+
+def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of some cases."""
+    means = [np.mean(case["excess"]) for case in cases]
+    estimates, low, high = (np.array([case[name] for case in cases]) for name in ("estimate", "low", "high"))
+    alone = [c["alone_forecast"][0] <= v <= c["alone_forecast"][2] for c in cases for v in c["alone"]]
+    return {
+        "cases": len(cases), "rank_correlation": round(float(spearmanr(estimates, means).statistic), 4),
+        "rate": round(float(np.mean([c["inside"] for c in cases])), 3), "rate_alone": round(float(np.mean(alone)), 3),
+        "median_width": round(float(np.median(high - low)), 4),
+        "median_ratio": round(float(np.median(np.array(estimates) / np.array(means))), 3),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

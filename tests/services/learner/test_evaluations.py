@@ -1,0 +1,383 @@
+"""Models evaluated on rows that owners hold out: by a run of its own, or by the rest of a run's budget."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from common.algorithms.evaluate import Evaluate
+from common.client.approval import with_sizes
+from common.data.columns import Feature, Label, RealLabel
+from common.data.shard import Shard
+from common.data.study import Study
+from common.encoding.fixed_point import to_reals
+from common.learning.evaluation import evaluate_classes
+from common.learning.metrics import accuracy
+from common.learning.model import Model
+from common.learning.tallies import Cells, tally
+from common.privacy.account import MICRO
+from common.privacy.noise import NoNoise
+from common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of
+from common.runs.specification import Budget, PublicRows, RunSpec
+from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
+from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
+from tests.support.rounds import run_spec
+from tests.support.secure_cluster import SUMS, Hang, SecureCluster, charges, due, secure_services
+
+ALLOWED = ("dp_gd", "evaluate")
+ORDER: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path, n_parties=3, algorithms=ALLOWED, hold_out=0.25)
+
+
+@pytest.fixture
+async def parties(cluster: Cluster) -> AsyncIterator[dict[str, Intercepted]]:
+    async with intercepted_parties(cluster) as parties:
+        yield parties
+
+
+def pooled(cluster: Cluster) -> Shard:
+    """All rows held out."""
+    return Shard.stack([cluster.part(index, "held_out") for index in range(len(cluster.names))]).pooled()
+
+
+def evaluation_of_run(cluster: Cluster, document: dict[str, Any], **terms: Any) -> RunSpec:  # noqa: ANN401 -- fields
+    """The specification that an evaluation of a run's model should have."""
+    budgets = dict.fromkeys(cluster.names, Budget(**ORDER))
+    rows = PublicRows.of(weights_of(document))
+    draft = evaluation_spec(run_spec(cluster, **terms), budgets, {}, rows)
+    return with_sizes(draft, {name: cluster.n_examples + index for index, name in enumerate(cluster.names)})
+
+
+async def evaluate(client: httpx.AsyncClient, run: str, **order: object) -> dict[str, Any]:
+    """The document of an evaluation of a run, and its identifier."""
+    response = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER | order)
+    assert response.status_code == 202, response.text
+    queued = response.json()
+    assert response.headers["Location"] == f"/v1/runs/{queued['id']}"
+    assert (queued["evaluates"], queued["algorithm"]) == (run, "evaluate")
+    events = await watch(client, queued["id"])
+    assert events[-1][1]["state"] == "completed", events[-1]
+    document = await model_of(client, queued["id"])
+    assert events[-1][1]["evaluation"] == document["evaluation"]
+    return document | {"id": queued["id"]}
+
+
+async def model_of(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+    document: dict[str, Any] = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
+    return document
+
+
+async def test_an_evaluation_tells_of_the_rows_held_out_and_is_charged_as_priced(cluster: Cluster) -> None:
+    quiet = dict.fromkeys(cluster.names, lambda _kept: NoNoise())
+    async with asgi_cluster(cluster, quiet) as client:
+        trained = await train(client)
+        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
+        assert trained["evaluation"] is None
+        found = await evaluate(client, run)
+        shown = await model_of(client, run)
+        assert (await client.get(f"/v1/runs/{run}")).json()["evaluations"] == [found["id"]]
+        refused = await client.post(
+            f"/v1/runs/{found['id']}/predictions", json={"records": [{"x0": 1, "x1": 0, "x2": 0}]}
+        )
+        assert refused.status_code == 422
+        assert "predict for nobody" in refused.json()["detail"]
+    spec = evaluation_of_run(cluster, trained)
+    assert found["spec_digest"] == spec.digest
+    assert (found["kind"], found["public"]["digest"]) == ("statistics", spec.public and spec.public.digest)
+    assert charges(cluster, found["id"]) == due(spec)
+    shard, model = pooled(cluster), Model(np.array(trained["weights"]))
+    exact = to_reals(tally(Cells(2, 20), shard, model.weights[None]))
+    assert found["weights"] == exact.tolist()
+    evaluation = found["evaluation"]
+    assert evaluation["accuracy"]["estimate"] == pytest.approx(accuracy(model, shard))
+    assert (evaluation["rows"], evaluation["contributors"]) == (len(shard.y), list(cluster.names))
+    assert evaluation["epsilon"] == pytest.approx(2.0, abs=1e-6)
+    assert evaluation["deviation"] == pytest.approx(math.sqrt(3) * float(Evaluate().sigma(spec.facts().of(0))))
+    assert shown == trained | {"evaluation": evaluation | {"run": found["id"]}}
+
+
+async def test_an_evaluation_in_a_secure_sum_is_on_the_terms_of_its_run(tmp_path: Path) -> None:
+    cluster = SecureCluster(tmp_path, n_parties=3, algorithms=ALLOWED, hold_out=0.25)
+    async with (
+        secure_services(cluster, dict.fromkeys(cluster.names, lambda _kept: NoNoise())) as services,
+        learner_of(cluster, services) as client,
+    ):
+        trained = await train(client, **SUMS)
+        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
+        found = await evaluate(client, run)
+        assert len((await client.get(f"/v1/runs/{found['id']}/receipts")).json()) == 1
+    spec = evaluation_of_run(cluster, trained, **SUMS, colluders=1)
+    assert found["spec_digest"] == spec.digest
+    assert charges(cluster, found["id"]) == due(spec)
+    exact = to_reals(tally(Cells(2, 20), pooled(cluster), np.array([trained["weights"]])))
+    assert found["weights"] == exact.tolist()
+    alone = float(Evaluate().sigma(spec.facts().of(0)))
+    assert found["evaluation"]["deviation"] == pytest.approx(math.sqrt(3 / 2) * alone), "one of three may collude"
+
+
+async def test_a_run_may_end_with_its_evaluation_within_its_budget(cluster: Cluster) -> None:
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client, evaluate=0.25, purpose="to see")
+        last = (await watch(client, run))[-1][1]
+        follower = last["evaluated_by"]
+        assert (await watch(client, follower))[-1][1]["state"] == "completed"
+        first, second = [(await client.get(f"/v1/runs/{each}")).json() for each in (run, follower)]
+        shown = await model_of(client, run)
+    assert (first["evaluations"], second["evaluates"]) == ([follower], run)
+    assert {first["epsilon"][name] + second["epsilon"][name] for name in cluster.names} == {1.0}
+    assert (second["user"], second["purpose"], second["algorithm"]) == ("alice", "to see", "evaluate")
+    spent = [sum(rounds) for each in (run, follower) for rounds in charges(cluster, each).values()]
+    assert max(spent[:3]) <= 750_000
+    assert max(spent[3:]) <= 250_000
+    assert shown["evaluation"]["run"] == follower
+    assert shown["evaluation"]["epsilon"] == pytest.approx(0.25, abs=1e-6)
+
+
+async def test_an_evaluation_survives_a_stop_between_the_two(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
+    async with learner_of(cluster, parties) as client:
+        run = await submit(client, evaluate=0.5)
+        follower = (await watch(client, run))[-1][1]["evaluated_by"]
+    async with learner_of(cluster, parties) as client:
+        assert (await watch(client, follower))[-1][1]["state"] == "completed"
+        assert (await model_of(client, run))["evaluation"]["run"] == follower
+        assert (await client.get(f"/v1/runs/{run}")).json()["evaluations"] == [follower]
+
+
+async def test_a_stop_in_mid_run_forgets_no_evaluation(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
+    parties["party-1"].intercept = hang = Hang("/rounds/4")
+    async with learner_of(cluster, parties) as client:
+        run = await submit(client, evaluate=0.5)
+        async with asyncio.timeout(30):
+            await hang.reached.wait()
+    parties["party-1"].intercept = _pass_on
+    async with learner_of(cluster, parties) as client:
+        follower = (await watch(client, run))[-1][1]["evaluated_by"]
+        assert (await watch(client, follower))[-1][1]["state"] == "completed"
+    assert all(sum(rounds) <= 500_000 for each in (run, follower) for rounds in charges(cluster, each).values())
+
+
+async def _pass_on(_request: httpx.Request) -> None:
+    return None
+
+
+async def test_the_newest_evaluation_is_shown_and_a_key_queues_one_alone(cluster: Cluster) -> None:
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client)
+        await watch(client, run)
+        first, second = await evaluate(client, run), await evaluate(client, run, parameters={"bins": 4})
+        assert len(second["weights"]) == 12
+        assert (await model_of(client, run))["evaluation"]["run"] == second["id"]
+        keyed = [
+            (await client.post(f"/v1/runs/{run}/evaluation", json=ORDER, headers={"Idempotency-Key": "k"})).json()["id"]
+            for _ in range(2)
+        ]
+        assert keyed[0] == keyed[1]
+        ids = (await client.get(f"/v1/runs/{run}")).json()["evaluations"]
+        assert ids == [first["id"], second["id"], keyed[0]]
+
+
+async def test_one_key_is_not_for_two_orders_that_differ_in_their_evaluation(cluster: Cluster) -> None:
+    headers = {"Idempotency-Key": "one"}
+    order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5}
+    half = {"study": "made-up", "epsilon": 0.5, "delta": 5e-6}
+    async with asgi_cluster(cluster) as client:
+        both = [await client.post("/v1/runs", json=order | {"evaluate": 0.5}, headers=headers) for _ in range(2)]
+        assert both[0].json()["id"] == both[1].json()["id"]
+        assert (await client.post("/v1/runs", json=half, headers=headers)).status_code == 409
+
+
+@pytest.mark.parametrize("share", [0, 0.0, 1, 1.0, 1.5, -0.1, "0.1", math.nan])
+async def test_a_share_that_is_none_is_refused(cluster: Cluster, share: object) -> None:
+    async with asgi_cluster(cluster) as client:
+        order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "evaluate": share if share == share else "NaN"}  # noqa: PLR0124
+        refused = await client.post("/v1/runs", json=order)
+        assert refused.status_code == 422
+        assert (await client.get("/v1/runs")).json()["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"algorithm": "wu_strongly_convex", "delta": 0.0}, "delta must lie strictly between 0 and 1, not 0.0"),
+        ({"delta": 1e-18}, "a share of 0.1 of epsilon 1, delta 1e-18 is less than a ledger counts"),
+        ({"epsilon": 1e-6}, "a share of 0.1 of epsilon 1e-06, delta 1e-05 is less than a ledger counts"),
+        ({"algorithm": "evaluate", "public": "known"}, "evaluate makes no model that can be evaluated"),
+        ({"algorithm": "describe"}, "describe makes no model that can be evaluated"),
+    ],
+)
+async def test_a_run_that_cannot_be_evaluated_is_refused_before_any_party_is_asked(
+    cluster: Cluster, change: dict[str, Any], words: str
+) -> None:
+    async with asgi_cluster(cluster) as client:
+        if "public" in change:
+            body = cluster.public_table(1)
+            named = await client.put("/v1/public?study=made-up", content=body, headers={"Content-Type": OCTETS})
+            change = change | {"public": named.json()["digest"]}
+        order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "evaluate": 0.1} | change
+        refused = await client.post("/v1/runs", json=order)
+        assert (refused.status_code, refused.json()["detail"]) == (422, words)
+        assert (await client.get("/v1/runs")).json()["runs"] == []
+
+
+OCTETS = "application/octet-stream"
+
+
+async def test_a_study_that_holds_no_row_out_has_no_evaluation(tmp_path: Path) -> None:
+    words = "evaluate is about held-out rows, and the study's hold_out is not set"
+    async with asgi_cluster(Cluster(tmp_path, n_parties=2, algorithms=ALLOWED)) as client:
+        order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "evaluate": 0.1}
+        refused = await client.post("/v1/runs", json=order)
+        assert (refused.status_code, refused.json()["detail"]) == (422, words)
+        run = await submit(client)
+        await watch(client, run)
+        refused = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)
+        assert (refused.status_code, refused.json()["detail"]) == (422, words)
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
+        ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-6}}}, "budgets names unknown parties: nobody"),
+        ({"parameters": {"bins": 3}}, "parameters of evaluate: bins: Input should be a multiple of 2"),
+        ({"parameters": {"bins": 0}}, "bins: Input should be greater than or equal to 2"),
+        ({"parameters": {"largest_error": 3}}, "largest_error: Input should be less than or equal to 2"),
+        ({"parameters": {"edges": 3}}, "edges: "),
+    ],
+)
+async def test_an_evaluation_out_of_range_is_refused(cluster: Cluster, order: dict[str, Any], words: str) -> None:
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client)
+        running = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)
+        await watch(client, run)
+        refused = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER | order)
+        assert refused.status_code == 422
+        assert words in refused.json()["detail"]
+        assert running.status_code in {202, 409}
+        assert (await client.post("/v1/runs/nobodys/evaluation", json=ORDER)).status_code == 404
+
+
+async def test_a_run_without_a_model_is_not_evaluated(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
+    parties["party-1"].intercept = hang = Hang("/rounds/1")
+    async with learner_of(cluster, parties) as client:
+        run = await submit(client)
+        await hang.reached.wait()
+        refused = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)
+        assert (refused.status_code, refused.json()["detail"]) == (409, f"run {run} is running; it has no model")
+        await client.post(f"/v1/runs/{run}/cancel")
+
+
+async def test_what_evaluated_a_model_is_no_model(cluster: Cluster) -> None:
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client)
+        await watch(client, run)
+        found = await evaluate(client, run)
+        refused = await client.post(f"/v1/runs/{found['id']}/evaluation", json=ORDER)
+        assert refused.status_code == 422
+        assert "of the kind 'statistics', and predicts for nobody" in refused.json()["detail"]
+
+
+async def test_an_owner_who_allows_no_evaluation_refuses_it_and_the_model_stays(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n_parties=2, algorithms=("dp_gd",), hold_out=0.25)
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client, evaluate=0.1)
+        follower = (await watch(client, run))[-1][1]["evaluated_by"]
+        ended = (await watch(client, follower))[-1][1]
+        assert ended["state"] == "failed"
+        assert "the owner does not allow evaluate" in ended["problem"]["detail"]
+        assert (await model_of(client, run))["evaluation"] is None
+    assert charges(cluster, follower) == {name: [] for name in cluster.names}
+
+
+async def test_a_party_that_holds_another_share_out_refuses(cluster: Cluster) -> None:
+    studied = cluster.study.model_copy(update={"hold_out": 0.5})
+    async with asgi_cluster(cluster) as client:
+        cluster.study_path.write_text(studied.model_dump_json())
+        run = await submit(client, study=studied.model_dump(mode="json"))
+        problem = (await watch(client, run))[-1][1]["problem"]
+        assert problem["reason"] == "wrong-study"
+
+
+async def test_too_few_rows_to_hold_any_out_fail_a_run_before_any_charge(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n_parties=2, algorithms=ALLOWED, hold_out=0.02)
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client)
+        problem = (await watch(client, run))[-1][1]["problem"]
+    assert problem["detail"] == "the study's hold_out = 0.02 leaves none of the 40 rows of party-1 to evaluate on"
+    assert charges(cluster, run) == {name: [] for name in cluster.names}
+
+
+STUDIES = {
+    "classes": Study(
+        name="made-up",
+        features=(Feature(name="x", lower=-1, upper=1),),
+        label=Label(name="y", values=("a", "b", "c")),
+        hold_out=0.2,
+    ),
+    "real": Study(
+        name="made-up",
+        features=(Feature(name="x", lower=-1, upper=1),),
+        label=RealLabel(name="y", lower=0, upper=10),
+        hold_out=0.2,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STUDIES)
+async def test_classes_and_real_labels_have_figures_of_their_own(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.uniform(-1, 1, (2, 200)).round(3)
+    y = np.array(["a", "b", "c"])[np.digitize(x, [-0.3, 0.3])] if kind == "classes" else (5 + 4 * x).round(3)
+    tables = [{"x": x[i], "y": y[i]} for i in range(2)]
+    cluster = Cluster(tmp_path, algorithms=ALLOWED, given=(STUDIES[kind], tables), epsilon=1000.0)
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client, epsilon=50.0)
+        await watch(client, run)
+        found = (await evaluate(client, run, epsilon=50.0, delta=1e-3))["evaluation"]
+    if kind == "classes":
+        assert set(found["recall"]) == {"a", "b", "c"}
+        assert np.shape(found["confusion"]) == (3, 3)
+        assert found["accuracy"]["low"] < found["accuracy"]["estimate"]
+        assert found["auc"] is found["rmse"] is None
+    else:
+        assert found["rmse"]["low"] <= found["rmse"]["estimate"] <= found["rmse"]["high"] <= 10
+        assert found["r_squared"]["high"] <= 1
+        assert found["accuracy"] is found["confusion"] is None
+    assert found["rows"] == 80
+
+
+def test_what_did_not_evaluate_has_no_evaluation(cluster: Cluster) -> None:
+    spec = run_spec(cluster)
+    assert evaluation_of(spec, Model(np.zeros(4)), spec.names) is None
+
+
+def test_figures_are_those_of_who_contributed(cluster: Cluster) -> None:
+    spec = evaluation_of_run(cluster, {"kind": "linear", "weights": [0.0] * 4}, minimum_contributors=2)
+    found = evaluation_of(spec, Model(np.full(44, 5.0), "statistics"), ("party-1", "party-3"))
+    assert found
+    assert found.rows == 10 + 10
+    plain = evaluate_classes(Cells(2, 20), np.full(44, 5.0), found.deviation, ["no", "yes"])
+    assert found.accuracy == plain.accuracy
+    assert found.deviation == pytest.approx(math.sqrt(2) * float(Evaluate().sigma(spec.facts().of(0))))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-6), (0.1, 0.0), (3.0, 1e-16), (0.000_01, 1e-5)])
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9, 1 / 3])
+def test_two_parts_of_a_budget_are_no_more_than_it(epsilon: float, delta: float, share: float) -> None:
+    parts = divide(Budget(epsilon=epsilon, delta=delta), share)
+    units = [round(part.epsilon * MICRO) for part in parts]
+    assert sum(units) <= round(epsilon * MICRO)
+    assert units[1] == pytest.approx(share * epsilon * MICRO, abs=1)
+    assert sum(round(part.delta * 10**18) for part in parts) <= round(delta * 10**18)

@@ -1,0 +1,99 @@
+"""What a simulation is measured by: the majority, all data pooled, each owner alone, the best at the same budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.algorithms import REGISTRY, settle
+from common.data.shard import Shard
+from common.learning.losses import Hinge, Logistic, Loss, Squared
+from common.privacy.events import NonPrivateEvent
+from common.protocol.facts import FederationFacts
+from learner.cli.display import beside
+from learner.experiments.baselines import Baselines, Split, baselines
+from learner.experiments.datasets import deal
+from learner.experiments.simulation import SimulationSettings, run_simulation
+
+
+def split(loss: Loss, y: np.ndarray[tuple[int], np.dtype[np.float64]], k: int = 2, epsilon: float = 5.0) -> Split:
+    """Rows of which the first number is the label, but for half of the second party's."""
+    n = len(y)
+    X = np.stack([0.3 * y, np.full(n, 0.9)], axis=1)
+    train, test = Shard(X, y), Shard(X, y)
+    sizes = (n // k,) * k
+    facts = FederationFacts.uniform(np.array(sizes), epsilon=epsilon, delta=1e-5, n_features=2, loss=loss)
+    return deal(train, sizes), test, facts
+
+
+LABELS = np.where(np.arange(400) % 4 == 0, 1.0, -1.0)
+
+
+def test_the_majority_is_the_training_examples_commonest_class() -> None:
+    told = baselines([split(Logistic(), LABELS)], "binary")
+    assert told.majority == 0.75
+    assert told.pooled == told.alone == told.alone_worst == 1.0
+    assert told.repeat == 1
+    train, _, facts = split(Logistic(), LABELS)
+    other = Shard(np.zeros((10, 2)), np.ones(10))
+    assert baselines([(train, other, facts)], "binary").majority == 0
+
+
+def test_a_real_label_is_measured_by_r_squared_against_the_mean() -> None:
+    told = baselines([split(Squared(), np.linspace(-1, 1, 400))], "regression")
+    assert told.majority == pytest.approx(0, abs=1e-6)
+    assert told.pooled == pytest.approx(1, abs=0.01)
+    assert told.best_value > 0.5
+
+
+def test_an_owner_alone_may_do_badly_and_the_worst_is_told() -> None:
+    y = np.concatenate([np.ones(200), LABELS[:200]])
+    told = baselines([split(Logistic(), y)], "binary")
+    assert told.alone_worst is not None
+    assert told.alone is not None
+    assert told.alone_worst < told.alone < 1.0 == told.pooled
+
+
+def test_the_best_is_private_and_needs_no_curator() -> None:
+    train, test, facts = split(Logistic(), LABELS, epsilon=100.0)
+    told = baselines([(train, test, facts)], "binary")
+    algorithm, _ = settle(told.best, {}, facts)
+    assert not algorithm.curator
+    assert not isinstance(algorithm.event(1, facts.of(0)), NonPrivateEvent)
+    assert told.best_value >= 0.75
+    assert {"pooled", "local", "gop"} <= set(REGISTRY)
+
+
+def test_what_cannot_be_trained_on_the_loss_is_left_out() -> None:
+    told = baselines([split(Hinge(), LABELS)], "binary")
+    assert (told.pooled, told.alone, told.alone_worst) == (None, None, None)
+    line = beside(told, "binary")
+    assert line.startswith("beside it, over 1 repetitions: the majority 0.7500, best at this budget, ")
+
+
+def test_they_are_told_with_a_simulation_from_its_first_splits() -> None:
+    settings = SimulationSettings("simulated", repeat=7, seed=3)
+    result = run_simulation(settings, with_baselines=True)
+    assert isinstance(result.baselines, Baselines)
+    assert result.baselines.repeat == 5
+    document = json.loads(json.dumps(result.to_json()))
+    assert document["baselines"] == result.baselines.to_json()
+    assert document["chosen"]["step"] == {"value": result.choices["step"].value, "why": result.choices["step"].why}
+    assert run_simulation(settings).to_json()["baselines"] is None
+    assert "the mean 0.1000" in beside(Baselines(1, 0.1, 0.9, 0.5, 0.4, "dp_gd", 0.8), "regression")
+
+
+def test_a_table_of_ones_own_is_compared_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [(x, "yes" if x + rng.normal(0, 10) > 50 else "no") for x in rng.uniform(0, 100, 300).round(2).tolist()]
+    (tmp_path / "t.csv").write_text("\n".join(["x,y", *(f"{x},{y}" for x, y in rows)]))
+    study = {"format": "parley-study-2", "name": "t", "features": [{"name": "x", "lower": 0, "upper": 100}]}
+    (tmp_path / "t.json").write_text(json.dumps(study | {"label": {"name": "y", "values": ["no", "yes"]}}))
+    result = run_simulation(
+        SimulationSettings(str(tmp_path / "t.csv"), tmp_path / "t.json", repeat=2, parties=3), with_baselines=True
+    )
+    assert result.baselines is not None
+    assert result.accuracy.mean > result.baselines.majority

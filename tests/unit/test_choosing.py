@@ -1,0 +1,211 @@
+"""What is left open of a run's parameters is chosen from public facts, by a rule that no step of can diverge."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.algorithms import AUTO, MOST_ROUNDS, REGISTRY, build_algorithm, settle
+from common.algorithms._heavy_ball import DRIFT, noise_of_one_round
+from common.algorithms.dp_gd import DpGd
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, curvature_of
+from common.privacy.calibration import gaussian_sigma
+from common.privacy.noise import NoNoise
+from common.protocol.facts import FederationFacts
+from common.protocol.simulation import simulate
+from common.runs.pricing import guarantees
+
+LOSSES = (Logistic(), Huber(0.5), Squared(), Hinge(), Softmax(3), Softmax(10))
+
+
+def facts_of(n: int = 1000, epsilon: float = 1.0, loss: Loss = LOSSES[0], **terms: object) -> FederationFacts:
+    return FederationFacts.uniform(np.full(5, n), epsilon=epsilon, delta=1e-6, n_features=20, loss=loss, **terms)
+
+
+def chosen(facts: FederationFacts, most_rounds: int = MOST_ROUNDS, **given: object) -> DpGd:
+    algorithm, _ = settle("dp_gd", given, facts, most_rounds)
+    assert isinstance(algorithm, DpGd)
+    return algorithm
+
+
+def way(found: DpGd) -> float:
+    return found.n_rounds * found.step / (1 - found.momentum)
+
+
+class TestRule:
+    @given(
+        st.sampled_from(LOSSES),
+        st.integers(1, 10**6),
+        st.floats(1e-3, 50),
+        st.integers(1, 2000),
+        st.integers(0, 4),
+    )
+    def test_what_is_chosen_can_be_run(self, loss: Loss, n: int, epsilon: float, most: int, colluders: int) -> None:
+        facts = facts_of(n, epsilon, loss, secure_sum=bool(colluders), colluders=colluders)
+        found = chosen(facts, most)
+        assert len(found.questions(facts)) == found.n_rounds <= min(most, MOST_ROUNDS)
+        steepest = curvature_of(loss) + found.regularization
+        assert found.step * steepest < 2 * (1 + found.momentum)
+        noise = noise_of_one_round(facts, found.clip_norm)
+        assert way(found) * noise <= DRIFT * 1.01, "never further than noise allows"
+        promise, *_ = guarantees(found, facts)
+        assert promise.epsilon <= epsilon * (1 + 1e-9)
+
+    @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 5.0])
+    def test_the_model_travels_as_far_as_noise_allows(self, epsilon: float) -> None:
+        found = chosen(facts := facts_of(10_000, epsilon))
+        assert way(found) * noise_of_one_round(facts, found.clip_norm) == pytest.approx(DRIFT, rel=0.02)
+
+    def test_noise_is_that_of_the_sums(self) -> None:
+        facts = facts_of(1000, 1.0, secure_sum=True, colluders=1)
+        sigma = gaussian_sigma(1.0, 1e-6, 2 * 0.5)
+        assert noise_of_one_round(facts, 0.5) == pytest.approx(sigma * math.sqrt(5 / 4) / 5000)
+        one = DpGd(n_rounds=1, clip_norm=0.5)
+        assert float(one.sigma(facts.of(0))) == pytest.approx(sigma)
+
+    def test_more_data_or_budget_is_more_rounds(self) -> None:
+        rounds = [
+            chosen(facts_of(n, epsilon)).n_rounds for n, epsilon in ((10, 0.1), (100, 0.1), (1000, 0.1), (1000, 1))
+        ]
+        assert rounds == sorted(rounds)
+        assert rounds[0] < rounds[-1]
+
+    def test_few_rounds_have_no_momentum(self) -> None:
+        found = chosen(facts_of(20, 0.3))
+        assert found.n_rounds < 10
+        assert found.momentum == 0
+
+    def test_time_limits_rounds_and_the_reason_says_so(self) -> None:
+        facts = facts_of(10_000, 1.0)
+        free, (hasty, choices) = chosen(facts), settle("dp_gd", {}, facts, 12)
+        assert isinstance(hasty, DpGd)
+        assert hasty.n_rounds == 12 < free.n_rounds
+        assert f"{free.n_rounds} would take longer than was allowed" in choices["n_rounds"].why
+        assert hasty.momentum == pytest.approx(1 - 10 / 12, abs=1e-4)
+
+    def test_what_is_given_stays_and_the_rest_follows(self) -> None:
+        facts = facts_of(10_000, 1.0)
+        given = {"n_rounds": 40, "momentum": 0.5, "clip_norm": 1.0, "averaging": 0.25, "regularization": 1e-3}
+        found, choices = settle("dp_gd", given, facts)
+        assert asdict(found) == given | {"step": choices["step"].value}  # type: ignore[call-overload]
+        assert set(choices) == {"step"}
+        slow = chosen(facts, step=0.1)
+        assert slow.step == 0.1
+        assert slow.n_rounds > chosen(facts).n_rounds
+        assert way(chosen(facts, step=0.1, n_rounds=5000)) * noise_of_one_round(facts, 0.5) <= DRIFT * 1.01
+
+    def test_each_loss_has_a_clip_norm_that_its_sums_hold(self) -> None:
+        assert [chosen(facts_of(loss=loss)).clip_norm for loss in LOSSES] == [0.5, 1.0, 0.5, 1.0, 0.7, 0.7]
+
+    def test_a_long_step_gets_the_momentum_that_it_needs(self) -> None:
+        for n in (1, 10_000):
+            found = chosen(facts_of(n, 0.1, Softmax(3)), step=4.5, n_rounds=4)
+            assert found.step == 4.5
+            assert found.momentum >= 4.5 / 4 - 1
+            assert found.questions(facts_of(loss=Softmax(3)))
+        with pytest.raises(InvalidInputError, match="descent may diverge"):
+            chosen(facts_of(loss=Softmax(3)), step=9.0).questions(facts_of(loss=Softmax(3)))
+
+
+class TestSettling:
+    def test_auto_is_the_same_as_leaving_it_out(self) -> None:
+        facts = facts_of()
+        assert chosen(facts, step=AUTO, n_rounds=7) == chosen(facts, n_rounds=7)
+
+    def test_what_nothing_chooses_is_named(self) -> None:
+        with pytest.raises(InvalidInputError, match="nothing chooses n_rounds, regularization of psgd: give a value"):
+            settle("psgd", {"regularization": AUTO, "n_rounds": AUTO}, facts_of())
+        with pytest.raises(InvalidInputError, match="nothing chooses speed of dp_gd"):
+            settle("dp_gd", {"speed": AUTO}, facts_of())
+
+    def test_wrong_parameters_are_refused_before_anything_is_chosen(self) -> None:
+        with pytest.raises(InvalidInputError, match="parameters of dp_gd: step: Input should be greater than 0"):
+            settle("dp_gd", {"step": -1.0}, facts_of())
+
+    def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
+        for name in REGISTRY.keys() - {"dp_gd", "pooled", "local"}:
+            assert settle(name, {}, facts_of()) == (build_algorithm(name), {})
+
+    def test_baselines_are_hardly_regularised(self) -> None:
+        for name, n in (("pooled", 5000), ("local", 1000)):
+            algorithm, choices = settle(name, {}, facts_of())
+            assert choices["regularization"].value == pytest.approx(0.1 / n)
+            assert settle(name, {"regularization": 0.5}, facts_of())[1] == {}
+            assert json.loads(json.dumps(asdict(algorithm))) == {"regularization": choices["regularization"].value}  # type: ignore[call-overload]
+
+
+class TestDescent:
+    @pytest.mark.parametrize(
+        ("loss", "parameters", "words"),
+        [
+            (Logistic(), {"step": 8.0, "regularization": 1e-6, "momentum": 0.0}, "step must be below 8 for this loss"),
+            (Softmax(3), {"step": 6.0, "momentum": 0.4}, "descent may diverge"),
+            (Squared(), {"step": 2.0}, "not 2: descent may diverge"),
+            (Hinge(), {"step": 3.0, "regularization": 1.0}, "step must be below 2 "),
+            (Logistic(), {"clip_norm": 1.2}, "clip_norm must be at most 1 for a loss of one score, not 1.2"),
+        ],
+    )
+    def test_a_step_that_can_diverge_is_refused(self, loss: Loss, parameters: dict[str, float], words: str) -> None:
+        with pytest.raises(InvalidInputError, match=words):
+            build_algorithm("dp_gd", parameters).questions(facts_of(loss=loss))
+
+    def test_momentum_bears_longer_steps(self) -> None:
+        DpGd(step=2.0, momentum=0.5).questions(facts_of(loss=Squared()))
+        DpGd(clip_norm=1.4).questions(facts_of(loss=Softmax(3)))
+
+    @pytest.mark.parametrize("averaging", [0.0, 0.5, 1.0])
+    def test_it_is_the_heavy_ball_and_the_mean_of_its_last_iterates(self, averaging: float) -> None:
+        rng = np.random.default_rng(1)
+        X = rng.normal(size=(1, 50, 3)) / 4
+        shard = Shard(X, np.where(rng.random((1, 50)) < 0.5, 1.0, -1.0))
+        facts = FederationFacts.uniform(np.array([50]), epsilon=1.0, delta=1e-6, n_features=3, loss=Logistic())
+        algorithm = DpGd(n_rounds=7, step=3.0, momentum=0.6, averaging=averaging, regularization=0.01, clip_norm=1.0)
+        found = simulate(algorithm, shard, facts, NoNoise()).weights
+        w = last = np.zeros(3)
+        iterates = []
+        for _ in range(7):
+            slopes = Logistic().slope(shard.X[0] @ w, shard.y[0])
+            gradient = slopes @ shard.X[0] / 50 + 0.01 * w
+            w, last = w + 0.6 * (w - last) - 3.0 * gradient, w
+            iterates.append(w)
+        assert algorithm.n_averaged == {0.0: 1, 0.5: 4, 1.0: 7}[averaging]
+        assert found == pytest.approx(np.mean(iterates[-algorithm.n_averaged :], axis=0), abs=1e-3)
+
+    def test_the_ball_holds_every_iterate(self) -> None:
+        shard = Shard(np.full((1, 10, 1), 0.9), np.ones((1, 10)))
+        facts = FederationFacts.uniform(np.array([10]), epsilon=1.0, delta=1e-6, n_features=1, loss=Logistic())
+        algorithm = DpGd(n_rounds=400, step=5.0, momentum=0.3, regularization=0.1)
+        assert abs(float(simulate(algorithm, shard, facts, NoNoise()).weights[0])) <= algorithm.radius(facts)
+
+
+class TestStart:
+    @pytest.mark.parametrize("name", ["dp_gd", "psgd", "wu_strongly_convex", "wu_subgradient"])
+    def test_a_descent_starts_from_the_runs_public_weights(self, name: str) -> None:
+        rows = np.array([[0.5, -0.25, 1.0]])
+        facts = FederationFacts.uniform(
+            np.array([50]), epsilon=1.0, delta=1e-6, n_features=3, loss=Logistic(), public=rows, public_shape=rows.shape
+        )
+        algorithm = build_algorithm(name, {"n_rounds": 2})
+        first, second = algorithm.questions(facts)
+        assert (first.public, second.public) == (True, False)
+        assert next(algorithm.program(facts)).message.tolist() == rows[0].tolist()
+        assert not next(algorithm.program(facts_of())).message.any()
+
+    def test_of_several_scores_it_is_a_row_of_weights_a_class(self) -> None:
+        rows = np.arange(6.0).reshape(3, 2)
+        terms = {"epsilon": 1.0, "delta": 1e-6, "n_features": 2, "loss": Softmax(3)}
+        facts = FederationFacts.uniform(np.array([50]), **terms, public=rows, public_shape=rows.shape)  # type: ignore[arg-type]
+        assert next(DpGd().program(facts)).message.tolist() == rows.tolist()
+
+    def test_rows_that_are_no_weights_are_none_to_start_from(self) -> None:
+        facts = facts_of(public_shape=(7, 20), public=np.ones((7, 20)))
+        assert not any(question.public for question in DpGd().questions(facts))
+        assert not next(DpGd().program(facts)).message.any()
