@@ -20,6 +20,7 @@ from common.errors import InvalidInputError
 Calibration = Literal["paper", "tight"]
 LEAST_DELTA = 1e-18
 """The least delta that is counted: a ledger's unit."""
+_MOST_NOISE = 1e100  # a deviation whose square is still a number, and far beyond what fixed point can hold
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -134,13 +135,18 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     >>> round(gaussian_sigma(0.1, 0.05, 2), 2)
     8.97
     """
-    return _positive(sensitivity) / gaussian_mu(epsilon, delta)
+    return float(gaussian_sigmas(np.array(epsilon), np.array(delta), sensitivity))
 
 
 def gaussian_sigmas(epsilon: FloatArray, delta: FloatArray, sensitivity: float) -> FloatArray:
     """`gaussian_sigma` for each party of a stack, (...); the cache solves each distinct pair of budgets once."""
     budgets = zip(epsilon.ravel().tolist(), delta.ravel().tolist(), strict=True)
-    return _positive(sensitivity) / np.array([gaussian_mu(*budget) for budget in budgets]).reshape(epsilon.shape)
+    allowed = np.array([gaussian_mu(*budget) for budget in budgets]).reshape(epsilon.shape)
+    with np.errstate(over="ignore"):
+        sigmas = _positive(sensitivity) / allowed
+    if sigmas.max(initial=0.0) > _MOST_NOISE:
+        raise InvalidInputError(f"a sensitivity of {sensitivity:g} needs more noise than can be drawn")
+    return sigmas
 
 
 def _positive(sensitivity: float) -> float:

@@ -176,3 +176,11 @@ def test_scales_that_mean_nothing_are_refused() -> None:
             slack(1.0, regularization, n, 0.25)
     with pytest.raises(InvalidInputError, match="bounded curvature"):
         slack(1.0, 0.1, 10, math.inf)
+
+
+@pytest.mark.parametrize("sensitivity", [1e101, 1e308])
+def test_noise_that_cannot_be_drawn_is_refused(sensitivity: float) -> None:
+    with pytest.raises(InvalidInputError, match="more noise than can be drawn"):
+        gaussian_sigmas(np.array([1.0, 1e-9]), np.array([1e-5, 1e-18]), sensitivity)
+    with pytest.raises(InvalidInputError, match="more noise than can be drawn"):
+        gaussian_sigma(1.0, 1e-5, sensitivity)

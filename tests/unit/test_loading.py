@@ -18,7 +18,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from common.data.columns import Category, Feature, Label
-from common.data.loading import shard_of
+from common.data.loading import Loading, shard_of
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import check_names, load_examples
@@ -220,6 +220,15 @@ shard = load_examples(Path(sys.argv[1]), read_study(Path(sys.argv[2]))).shard
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(int(peak.split()[1]) * 1024, shard.X.nbytes)
 """  # not getrusage, whose peak may be that of the process which forked this one
+
+
+def test_room_for_rows_that_a_file_does_not_have_is_left_alone() -> None:
+    study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
+    loading = Loading(study, 5)
+    loading._X[3:] = np.inf  # what happened to be in memory
+    loading.expect(["x", "y"])
+    loading.add(0, {"x": np.array([0.0, 0.5, 1.0]), "y": np.array([0, 1, 1])})
+    assert np.abs(loading.finish(3).shard.X).max() <= 1
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
