@@ -29,8 +29,8 @@ from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
 
-L1Clip = Annotated[float, Field(gt=0, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
-Overlap = Annotated[int, Field(ge=1, description="kappa: in how many shards one person's record may be")]
+L1Clip = Annotated[float, Field(ge=1e-9, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
+Overlap = Annotated[int, Field(ge=1, le=1_000_000, description="kappa: in how many shards one person's record may be")]
 
 
 @algorithm

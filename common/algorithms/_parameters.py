@@ -15,15 +15,15 @@ _T = TypeVar("_T")
 Rounds = Annotated[int, Field(ge=1, le=100_000, description="number of rounds T")]
 # The least lambda keeps the minimiser of a loss of at most 1 at w = 0 within the largest norm of weights, 2^16.
 Regularization = Annotated[
-    float, Field(ge=1e-9, allow_inf_nan=False, description="lambda of (1/n) sum loss + (lambda/2)|w|^2")
+    float, Field(ge=1e-9, le=1e9, allow_inf_nan=False, description="lambda of (1/n) sum loss + (lambda/2)|w|^2")
 ]
 CalibrationChoice = Annotated[
     calibration.Calibration, Field(description="whose noise: the paper's, or the least that a proof supports")
 ]
 ClipNorm = Annotated[
-    float, Field(gt=0, le=math.sqrt(2), description="C: the largest norm of one example's gradient, clipped to it")
+    float, Field(ge=1e-9, le=math.sqrt(2), description="C: the largest norm of one example's gradient, clipped to it")
 ]
-Step = Annotated[float, Field(gt=0, allow_inf_nan=False, description="step length")]
+Step = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False, description="step length")]
 
 
 @dataclass_transform(frozen_default=True)

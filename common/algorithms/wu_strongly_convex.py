@@ -25,7 +25,8 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Question
 
 Rho = Annotated[
-    float | None, Field(gt=0, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M")
+    float | None,
+    Field(ge=1e-9, le=1e9, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M"),
 ]
 
 

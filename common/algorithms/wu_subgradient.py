@@ -23,7 +23,7 @@ from common.protocol.algorithm import Program
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
 
-WeightBound = Annotated[float, Field(gt=0, le=1000, description="theta_max: the largest absolute value of a weight")]
+WeightBound = Annotated[float, Field(ge=1e-9, le=1000, description="theta_max: the largest absolute value of a weight")]
 
 
 @algorithm

@@ -20,7 +20,9 @@ from common.errors import InvalidInputError
 Calibration = Literal["paper", "tight"]
 LEAST_DELTA = 1e-18
 """The least delta that is counted: a ledger's unit."""
-_MOST_NOISE = 1e100  # a deviation whose square is still a number, and far beyond what fixed point can hold
+LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e12
+"""The least epsilon that is counted, a ledger's unit; and one beyond which figures are no longer told apart."""
+_MOST = 1e100  # epsilon, or a deviation: its square is still a number
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -30,11 +32,13 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Refuse, with InvalidInputError, what no ledger counts: an epsilon that is not positive, a delta below 1e-18.
+    """Refuse, with InvalidInputError, what no ledger counts: an epsilon below 1e-6 or above 1e12, a delta below 1e-18.
 
     A delta of 0 is a budget for mechanisms that need none: those of pure epsilon.
     """
     check_epsilon(epsilon)
+    if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise InvalidInputError(f"epsilon must lie between {LEAST_EPSILON:g} and {MOST_EPSILON:g}, not be {epsilon:g}")
     if not (delta == 0 or LEAST_DELTA <= delta < 1):
         raise InvalidInputError(f"delta must be 0, or at least {LEAST_DELTA:g} and below 1, not {delta}")
 
@@ -98,6 +102,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest sensitivity/deviation of a Gaussian release that is (epsilon, delta)-private, rounded down."""
     check_epsilon_delta(epsilon, delta)
+    epsilon = min(epsilon, _MOST)  # what is private at less is at more, whose square may be no number
     allowed, _ = bisect(lambda mu: gaussian_delta(epsilon, mu) <= delta)
     return allowed * (1 - 1e-9)
 
@@ -144,7 +149,7 @@ def gaussian_sigmas(epsilon: FloatArray, delta: FloatArray, sensitivity: float) 
     allowed = np.array([gaussian_mu(*budget) for budget in budgets]).reshape(epsilon.shape)
     with np.errstate(over="ignore"):
         sigmas = _positive(sensitivity) / allowed
-    if sigmas.max(initial=0.0) > _MOST_NOISE:
+    if sigmas.max(initial=0.0) > _MOST:
         raise InvalidInputError(f"a sensitivity of {sensitivity:g} needs more noise than can be drawn")
     return sigmas
 

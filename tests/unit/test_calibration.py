@@ -178,6 +178,13 @@ def test_scales_that_mean_nothing_are_refused() -> None:
         slack(1.0, 0.1, 10, math.inf)
 
 
+@pytest.mark.parametrize("delta", [1e-18, 1e-5, 0.9])
+def test_the_largest_epsilons_need_some_noise(delta: float) -> None:
+    sigmas = [gaussian_sigma(epsilon, delta, 2.0) for epsilon in (1e3, 1e50, 1e100, 1e160, 1.7e308)]
+    assert sigmas == sorted(sigmas, reverse=True)
+    assert sigmas[-1] > 0
+
+
 @pytest.mark.parametrize("sensitivity", [1e101, 1e308])
 def test_noise_that_cannot_be_drawn_is_refused(sensitivity: float) -> None:
     with pytest.raises(InvalidInputError, match="more noise than can be drawn"):
