@@ -11,6 +11,7 @@ Columns are scaled by the study's declared bounds and values alone, never by sta
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, Self
@@ -101,6 +102,16 @@ class Study(Strict):
         """The names of the columns of the design in order, such as ``workclass=Private``; the intercept last."""
         names = tuple(name for feature in self.features for name in feature.column_names)
         return (*names, "intercept") if self.intercept else names
+
+    @property
+    def constant(self) -> float:
+        """What the intercept's column holds before a row is divided: 1, or 0 without an intercept.
+
+        Of a real label it is a quarter of the largest squared norm: where bounds are wide, most of what there is to
+        learn is how far the mean lies from their middle, and that takes the steps that the largest curvature allows.
+        """
+        real = 0.0 if self.n_classes else math.sqrt(len(self.features) / 3)
+        return max(1.0, real) if self.intercept else 0.0
 
     @property
     def n_features(self) -> int:

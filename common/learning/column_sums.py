@@ -19,8 +19,9 @@ nothing. A row that is dropped changes less: centred by 1/2, moments are at most
 rounded to the grid of answers, by which only pairs far below the bound move, and by less than 2^-30.
 
 *Precision.* A shard holds rows on a grid of 2^-16, divided by at most R, the largest norm that a row of the study can
-have. A value is read back by the intercept, which was 1 before the division, or by a division that is every row's: to
-2^-15 R, in units in which the bounds are -1 and +1. That close below the edge of a bin it counts for the upper one.
+have. A value is read back by the intercept, which was at least 1 before the division, or by a division that is every
+row's: to 2^-15 R, in units in which the bounds are -1 and +1. That close below the edge of a bin it counts for the
+upper one.
 """
 
 from __future__ import annotations
@@ -157,12 +158,13 @@ class ValueSums:
 class ColumnSums:
     """All that is added up of a study's rows: the rows that are left, if any may be dropped, then each column.
 
-    A row's division is undone by its ``intercept``, or without one by the ``largest`` norm of a row, which it then was.
+    A row's division is undone by the intercept, which was ``constant``, or without one (0) by the ``largest`` norm of a
+    row, which it then was.
     """
 
     columns: tuple[NumberSums | ValueSums, ...]
     drops: bool
-    intercept: bool
+    constant: float
     largest: float
 
     @classmethod
@@ -181,7 +183,7 @@ class ColumnSums:
             columns=tuple(each for each in made if each.n_lanes),
             drops=any(missing_policy(each, study.missing) == "drop" for each in study.features)
             or study.missing == "drop",
-            intercept=study.intercept,
+            constant=study.constant,
             largest=_largest_norm(study),
         )
         if not sums.columns:
@@ -208,13 +210,15 @@ class ColumnSums:
     def add_up(self, shard: Shard) -> IntArray:
         """The exact sums (..., n_lanes) of a shard, or of each of a stack, in units of 2^-32."""
         present = self._present(shard)
-        divisor = np.where(present, shard.X[..., -1], 1.0) if self.intercept else np.asarray(1 / self.largest)
+        divisor = np.where(present, shard.X[..., -1], 1.0) / self.constant if self.constant else 1 / self.largest
         parts = [_counts(np.zeros(present.shape, dtype=np.int64), present, 1)] if self.drops else []
-        return np.concatenate([*parts, *(each.add_up(shard, divisor, present) for each in self.columns)], axis=-1)
+        return np.concatenate(
+            [*parts, *(each.add_up(shard, np.asarray(divisor), present) for each in self.columns)], axis=-1
+        )
 
     def _present(self, shard: Shard) -> BoolArray:
         """Which rows (..., n) hold a record: not the padding, nor those that were dropped, which are zero."""
-        if self.intercept:
+        if self.constant:
             return np.asarray(shard.mask & (shard.X[..., -1] > 0))
         return np.asarray(shard.mask & shard.X.any(axis=-1)) if self.drops else shard.mask
 
@@ -257,7 +261,7 @@ def _tells_its_division(study: Study) -> bool:
 
 def _largest_norm(study: Study) -> float:
     """The largest norm that a row can have before it is divided."""
-    return math.sqrt(len(study.features) + study.intercept)
+    return math.hypot(math.sqrt(len(study.features)), study.constant)
 
 
 def _total(values: IntArray, present: BoolArray) -> IntArray:

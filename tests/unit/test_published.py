@@ -46,7 +46,7 @@ def test_the_publishers_spellings(tmp_path: Path) -> None:
     assert shard.X.shape == (2, 13)  # the third misses an income
     assert isinstance(LENDING_CLUB.label, RealLabel)
     assert LENDING_CLUB.label.in_units(shard.y) == pytest.approx([0.1065, 0.1527], abs=1e-5)
-    years = shard.X[:, LENDING_CLUB.feature_names.index("credit_years")] / shard.X[:, -1]
+    years = shard.X[:, LENDING_CLUB.feature_names.index("credit_years")] / shard.X[:, -1] * LENDING_CLUB.constant
     assert years == pytest.approx([(2 * 26 - 30) / 30, (2 * 12 - 30) / 30], abs=1e-3)
 
 

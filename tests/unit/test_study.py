@@ -171,6 +171,18 @@ class TestDesign:
         without = largest.model_copy(update={"intercept": False})
         assert np.abs(shard_of(without, columns()).X - ROWS[:, :4] / math.sqrt(3)).max() <= STEP
 
+    def test_the_intercept_of_a_number_has_a_quarter_of_the_largest_squared_norm(self) -> None:
+        label = RealLabel(name="score", lower=0, upper=1)
+        features = tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(12))
+        X = shard_of(
+            Study(name="s", features=features, label=label),
+            dict.fromkeys([*(f.name for f in features), "score"], np.ones(2)),
+        ).X
+        assert np.abs(X[:, -1] ** 2 - 1 / 4).max() <= 2 * STEP
+        assert np.abs((X**2).sum(axis=1) - 1).max() <= 30 * STEP
+        assert Study(name="s", features=features[:1], label=label).constant == 1, "and no less than others have"
+        assert Study(name="s", features=features, label=label, intercept=False).constant == 0
+
     def test_a_smaller_public_bound_projects_what_lies_beyond(self) -> None:
         narrow = MIXED.model_copy(update={"row_norm": 1.5})
         X = shard_of(narrow, columns()).X
