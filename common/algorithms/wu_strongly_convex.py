@@ -26,7 +26,7 @@ from common.protocol.messages import Query, Question
 
 Rho = Annotated[
     float | None,
-    Field(ge=1e-9, le=1e9, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M"),
+    Field(gt=0, le=1e9, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M"),
 ]
 
 

@@ -54,8 +54,10 @@ def _rows(numbers: FloatArray, codes: list[IntArray], *, own: bool = True) -> Fl
     low, high = np.percentile(numbers, [1, 99], axis=0)
     z = np.clip(2 * (numbers - low) / np.where(high > low, high - low, 1) - 1, -1, 1)
     hot = [np.eye(int(code.max()) + 1)[code] for code in codes]
-    X = np.concatenate([z, *hot, np.ones((len(z), 1))], axis=1)
-    largest = np.sqrt(z.shape[1] + len(codes) + 1)
+    m = z.shape[1] + len(codes)
+    constant = 1.0 if own else max(1.0, np.sqrt(m / 3))  # as of `common.data.study.Study`
+    X = np.concatenate([z, *hot, np.full((len(z), 1), constant)], axis=1)
+    largest = np.hypot(np.sqrt(m), constant)
     return np.asarray(X / (np.linalg.norm(X, axis=1, keepdims=True) if own else largest))
 
 
