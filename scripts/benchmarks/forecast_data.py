@@ -19,8 +19,9 @@ from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.classes import encode_classes
 from common.learning.losses import Logistic, Loss, Softmax, Squared
+from learner.experiments.datasets import simulated
 
-MOST_ROWS = 16_000
+MOST_ROWS = 40_000
 MOST_LEVELS = 100
 Columns = Mapping[str, npt.NDArray[np.generic]]
 
@@ -84,6 +85,11 @@ def _split(columns: Columns, without: set[str]) -> tuple[FloatArray, list[IntArr
 
 
 _Loaded = tuple[Loss, FloatArray, FloatArray]
+
+
+def _simulated(_folder: Path) -> _Loaded:
+    train, test = simulated().draw(np.random.default_rng(0))
+    return Logistic(), np.concatenate([train.X, test.X]), np.concatenate([train.y, test.y])
 
 
 def _wdbc(_folder: Path) -> _Loaded:
@@ -192,6 +198,7 @@ def _bad_loans(folder: Path) -> _Loaded:
 
 
 _SETS: Mapping[str, tuple[Callable[[Path], _Loaded], bool]] = {
+    "simulated": (_simulated, False),
     "wdbc": (_wdbc, True),
     "digits": (_digits, True),
     "adult": (_adult, True),

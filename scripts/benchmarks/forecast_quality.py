@@ -6,11 +6,11 @@ code forecasts of each, and a summary: so two versions can be judged by the same
     python -m scripts.benchmarks.forecast_quality realise [NAME ...] > outcomes.jsonl
     python -m scripts.benchmarks.forecast_quality judge < outcomes.jsonl
 
-*What is realised.* All rows of a set are the population; five owners hold a half of them, at most 5,000, in equal
-parts. ``excess`` (four draws of the noise, one of the owners' rows) is the mean loss without regularisation on all rows
-less the least that there is, which is found with a lambda of 1e-7: the owners' rows are among them, so an error of the
-sample counts by at most one less their part. ``alone`` is that of an owner's own minimiser, by the best of four
-lambdas.
+*What is realised.* All rows of a set are the population; five owners hold a half of them, at most 20,000, in
+equal parts. ``excess`` (four draws of the noise, one of the owners' rows) is the mean loss without regularisation on
+all rows less the least that there is, which is found with a lambda of 1e-7: the owners' rows are among them, so an
+error of the sample counts by at most one less their part. ``alone`` is that of an owner's own minimiser, by the best of
+four lambdas.
 
 *The summary*: Spearman's rank correlation of the estimates with the mean outcomes, over all and for each set; how many
 outcomes lie in the interval; and its width, high - low, in the median.
@@ -42,7 +42,7 @@ from common.protocol.simulation import simulate
 from scripts.benchmarks.forecast_data import Data, data_sets
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-N_OWNERS, MOST_EXAMPLES, DRAWS, DELTA = 5, 5000, 4, 1e-5
+N_OWNERS, MOST_EXAMPLES, DRAWS, DELTA = 5, 20_000, 4, 1e-5
 MOST_ROUNDS = 300
 LEAST_LAMBDA = 1e-7
 OWN_LAMBDAS, OWNERS_ALONE = (1e-4, 1e-3, 1e-2, 1e-1), 2

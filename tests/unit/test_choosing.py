@@ -141,7 +141,9 @@ class TestSettling:
             settle("dp_gd", {"speed": AUTO}, facts_of())
 
     def test_wrong_parameters_are_refused_before_anything_is_chosen(self) -> None:
-        with pytest.raises(InvalidInputError, match="parameters of dp_gd: step: Input should be greater than or equal to"):
+        with pytest.raises(
+            InvalidInputError, match="parameters of dp_gd: step: Input should be greater than or equal to"
+        ):
             settle("dp_gd", {"step": -1.0}, facts_of())
 
     def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
