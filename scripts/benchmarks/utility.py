@@ -119,7 +119,7 @@ def psi(trial: Trial, regularization: float, draws: Sequence[int]) -> float:
 
 def regret(trial: Trial, algorithm: DpGd, draws: Sequence[int], value: float) -> dict[str, Any]:
     """What the best of the grid is worth, by how much the choice falls short of it, and its parameters."""
-    found, best = grid.best(trial, algorithm, draws)
+    found, best = grid.best(trial, algorithm, draws, value)
     return {"best_of_grid": best, "regret": best - value, "best_parameters": _parameters(found)}
 
 

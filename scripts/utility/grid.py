@@ -27,12 +27,12 @@ _SEARCHED = 1e7
 """Numbers of a model times examples that a candidate may be tried on."""
 
 
-def best(trial: Trial, chosen: DpGd, draws: Sequence[int]) -> tuple[DpGd, float]:
+def best(trial: Trial, chosen: DpGd, draws: Sequence[int], value: float) -> tuple[DpGd, float]:
     """The best of the grid, and what it is worth over draws.
 
     The search has draws of its own, fewer of large sets, so that a lucky noise is not taken for a good choice; then
-    what it found and the choice itself are measured on the same draws. Where a model takes minutes, ways and clip norms
-    a factor of 2 from the choice's are all that is tried.
+    what it found is measured on the draws on which the choice is worth ``value``. Where a model takes minutes, ways and
+    clip norms a factor of 2 from the choice's are all that is tried.
     """
     first = max(draws) + 1
     search = range(first, first + min(SEARCH_DRAWS, max(1, int(_SEARCHED // trial.size))))
@@ -40,8 +40,8 @@ def best(trial: Trial, chosen: DpGd, draws: Sequence[int]) -> tuple[DpGd, float]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # for there may be but one draw
         worth = list(pool.map(lambda algorithm: _worth(trial, algorithm, search), tried))
     found, _ = max(zip(tried, worth, strict=True), key=itemgetter(1))
-    measured = {algorithm: _worth(trial, algorithm, draws) for algorithm in (chosen, found)}
-    return max(measured.items(), key=itemgetter(1))
+    reached = value if found == chosen else _worth(trial, found, draws)
+    return (found, reached) if reached > value else (chosen, value)
 
 
 def candidates(chosen: DpGd) -> Iterator[DpGd]:

@@ -163,9 +163,23 @@ def test_the_grid_passes_over_what_is_refused_and_keeps_the_choice() -> None:
     assert len(tried) > 10
     worth = {True: 0.7, False: -math.inf}
     values = {each: worth[each == chosen] for each in tried}
-    stand_in: Any = SimpleNamespace(size=1e9, values=lambda algorithm, _draws: _refused(values[algorithm]))
-    found, value = grid.best(stand_in, chosen, (0,))
-    assert (found, value) == (chosen, 0.7)
+    stand_in: Any = SimpleNamespace(
+        size=1e9, is_large=False, values=lambda algorithm, _draws: _refused(values[algorithm])
+    )
+    assert grid.best(stand_in, chosen, (0,), 0.7) == (chosen, 0.7)
+    values[tried[5]] = 0.8
+    assert grid.best(stand_in, chosen, (0,), 0.7) == (tried[5], 0.8)
+    assert grid.best(stand_in, chosen, (0,), 0.9) == (chosen, 0.9), "a lucky search is no regret"
+
+
+def test_where_a_model_takes_minutes_little_is_tried() -> None:
+    chosen, tried = Trial(WDBC, examples.wdbc(), 1.0).chosen(), dict[object, float]()
+    stand_in: Any = SimpleNamespace(
+        size=1e9, is_large=True, values=lambda algorithm, _: [tried.setdefault(algorithm, 0.5)]
+    )
+    grid.best(stand_in, chosen, (0,), 0.5)
+    assert len(tried) == 9
+    assert chosen in tried
 
 
 def _refused(value: float) -> list[float]:
