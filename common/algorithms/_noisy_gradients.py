@@ -10,6 +10,7 @@ same numbers, the same noise on the mean, and nothing but a sum to see.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
@@ -17,6 +18,7 @@ from pydantic import Field
 
 from common.algorithms._gradients import ask_gradients
 from common.algorithms._parameters import CalibrationChoice, ClipNorm, Regularization, Rounds, algorithm
+from common.algorithms._regularization import choose_regularization
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
@@ -25,12 +27,14 @@ from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, LaplaceEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm
+from common.protocol.algorithm import Algorithm, Choice
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
 
 L1Clip = Annotated[float, Field(ge=1e-9, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
 Overlap = Annotated[int, Field(ge=1, le=1_000_000, description="kappa: in how many shards one person's record may be")]
+
+_DRIFT = 0.6
 
 
 @algorithm
@@ -53,6 +57,16 @@ class NoisyGradients(Algorithm):
     l1_clip: L1Clip = 1.0
     overlap: Overlap = 1
     calibration: CalibrationChoice = "paper"
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """Lambda by the rule of `common.algorithms._regularization`: the noise of T rounds is as that of one."""
+        one, everyone = cls(**dict(given)), facts.everyone  # type: ignore[arg-type]
+        if one.calibration == "paper":
+            noise = math.sqrt(2 * float((one.scale(everyone) ** 2).sum()))
+        else:
+            noise = facts.deviation_of_sum(one.sigma(everyone))
+        return choose_regularization(given, noise / facts.n_total / math.sqrt(one.n_rounds), _DRIFT)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from common.algorithms._minimisers import Curated, ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
+from common.algorithms._regularization import choose_regularization
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
@@ -12,9 +15,11 @@ from common.privacy.events import ApproximateEvent, Event
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.objective import ObjectivePerturbation
 from common.privacy.noise import Noise
+from common.protocol.algorithm import Choice
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
 
+_DRIFT = 2.4
 _ASSUMPTIONS = ("all owners trust the curator with their raw data",)
 
 
@@ -24,6 +29,13 @@ class Gop(Curated):
 
     regularization: Regularization = 0.01
     calibration: CalibrationChoice = "paper"
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """Lambda by the rule of `common.algorithms._regularization`."""
+        check_single_score(facts.loss)
+        tilt = cls(**dict(given) | {"regularization": 1.0}).mechanism(facts.of(0)).tilt  # type: ignore[arg-type]
+        return choose_regularization(given, tilt / facts.n_total, _DRIFT)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One; the proof is for a loss of one score."""

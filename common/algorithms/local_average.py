@@ -15,11 +15,13 @@ touched, so that neither a refusal nor a failure tells of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from common.algorithms._minimisers import ask_minimiser, solve
 from common.algorithms._parameters import Regularization, algorithm
+from common.algorithms._regularization import choose_regularization
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import WEIGHT_BITS
@@ -29,9 +31,11 @@ from common.learning.model import Model
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.mechanisms.additive import add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm, Program
+from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
+
+_DRIFT = 0.7
 
 
 @algorithm
@@ -39,6 +43,13 @@ class LocalAverage(Algorithm):
     """The average of the parties' regularised minimisers with noise for the smallest shard."""
 
     regularization: Regularization = 0.01
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """Lambda by the rule of `common.algorithms._regularization`."""
+        ask_minimiser(facts)  # refuses losses whose minimiser cannot be hidden
+        deviations = l2_laplace_deviation(cls(1.0).beta(facts.everyone), facts.n_weights)
+        return choose_regularization(given, facts.deviation_of_sum(deviations) / len(facts.parties), _DRIFT)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One; a minimiser is private where the loss has a bounded slope, and a solver surely finds it."""

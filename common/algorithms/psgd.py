@@ -15,12 +15,15 @@ transcript's, which composes the rho of T rounds.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from common.algorithms._gradients import ask_gradients, mean_gradient, start_of
 from common.algorithms._parameters import ClipNorm, Regularization, Rounds, algorithm
+from common.algorithms._regularization import choose_regularization
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.learning.gradients import gradient_sum
@@ -32,9 +35,11 @@ from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm, Program
+from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
+
+_DRIFT = 1.8
 
 
 @algorithm
@@ -45,6 +50,15 @@ class Psgd(Algorithm):
     regularization: Regularization = 0.01
     clip_norm: ClipNorm = 1.0
     whole_noise: ClassVar[bool] = True
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """Lambda by the rule of `common.algorithms._regularization`; noise that each round draws anew fades."""
+        one = cls(**dict(given) | {"regularization": 1.0})  # type: ignore[arg-type]
+        sigma, beta = one.scales(facts)
+        fading = float(l2_laplace_deviation(beta, facts.n_features)) * math.sqrt(len(facts.parties) / one.n_rounds)
+        tilt = facts.deviation_of_sum(np.full(len(facts.parties), sigma))
+        return choose_regularization(given, math.hypot(tilt, fading) / facts.n_total, _DRIFT)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T sums of gradients; the proof is for a loss of one score."""

@@ -103,9 +103,6 @@ def outcomes(data: Data) -> Iterator[dict[str, Any]]:
             start = time.perf_counter()
             facts = facts_of(data.loss, X.shape[1], n, epsilon, secure_sum=name in {"dp_gd", "psgd", "local_average"})
             algorithm, choices = settle(name, parameters, facts, MOST_ROUNDS)
-            given = parameters if choices else {"regularization": 1e-3} | parameters
-            if not choices:
-                algorithm = build_algorithm(name, given)
             try:
                 models = [
                     simulate(algorithm, Shard.stack(shards), facts, SeededNoise([3, case, s])) for s in range(DRAWS)
@@ -117,7 +114,7 @@ def outcomes(data: Data) -> Iterator[dict[str, Any]]:
                 "data": data.name, "loss": kind, "classes": data.loss.outputs, "calibrated": data.calibrated,
                 "algorithm": name, "chosen": name == "dp_gd" and not parameters, "epsilon": epsilon,
                 "n": n, "d": X.shape[1],
-                "parameters": given | {each: choice.value for each, choice in choices.items()},
+                "parameters": parameters | {each: choice.value for each, choice in choices.items()},
                 "excess": [round(risk_of(data, model.weights) - least, 6) for model in models],
                 "alone": [round(each, 6) for each in alone], "gap": round(zero - least, 4), "least": round(least, 4),
                 "seconds": round(time.perf_counter() - start, 2),

@@ -14,15 +14,20 @@ from hypothesis import strategies as st
 from common.algorithms import AUTO, MOST_ROUNDS, REGISTRY, build_algorithm, settle
 from common.algorithms._heavy_ball import drift_of, noise_of_one_round
 from common.algorithms.dp_gd import DpGd
+from common.algorithms.gop import Gop
+from common.algorithms.local_average import LocalAverage
+from common.algorithms.wu_strongly_convex import WuStronglyConvex
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, curvature_of
 from common.privacy.calibration import gaussian_sigma
+from common.privacy.mechanisms.additive import l2_laplace_deviation
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
 
+REGULARIZED = ("gop", "local_average", "psgd", "wu_strongly_convex", "wu_subgradient")
 LOSSES = (Logistic(), Huber(0.5), Squared(), Hinge(), Softmax(3), Softmax(10))
 
 
@@ -135,8 +140,8 @@ class TestSettling:
         assert chosen(facts, step=AUTO, n_rounds=7) == chosen(facts, n_rounds=7)
 
     def test_what_nothing_chooses_is_named(self) -> None:
-        with pytest.raises(InvalidInputError, match="nothing chooses n_rounds, regularization of psgd: give a value"):
-            settle("psgd", {"regularization": AUTO, "n_rounds": AUTO}, facts_of())
+        with pytest.raises(InvalidInputError, match="nothing chooses clip_norm, n_rounds of psgd: give a value"):
+            settle("psgd", {"regularization": AUTO, "clip_norm": AUTO, "n_rounds": AUTO}, facts_of())
         with pytest.raises(InvalidInputError, match="nothing chooses speed of dp_gd"):
             settle("dp_gd", {"speed": AUTO}, facts_of())
 
@@ -147,7 +152,7 @@ class TestSettling:
             settle("dp_gd", {"step": -1.0}, facts_of())
 
     def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
-        for name in REGISTRY.keys() - {"dp_gd", "pooled", "local"}:
+        for name in REGISTRY.keys() - {"dp_gd", "pooled", "local", *REGULARIZED}:
             assert settle(name, {}, facts_of()) == (build_algorithm(name), {})
 
     def test_baselines_are_hardly_regularised(self) -> None:
@@ -156,6 +161,43 @@ class TestSettling:
             assert choices["regularization"].value == pytest.approx(0.1 / n)
             assert settle(name, {"regularization": 0.5}, facts_of())[1] == {}
             assert json.loads(json.dumps(asdict(algorithm))) == {"regularization": choices["regularization"].value}  # type: ignore[call-overload]
+
+
+class TestRegularization:
+    @pytest.mark.parametrize("name", REGULARIZED)
+    @pytest.mark.parametrize("secure_sum", [False, True])
+    def test_lambda_holds_the_noise_down(self, name: str, *, secure_sum: bool) -> None:
+        chosen = []
+        for n, epsilon in ((30, 0.1), (30, 1.0), (3000, 1.0), (3000, 10.0)):
+            algorithm, choices = settle(name, {}, facts := facts_of(n, epsilon, secure_sum=secure_sum))
+            assert algorithm == build_algorithm(name, {"regularization": choices["regularization"].value})
+            assert set(choices) == {"regularization"}
+            assert algorithm.questions(facts.curated() if algorithm.curator else facts)
+            chosen.append(choices["regularization"].value)
+        assert chosen == sorted(chosen, reverse=True), "less noise, less lambda"
+        assert chosen[1] == pytest.approx(100 * chosen[2], rel=0.05), "as 1 / n"
+        assert settle(name, {"regularization": 0.5}, facts_of())[1] == {}
+
+    def test_it_is_the_deviation_of_the_noise_by_the_drift(self) -> None:
+        facts = facts_of(1000, 0.5)
+        algorithm, choices = settle("wu_strongly_convex", {"calibration": "tight", "n_rounds": 7}, facts)
+        assert isinstance(algorithm, WuStronglyConvex)
+        noise = float(algorithm.sigma(facts.of(0))) * math.sqrt(5 / 7) / 5000  # the mean of 7 rounds of 5 parties
+        assert choices["regularization"].value == pytest.approx(noise / 0.6, rel=1e-3)
+        average, _ = settle("local_average", {}, facts)
+        assert isinstance(average, LocalAverage)
+        deviation = float(l2_laplace_deviation(average.beta(facts.of(0)), 20)) / math.sqrt(5)
+        assert deviation == pytest.approx(0.7, rel=0.02)
+        curated = facts.curated()
+        gop, choices = settle("gop", {"calibration": "tight"}, facts)
+        assert isinstance(gop, Gop)
+        tilt = gop.mechanism(curated.of(0)).tilt / 5000 / choices["regularization"].value
+        assert tilt == pytest.approx(2.4, rel=0.1)
+
+    def test_losses_without_a_proof_are_refused_in_words(self) -> None:
+        for name in ("gop", "local_average"):
+            with pytest.raises(InvalidInputError):
+                settle(name, {}, facts_of(loss=Hinge() if name == "local_average" else Softmax(3)))
 
 
 class TestDescent:
