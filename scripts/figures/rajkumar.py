@@ -15,8 +15,8 @@ at a mild skew, because a steep one takes LA down to chance whatever K. PSGD's a
 the data is dealt, so it is flat in skew to the last bit.
 
 The paper's three methods (GOP and PSGD as published, LA) share one regularisation, near the best for each of them; the
-tight lines have theirs chosen from public facts. Promises differ: GOP's curator sees all raw data; PSGD's claim covers the final model
-alone; dp_gd's covers all that the learner sees. The CSV has both epsilons of each point.
+tight lines have theirs chosen from public facts. Promises differ: GOP's curator sees all raw data; PSGD's claim covers
+the final model alone; dp_gd's covers all that the learner sees. The CSV has both epsilons of each point.
 """
 
 from __future__ import annotations
