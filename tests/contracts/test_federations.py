@@ -64,9 +64,11 @@ class Case:
     terms: ClassVar[dict[str, str]] = {}
 
     def __init__(self, name: str, root: Path) -> None:
-        self.parameters = {"n_rounds": 4} if "n_rounds" in parameter_schema(name)["properties"] else {}
+        fixed = {"n_rounds": 4, "regularization": 0.01}  # what is chosen depends on who adds noise
+        known = parameter_schema(name)["properties"]
+        self.parameters: dict[str, Any] = {each: value for each, value in fixed.items() if each in known}
         self.algorithm = build_algorithm(name, self.parameters)
-        if name == "dp_gd":  # all of it, for what is chosen depends on who adds noise
+        if name == "dp_gd":
             self.parameters = asdict(self.algorithm)  # type: ignore[call-overload]
         is_held_out = self.algorithm.rows == "held_out"
         self.cluster = self.cluster_type(

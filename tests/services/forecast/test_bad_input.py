@@ -32,10 +32,10 @@ REGRESSION: dict[str, Any] = {
         ({"budgets": {"party-9": {"epsilon": 1, "delta": 1e-5}}}, "budgets names unknown parties: party-9"),
         ({"parameters": {"overlap": 0}}, "overlap: Input should be greater than or equal to 1"),
         ({"parameters": {"overlap": 0.5}}, "overlap"),
-        ({"parameters": {"step": 0}}, "step: Input should be greater than 0"),
-        ({"parameters": {"step": -1}}, "step: Input should be greater than 0"),
+        ({"parameters": {"step": 0}}, "step: Input should be greater than or equal to"),
+        ({"parameters": {"step": -1}}, "step: Input should be greater than or equal to"),
         ({"algorithm": "wu_strongly_convex", "parameters": {"rho": 0}}, "rho: Input should be greater than 0"),
-        ({"algorithm": "dp_gd", "parameters": {"step": 0}}, "step: Input should be greater than 0"),
+        ({"algorithm": "dp_gd", "parameters": {"step": 0}}, "step: Input should be greater than or equal to"),
         (
             {
                 "algorithm": "wu_strongly_convex",

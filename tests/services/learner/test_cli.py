@@ -107,8 +107,8 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
     assert f"  {found}\n    accuracy " in saved
     assert saved.count(" at 95%") == 5  # accuracy, the majority's share, AUC, two recalls
     assert command.json("model", run)["evaluation"]["run"] == follower
-    again = command("evaluate", run, "--epsilon", "90", "--delta", "0.01", "-p", "bins=2", "--watch").stdout
-    assert "at epsilon 90, delta 0.01:" in again
+    again = command("evaluate", run, "--epsilon", "40", "--delta", "0.01", "-p", "bins=2", "--watch").stdout
+    assert "at epsilon 40, delta 0.01:" in again
     queued = command.json("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6", "--idempotency-key", "evaluated")
     assert queued["evaluates"] == run
     assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)
@@ -227,7 +227,7 @@ def test_explains_a_forecast_and_a_simulation(command: Commands) -> None:
 
 
 def test_seconds_limit_the_rounds_of_a_run(command: Commands) -> None:
-    hasty = command.json("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "--seconds", "0.001")
+    hasty = command.json("submit", "made-up", "--epsilon", "4", "--delta", "1e-5", "--seconds", "0.001")
     command("watch", hasty["id"])
     shown = next(run for run in command.json("list") if run["id"] == hasty["id"])
     assert shown["rounds"]["of"] == 1

@@ -29,7 +29,10 @@ from tests.support.cluster import DEADLINE, Cluster, party_apps
 from tests.support.intercepted import Intercepted, silent
 from tests.support.rounds import run_spec
 
-WU: dict[str, Any] = {"algorithm": "wu_strongly_convex", "parameters": {"n_rounds": 6, "calibration": "tight"}}
+WU: dict[str, Any] = {
+    "algorithm": "wu_strongly_convex",
+    "parameters": {"n_rounds": 6, "calibration": "tight", "regularization": 0.01},
+}
 BUDGET = (1.0, 1e-5)
 
 
