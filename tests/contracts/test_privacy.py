@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import chain
 
@@ -28,8 +29,17 @@ from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, conversat
 from tests.support.noises import RoundNoise, ScaledNoise
 
 ALARM = 1e-6
-EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-EVERY_ADDITIVE = pytest.mark.parametrize("case", ADDITIVE.values(), ids=ADDITIVE)
+
+
+def each_of(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
+    """A test of each case; those that grow trees take long."""
+    marks = {label: [pytest.mark.slow] if case.name == "probe" else [] for label, case in cases.items()}
+    return pytest.mark.parametrize(
+        "case", [pytest.param(cases[label], id=label, marks=marks[label]) for label in cases]
+    )
+
+
+EVERY, EVERY_ADDITIVE = each_of(CASES), each_of(ADDITIVE)
 
 
 # ── sensitivity ──────────────────────────────────────────────────────────────

@@ -81,6 +81,7 @@ def test_no_shard_leaves_more_than_the_bound_says() -> None:
     assert refused > 12
 
 
+@pytest.mark.slow
 def test_a_shard_is_never_why_a_run_is_refused_and_no_neighbour_moves_further_than_the_noise_is_for() -> None:
     """A refusal is made from the facts, and then nothing is computed; else both neighbours are answered."""
     stack, other = shards(2), neighbour(shards(2), 3)
@@ -106,6 +107,7 @@ def test_a_shard_is_never_why_a_run_is_refused_and_no_neighbour_moves_further_th
     assert 0.5 < furthest <= 1
 
 
+@pytest.mark.slow
 def test_gradient_steps_alone_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Newton's method fails altogether, the steps that the proof counts do it."""
     monkeypatch.setattr(erm, "_MAX_NEWTON", 0)
@@ -142,6 +144,7 @@ def test_losses_that_have_no_bound_are_refused_before_any_data() -> None:
             build_algorithm(name).questions(facts)
 
 
+@pytest.mark.slow
 def test_objective_perturbation_answers_every_shard_or_is_refused_by_public_numbers() -> None:
     refused = answered = 0
     for loss, strength in itertools.product(LOSSES, STRENGTHS):
