@@ -149,7 +149,7 @@ def gaussian_sigmas(epsilon: FloatArray, delta: FloatArray, sensitivity: float) 
     allowed = np.array([gaussian_mu(*budget) for budget in budgets]).reshape(epsilon.shape)
     with np.errstate(over="ignore"):
         sigmas = _positive(sensitivity) / allowed
-    if sigmas.max(initial=0.0) > _MOST:
+    if (sigmas > _MOST).any():
         raise InvalidInputError(f"a sensitivity of {sensitivity:g} needs more noise than can be drawn")
     return sigmas
 

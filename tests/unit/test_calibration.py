@@ -15,6 +15,7 @@ from scipy import stats
 from common.errors import InvalidInputError
 from common.privacy.calibration import (
     bisect,
+    check_budget,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -178,6 +179,14 @@ def test_scales_that_mean_nothing_are_refused() -> None:
         slack(1.0, 0.1, 10, math.inf)
 
 
+def test_budgets_are_those_that_are_counted() -> None:
+    for epsilon in (1e-6, 1.0, 1e12):
+        check_budget(epsilon, 1e-5)
+    for epsilon in (0.99e-6, 1.01e12):
+        with pytest.raises(InvalidInputError, match="epsilon must lie between 1e-06 and 1e\\+12"):
+            check_budget(epsilon, 1e-5)
+
+
 @pytest.mark.parametrize("delta", [1e-18, 1e-5, 0.9])
 def test_the_largest_epsilons_need_some_noise(delta: float) -> None:
     sigmas = [gaussian_sigma(epsilon, delta, 2.0) for epsilon in (1e3, 1e50, 1e100, 1e160, 1.7e308)]
@@ -191,3 +200,5 @@ def test_noise_that_cannot_be_drawn_is_refused(sensitivity: float) -> None:
         gaussian_sigmas(np.array([1.0, 1e-9]), np.array([1e-5, 1e-18]), sensitivity)
     with pytest.raises(InvalidInputError, match="more noise than can be drawn"):
         gaussian_sigma(1.0, 1e-5, sensitivity)
+    allowed = 1e100 * gaussian_mu(1.0, 1e-5)
+    assert gaussian_sigma(1.0, 1e-5, allowed) == 1e100
