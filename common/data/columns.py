@@ -211,3 +211,13 @@ def _check_fill(column: Feature | Category) -> None:
 def missing_policy(column: Feature | Category, default: Missing) -> Missing:
     """What becomes of a feature's missing values: its own choice, else the study's."""
     return column.missing or ("value" if column.fill is not None else default)
+
+
+def constant_of_numbers(n_features: int) -> float:
+    """What the intercept's column of a real label holds: a quarter of the largest squared norm, and at least 1."""
+    return max(1.0, math.sqrt(n_features / 3))
+
+
+def largest_norm(n_features: int, constant: float) -> float:
+    """The largest norm of a row of so many numbers and categories and the intercept's constant, undivided."""
+    return math.hypot(math.sqrt(n_features), constant)

@@ -8,14 +8,13 @@ statistic of private data: what a row is divided by follows from that row alone.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
-from common.data.columns import AnyFeature, Category, Feature, Missing, RowNorm, missing_policy
+from common.data.columns import AnyFeature, Category, Feature, Missing, RowNorm, largest_norm, missing_policy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +51,7 @@ class DesignLayout:
         placed = list(zip(features, starts, strict=False))
         numbers = [(each, start) for each, start in placed if isinstance(each, Feature)]
         categories = {each.name: (each, start) for each, start in placed if isinstance(each, Category)}
-        largest = math.hypot(math.sqrt(len(features)), constant)
+        largest = largest_norm(len(features), constant)
         return cls(
             numbers=Numbers(
                 features=tuple(each for each, _ in numbers),

@@ -11,14 +11,23 @@ Columns are scaled by the study's declared bounds and values alone, never by sta
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import FailFast, Field, model_validator
 
-from common.data.columns import AnyFeature, AnyLabel, Feature, Label, Missing, RealLabel, RowNorm, missing_policy
+from common.data.columns import (
+    AnyFeature,
+    AnyLabel,
+    Feature,
+    Label,
+    Missing,
+    RealLabel,
+    RowNorm,
+    constant_of_numbers,
+    missing_policy,
+)
 from common.data.hold_out import HoldOut
 from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.encoding.canonical_json import canonical_digest
@@ -110,8 +119,9 @@ class Study(Strict):
         Of a real label it is a quarter of the largest squared norm: where bounds are wide, most of what there is to
         learn is how far the mean lies from their middle, and that takes the steps that the largest curvature allows.
         """
-        real = 0.0 if self.n_classes else math.sqrt(len(self.features) / 3)
-        return max(1.0, real) if self.intercept else 0.0
+        if not self.intercept:
+            return 0.0
+        return 1.0 if self.n_classes else constant_of_numbers(len(self.features))
 
     @property
     def n_features(self) -> int:

@@ -35,7 +35,7 @@ from typing import Self
 import numpy as np
 
 from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.columns import Bounded, Category, Label, missing_policy
+from common.data.columns import Bounded, Category, Label, largest_norm, missing_policy
 from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.classes import decode_classes
@@ -261,7 +261,7 @@ def _tells_its_division(study: Study) -> bool:
 
 def _largest_norm(study: Study) -> float:
     """The largest norm that a row can have before it is divided."""
-    return math.hypot(math.sqrt(len(study.features)), study.constant)
+    return largest_norm(len(study.features), study.constant)
 
 
 def _total(values: IntArray, present: BoolArray) -> IntArray:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray, IntArray
+from common.data.columns import constant_of_numbers, largest_norm
 from common.data.shard import Shard
 from common.encoding.classes import encode_classes
 from common.learning.losses import Logistic, Loss, Softmax, Squared
@@ -56,10 +57,9 @@ def _rows(numbers: FloatArray, codes: list[IntArray], *, own: bool = True) -> Fl
     z = np.clip(2 * (numbers - low) / np.where(high > low, high - low, 1) - 1, -1, 1)
     hot = [np.eye(int(code.max()) + 1)[code] for code in codes]
     m = z.shape[1] + len(codes)
-    constant = 1.0 if own else max(1.0, np.sqrt(m / 3))  # as of `common.data.study.Study`
+    constant = 1.0 if own else constant_of_numbers(m)
     X = np.concatenate([z, *hot, np.full((len(z), 1), constant)], axis=1)
-    largest = np.hypot(np.sqrt(m), constant)
-    return np.asarray(X / (np.linalg.norm(X, axis=1, keepdims=True) if own else largest))
+    return np.asarray(X / (np.linalg.norm(X, axis=1, keepdims=True) if own else largest_norm(m, constant)))
 
 
 def _signs(positive: npt.NDArray[np.bool_]) -> FloatArray:
