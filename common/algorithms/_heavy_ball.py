@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from common.algorithms._parameters import rounded
 from common.errors import InvalidInputError
 from common.learning.losses import Logistic, Loss, Softmax, Squared, curvature_of
 from common.privacy.calibration import gaussian_sigmas
@@ -67,8 +68,8 @@ def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_roun
             rounds, f"as many as let the model travel {rounds * step / (1 - momentum):.3g}, until noise of "
             f"{noise:.2g} on a mean gradient would move scores by {way * noise:.2g}{short}"
         ),
-        "step": Choice(_short(step), f"at most 1 / c, c = {1 / flat:g} being the largest curvature"),
-        "momentum": Choice(_short(momentum), "1 - 10 / rounds: the same way in fewer rounds; none below 10 rounds"),
+        "step": Choice(rounded(step), f"at most 1 / c, c = {1 / flat:g} being the largest curvature"),
+        "momentum": Choice(rounded(momentum), "1 - 10 / rounds: the same way in fewer rounds; none below 10 rounds"),
         "averaging": Choice(0.25, "noise averages out over the last quarter of the rounds"),
         "regularization": Choice(_REGULARIZATION, "the noise limits how far the model travels; no more is needed"),
         "clip_norm": Choice(clip_norm, "noise is scaled to it; an example beyond it counts as much as one at it"),
@@ -101,8 +102,3 @@ def noise_of_one_round(facts: FederationFacts, clip_norm: float) -> float:
 def _momentum(rounds: int, most_steps: float) -> float:
     """1 - 10 / rounds; less where a given step would take the model beyond its way."""
     return max(0.0, min(1 - _DAMPING / rounds, 1 - rounds / most_steps))
-
-
-def _short(figure: float) -> float:
-    """Four digits are enough to read, and as good."""
-    return float(f"{figure:.4g}")

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from common.algorithms._parameters import rounded
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import MAX_NORM, to_integers, weights_on_grid
@@ -76,9 +77,7 @@ class Exact(Algorithm):
         if "regularization" in given:
             return {}
         return {
-            "regularization": Choice(
-                float(f"{0.1 / facts.n_examples.mean():.4g}"), "0.1 / n: no noise has to be held down"
-            )
+            "regularization": Choice(rounded(0.1 / facts.n_examples.mean()), "0.1 / n: no noise has to be held down")
         }
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:

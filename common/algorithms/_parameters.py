@@ -26,6 +26,11 @@ ClipNorm = Annotated[
 Step = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False, description="step length")]
 
 
+def rounded(figure: float) -> float:
+    """A parameter that was chosen, in four digits: enough to read, and as good."""
+    return float(f"{figure:.4g}")
+
+
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[_T]) -> type[_T]:
     """Make a class a frozen, slotted dataclass that validates its fields and takes no other."""

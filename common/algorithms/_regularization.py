@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from common.algorithms._parameters import rounded
 from common.protocol.algorithm import Choice
 
 _LEAST = 1e-6
@@ -25,7 +26,7 @@ def choose_regularization(given: Mapping[str, float], noise: float, drift: float
     """Lambda, if it is not ``given``, for noise that moves weights by ``noise`` at lambda = 1."""
     if "regularization" in given:
         return {}
-    chosen = max(_LEAST, float(f"{noise / drift:.4g}"))
+    chosen = max(_LEAST, rounded(noise / drift))
     return {
         "regularization": Choice(chosen, f"noise moves scores by about {noise / chosen:.2g}, and by more with less")
     }
