@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, fields, replace
 from itertools import compress
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,11 @@ from common.arrays import FloatArray, IntArray
 from common.encoding.fixed_point import wire_shift
 from common.errors import InvalidInputError
 
+_T = TypeVar("_T")
+
 if TYPE_CHECKING:
     from common.data.study import Study
+    from common.learning.classifiers import LocalClassifier
     from common.learning.losses import Loss
 
 
@@ -29,7 +33,9 @@ class FederationFacts:
     sees nothing but sums, so noise may be added in shares. ``public_shape`` is (rows, width) of the run's public rows,
     if it has any; the learner alone has the rows themselves, ``public``, beforehand. ``study`` says what the columns
     of the parties' rows are, where they are a study's; of one that holds rows out, examples are those that the run is
-    about.
+    about. ``run`` is the specification's digest, so that what is random in training is drawn alike again.
+    ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: to each its own, all to a
+    simulation.
     """
 
     parties: tuple[str, ...]
@@ -44,6 +50,8 @@ class FederationFacts:
     public_shape: tuple[int, int] | None = None
     public: FloatArray | None = None
     study: Study | None = None
+    run: str = ""
+    classifiers: tuple[LocalClassifier | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum_contributors <= len(self.parties):
@@ -89,6 +97,7 @@ class FederationFacts:
             minimum_contributors=1,
             colluders=0,
             secure_sum=False,
+            classifiers=(),
         )
 
     def coalition(self, members: npt.NDArray[np.bool_]) -> FederationFacts:
@@ -104,6 +113,7 @@ class FederationFacts:
             epsilon=self.epsilon[members],
             delta=self.delta[members],
             minimum_contributors=max(1, int(members.sum()) - missing),
+            classifiers=(),
         )
 
     @property
@@ -180,6 +190,18 @@ class OwnFacts(FederationFacts):
     index: int | EllipsisType = ...
 
     @property
+    def own_classifiers(self) -> tuple[LocalClassifier | None, ...]:
+        """What each party whose view this is has chosen to train; None for what the run says."""
+        return self._own(self.classifiers or (None,) * len(self.parties))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """A seed for each party whose view this is, 32 bits, from the run and the party's name: no secret."""
+        return tuple(
+            int(hashlib.sha256(f"{self.run}\0{name}".encode()).hexdigest()[:8], 16) for name in self._own(self.parties)
+        )
+
+    @property
     def own_examples(self) -> IntArray:
         """The number of examples of the party, or of each party of the stack."""
         return np.asarray(self.n_examples[self.index])
@@ -198,6 +220,9 @@ class OwnFacts(FederationFacts):
     def strictest(self) -> tuple[float, float]:
         """The strictest ``(epsilon, delta)`` of those whose view this is."""
         return float(self.own_epsilon.min()), float(self.own_delta.min())
+
+    def _own(self, each: tuple[_T, ...]) -> tuple[_T, ...]:
+        return each if isinstance(self.index, EllipsisType) else (each[self.index],)
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget
