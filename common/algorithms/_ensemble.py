@@ -14,9 +14,9 @@ the learner adds. ``"output_tight"`` is the same with the least sensitivity that
 there is a delta.
 
 *How far a party moves the global minimiser.* Let ``flip`` be how far a row's slope moves when its label does: 2 L by
-the paper; at most 1 of the logistic loss, as l'(t) + l'(-t) = -1 there; sqrt 2 of softmax. If all labels may move by a part
-p of a vote, the minimiser does by flip p / lambda, by strong convexity; and never by more than twice the norm that it
-can have, 2 sqrt(2 loss(0) / lambda), as J(w*) <= J(0).
+the paper; at most 1 of the logistic loss, as l'(t) + l'(-t) = -1 there; sqrt 2 of softmax. If all labels may move by a
+part p of a vote, the minimiser does by flip p / lambda, by strong convexity; and never by more than twice the norm that
+it can have, 2 sqrt(2 loss(0) / lambda), as J(w*) <= J(0).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from common.protocol.messages import Query, Question, Reply
 MOST_ROWS = 2_000
 """How many public rows are asked about, where there are more and nobody says how many."""
 _FEWEST_ROWS = 30
-_PURE_ROWS = 0.3
+_PURE_ROWS = 0.03
 """Rows asked about under pure epsilon, in parts of M epsilon: the noise of a vote grows with them."""
 _DRIFT = 50.0
 """How far the noise on the mean slope of the global risk may move scores; of three sets, flat from 15 to 150."""

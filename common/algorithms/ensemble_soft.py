@@ -14,10 +14,12 @@ from common.arrays import FloatArray, IntArray
 from common.encoding.fixed_point import FEATURE_BITS, UNIT
 from common.errors import InvalidInputError
 from common.learning.soft_labels import fit_label_sum, fit_votes
-from common.privacy.mechanisms.additive import add_l2_laplace
+from common.privacy.mechanisms.additive import add_l2_laplace, l2_laplace_deviation
 from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Question, Reply
+
+_ISOTROPIC = 30.0
 
 Release = Annotated[
     Literal["counts", "statistic"],
@@ -87,6 +89,19 @@ class EnsembleSoft(Ensemble):
         if self.release == "counts":
             return Ensemble.lanes(self, facts)
         return facts.n_features * (1 if classes_of(facts) == 2 else facts.loss.outputs)  # noqa: PLR2004
+
+    def noise_on_slope(self, facts: FederationFacts) -> float:
+        """As of counts; a statistic's noise is as large in each direction, so it does as much harm as more would."""
+        if self.release == "counts" or not self.hides_votes:
+            return Ensemble.noise_on_slope(self, facts)
+        own, n = facts.everyone, self.n_asked(facts)
+        moved = self.moved(np.zeros((n, 0)), facts)
+        sigmas = (
+            l2_laplace_deviation(own.own_epsilon / moved, self.lanes(facts))
+            if is_pure(facts)
+            else self.sigma(moved, own)
+        )
+        return _ISOTROPIC * facts.deviation_of_sum(sigmas) * 2.0 ** self._shift(facts) / len(facts.parties) / n
 
     def _shift(self, facts: FederationFacts) -> int:
         """How many bits a statistic is divided by, so that its noise fits whatever N is: it stays on the grid."""
