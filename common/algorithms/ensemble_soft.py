@@ -21,7 +21,7 @@ from common.protocol.messages import Question, Reply
 
 _ISOTROPIC = 30.0
 
-Release = Annotated[
+ReleaseChoice = Annotated[
     Literal["counts", "statistic"],
     Field(
         description="the votes on each row, N K numbers, or the one sum, K d numbers, by which they enter the risk of "
@@ -39,7 +39,7 @@ class EnsembleSoft(Ensemble):
     singular value of the rows (and by no sqrt 2 for two classes, of which one is answered).
     """
 
-    release: Release = "counts"
+    release: ReleaseChoice = "counts"
     part_moved: ClassVar[Literal["vote", "share"]] = "share"
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:

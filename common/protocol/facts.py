@@ -77,14 +77,15 @@ class FederationFacts:
             **given,  # type: ignore[arg-type]
         )
 
-    def of(self, index: int) -> OwnFacts:
-        """The facts as one party of the run sees them."""
-        return self._seen(index)
+    def of(self, index: int | slice | EllipsisType) -> OwnFacts:
+        """The facts as one party of the run sees them, or as several or (``...``) all do, stacked like their shards."""
+        agreed = {field.name: getattr(self, field.name) for field in fields(FederationFacts)}
+        return OwnFacts(**agreed, index=index)
 
     @property
     def everyone(self) -> OwnFacts:
         """The facts as all parties see them, stacked like their shards."""
-        return self._seen(...)
+        return self.of(...)
 
     def curated(self) -> FederationFacts:
         """The facts when one trusted curator holds all shards: a federation of one party, with the strictest budget."""
@@ -175,19 +176,16 @@ class FederationFacts:
         """The number of examples of all parties."""
         return int(self.n_examples.sum())
 
-    def _seen(self, index: int | EllipsisType) -> OwnFacts:
-        agreed = {field.name: getattr(self, field.name) for field in fields(FederationFacts)}
-        return OwnFacts(**agreed, index=index)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnFacts(FederationFacts):
-    """What all agree on, and whose view of it this is: one party's, by its ``index``, or (``...``) that of all stacked.
+    """What all agree on, and whose view of it this is: one party's, by its ``index``, or that of several stacked.
 
-    What is a party's own is an array of shape () for one party, and (K,) for K stacked ones, stacked like the shard.
+    What is a party's own is an array of shape () for one party, and (K,) for K stacked ones, stacked like the shard:
+    those of a slice, or (``...``) all.
     """
 
-    index: int | EllipsisType = ...
+    index: int | slice | EllipsisType = ...
 
     @property
     def own_classifiers(self) -> tuple[LocalClassifier | None, ...]:
@@ -222,7 +220,9 @@ class OwnFacts(FederationFacts):
         return float(self.own_epsilon.min()), float(self.own_delta.min())
 
     def _own(self, each: tuple[_T, ...]) -> tuple[_T, ...]:
-        return each if isinstance(self.index, EllipsisType) else (each[self.index],)
+        if isinstance(self.index, EllipsisType):
+            return each
+        return each[self.index] if isinstance(self.index, slice) else (each[self.index],)
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget
