@@ -88,6 +88,7 @@ class Ensemble(Algorithm):
         bool, Field(description="whether a model with noise on it hides each auxiliary row too, from who sees it alone")
     ] = False
     adjacency: ClassVar[Adjacency] = "whole_party"
+    needs_public_rows: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -297,10 +298,15 @@ class Ensemble(Algorithm):
         """The deviation of the mean slope of the global risk, by noise on the votes of all rows."""
         if not self.hides_votes:
             return 0.0
-        own, n = facts.everyone, self.n_asked(facts)
-        moved = self.moved(np.zeros((n, 0)), facts)
-        sigmas = math.sqrt(2) * moved / own.own_epsilon if is_pure(facts) else self.sigma(moved, own)
-        return facts.deviation_of_sum(sigmas) / len(facts.parties) / math.sqrt(n)
+        return self.deviation_of_votes(facts) / len(facts.parties) / math.sqrt(self.n_asked(facts))
+
+    def deviation_of_votes(self, facts: FederationFacts) -> float:
+        """That of the noise on each count of the votes of all parties."""
+        own, times = facts.everyone, 1 if classes_of(facts) == 2 else 2  # noqa: PLR2004
+        n = self.n_asked(facts)
+        if is_pure(facts):
+            return facts.deviation_of_sum(math.sqrt(2) * times * n / own.own_epsilon)
+        return facts.deviation_of_sum(self.sigma(math.sqrt(times * n), own))
 
 
 def classes_of(facts: FederationFacts) -> int:

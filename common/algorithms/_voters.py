@@ -57,6 +57,8 @@ def train(shard: Shard, facts: OwnFacts, regularization: float) -> Voters:
         if kind is not None and mask[place].any()
     ]
     places = np.setdiff1d(np.arange(len(y)), [place for place, _ in others])
+    if not len(places):
+        return Voters(np.zeros((0, facts.loss.outputs, X.shape[-1])), np.zeros((0, k), np.bool_), places, others, stack)
     rest = shard if len(places) == len(y) else Shard(X[places], y[places], mask[places])
     classes = np.where(rest.mask, decode_classes(rest.y, k), -1).reshape(len(places), -1)
     known = (classes[..., None] == np.arange(k)).any(axis=1)

@@ -19,7 +19,7 @@ from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Question, Reply
 
-_ISOTROPIC = 30.0
+_ISOTROPIC = 20.0
 
 ReleaseChoice = Annotated[
     Literal["counts", "statistic"],

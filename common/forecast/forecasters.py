@@ -20,6 +20,7 @@ from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
 if TYPE_CHECKING:
+    from common.algorithms._ensemble import Ensemble
     from common.algorithms.describe import Describe
     from common.algorithms.dp_gd import DpGd
     from common.algorithms.gop import Gop
@@ -42,7 +43,7 @@ def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
 def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | None:
     """What to expect, in words, of an algorithm that trains no model; None of one that does."""
     kind = type(algorithm)
-    expect = _WITHOUT_MODEL.get(f"{kind.__module__}:{kind.__name__}")
+    expect = _IN_PLACE.get(f"{kind.__module__}:{kind.__name__}")
     return expect and expect(algorithm, facts)
 
 
@@ -187,6 +188,7 @@ _ENTRIES: Mapping[str, _Entry | str] = {
     "common.algorithms.local_average:LocalAverage": _Entry(_average, _average_answers),
     "common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
     "common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
+    "common.algorithms.parameter_average:ParameterAverage": "no forecast is known of an average that hides parties",
     "common.algorithms.local:Local": "every owner keeps a model of its own, so there is no common one to forecast",
     "common.algorithms.evaluate:Evaluate": "it trains no model, and tells how good one is",
 }
@@ -199,6 +201,17 @@ def _describe(algorithm: Describe, facts: FederationFacts) -> str:
     return f"it trains no model: of {rows:,} rows, each count will be right to ± {reach:,.0f} rows ({reach / rows:.1%})"
 
 
-_WITHOUT_MODEL: Mapping[str, Callable[[Any, FederationFacts], str]] = {
+def _ensemble(algorithm: Ensemble, facts: FederationFacts) -> str:
+    """How wide the interval of each count of votes will be, where there is noise on them."""
+    why = "no forecast is known of a model that is learnt from votes"
+    if not algorithm.hides_votes:
+        return why
+    reach, parties = 1.96 * algorithm.deviation_of_votes(facts), len(facts.parties)
+    return f"{why}: of {parties:,} votes on a row, each count will be right to ± {reach:,.0f} ({reach / parties:.0%})"
+
+
+_IN_PLACE: Mapping[str, Callable[[Any, FederationFacts], str]] = {
     "common.algorithms.describe:Describe": _describe,
+    "common.algorithms.ensemble_vote:EnsembleVote": _ensemble,
+    "common.algorithms.ensemble_soft:EnsembleSoft": _ensemble,
 }

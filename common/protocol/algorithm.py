@@ -41,6 +41,7 @@ class Algorithm(ABC):
     party does depends on who it is, so that parties with equal budgets and sizes may pay differently. ``whole_noise``
     says that each party adds all the noise that its events count, under a secure sum too, and none of it in shares.
     ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model.
+    ``needs_public_rows`` says that it asks about rows that are no secret, which a run must name.
     """
 
     __slots__ = ()
@@ -51,6 +52,7 @@ class Algorithm(ABC):
     whole_noise: ClassVar[bool] = False
     rows: ClassVar[Rows] = "training"
     trains: ClassVar[bool] = True
+    needs_public_rows: ClassVar[bool] = False
 
     @classmethod
     def choose(

@@ -16,6 +16,7 @@ SIMULATIONS = (
     "parley-learner simulate --data wdbc --algorithm dp_gd --parties 5 --reveal sum --epsilon 1 "
     "--delta 1e-5 --repeat 20 --seed 7 --format json\n\n"
     "parley-learner simulate --data digits -p n_rounds=60 -p step=8\n\n"
+    "parley-learner simulate --data digits --algorithm ensemble_vote --parties 100 --epsilon 5\n\n"
     "parley-learner simulate --data loans.csv --study loans.json"
 )
 """How the command is used."""
@@ -27,8 +28,9 @@ def simulate_command(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, pooled, local; "
-            "psgd and gop are not for more than two classes, gop and local_average not for real labels"
+            help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, ensemble_vote, ensemble_soft, "
+            "parameter_average, pooled, local; psgd and gop are for two classes only, and those that "
+            "seek a private minimiser, or vote, are not for real labels"
         ),
     ] = "dp_gd",
     parameter: ParameterOption = None,
@@ -44,6 +46,12 @@ def simulate_command(
     delta: Annotated[float, typer.Option(help="each party's budget")] = 1e-5,
     repeat: Annotated[int, typer.Option(min=1, help="repetitions, each with a split and noise of its own")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="the same seed gives the same splits and noise")] = 0,
+    public_rows: Annotated[
+        int | None,
+        typer.Option(
+            help="how many training examples are public rows, for ensembles; a fifth, at most 2,000, if not said"
+        ),
+    ] = None,
     baselines: Annotated[
         bool, typer.Option(help="say what to measure it by: the majority, all data pooled, each owner alone, the best")
     ] = True,
@@ -58,8 +66,9 @@ def simulate_command(
     from learner.cli.display import beside, measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
     from learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
 
+    given = read_parameters(parameter)
     settings = SimulationSettings(
-        data, study, algorithm, read_parameters(parameter), parties, skew, reveal, epsilon, delta, repeat, seed
+        data, study, algorithm, given, parties, skew, reveal, epsilon, delta, repeat, seed, public_rows
     )
     with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task(algorithm, total=repeat, figures="")

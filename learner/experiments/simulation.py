@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from common.algorithms import build_algorithm, given_of, settle
+from common.algorithms import REGISTRY, build_algorithm, given_of, settle
+from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import StudyKind
 from common.errors import InvalidInputError
@@ -34,6 +35,7 @@ from learner.experiments.datasets import Dataset, deal, load_dataset, shard_size
 
 BASELINES_FROM = 5
 """How many splits baselines are told from."""
+_MOST_PUBLIC = 2_000
 _DATA, _NOISE = 1, 2
 """The random streams of a repetition."""
 
@@ -46,7 +48,9 @@ class SimulationSettings:
     """What to simulate: ``data`` as `load_dataset` takes it, and an algorithm of the registry on K parties.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
-    or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s.
+    or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s. Of the training
+    examples ``public_rows``, a fifth but at most 2,000 if it is None, are set aside, without their labels, for
+    algorithms that ask about public rows.
     """
 
     data: str = "wdbc"
@@ -60,6 +64,7 @@ class SimulationSettings:
     delta: float = 1e-5
     repeat: int = 20
     seed: int = 0
+    public_rows: int | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -67,6 +72,8 @@ class SimulationSettings:
             raise InvalidInputError(f"repeat must be positive and seed not negative, not {self.repeat}, {self.seed}")
         if self.reveal not in {"sum", "each"}:
             raise InvalidInputError(f"reveal must be 'sum' or 'each', not {self.reveal!r}")
+        if self.public_rows is not None and self.public_rows < 1:
+            raise InvalidInputError(f"public_rows must be positive, not {self.public_rows}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +180,10 @@ def deal_repetition(
 ) -> tuple[Shard, Shard, FederationFacts]:
     """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
     train, test = dataset.draw(np.random.default_rng([settings.seed, repetition, _DATA]))
+    terms: dict[str, Any] = {}
+    if REGISTRY[settings.algorithm].needs_public_rows:
+        public, train = _set_aside(settings, train)
+        terms = {"public": public, "public_shape": public.shape}
     sizes = shard_sizes(train.X.shape[-2], settings.parties, settings.skew)
     facts = FederationFacts.uniform(
         np.array(sizes),
@@ -181,8 +192,18 @@ def deal_repetition(
         n_features=train.n_features,
         loss=dataset.loss,
         secure_sum=settings.reveal == "sum",
+        **terms,
     )
     return deal(train, sizes), test, facts
+
+
+def _set_aside(settings: SimulationSettings, train: Shard) -> tuple[FloatArray, Shard]:
+    """Public rows (N, d), and the examples that are left; the examples come in an order of chance."""
+    total = train.X.shape[-2]
+    n = min(_MOST_PUBLIC, total // 5) if settings.public_rows is None else settings.public_rows
+    if n >= total:
+        raise InvalidInputError(f"public_rows = {n} leaves the parties none of the {total} training examples")
+    return train.X[:n], Shard.adopt(train.X[n:].copy(), train.y[n:].copy())
 
 
 def promised(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:

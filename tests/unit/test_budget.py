@@ -51,7 +51,7 @@ def test_the_charge_is_the_most_that_the_schedule_costs(name: str, view: View) -
     algorithm = build_algorithm(name)
     of = facts(public_shape=(1, 10)) if algorithm.rows == "held_out" else facts()
     own = (of.curated() if algorithm.curator else of).of(0)
-    if name in {"pooled", "local"}:
+    if name in {"pooled", "local", "batch", "individual"}:
         with pytest.raises(BudgetExhaustedError, match="without noise"):
             highest_charge(algorithm, own, view)
     else:
@@ -118,7 +118,7 @@ def test_without_a_claim_a_view_costs_what_the_transcript_costs() -> None:
     assert schedule(algorithm, own, "model") == schedule(algorithm, own, "transcript")
 
 
-@pytest.mark.parametrize("name", ["pooled", "local"])
+@pytest.mark.parametrize("name", ["pooled", "local", "batch", "individual"])
 @pytest.mark.parametrize("view", ["model", "transcript"])
 def test_no_budget_bears_a_run_without_noise(name: str, view: View) -> None:
     with pytest.raises(BudgetExhaustedError, match="without noise"):

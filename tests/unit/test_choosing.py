@@ -27,6 +27,8 @@ from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
 
+BASELINES = ("pooled", "local", "batch", "individual")
+ENSEMBLES = ("ensemble_vote", "ensemble_soft", "parameter_average")
 REGULARIZED = ("gop", "local_average", "psgd", "wu_strongly_convex", "wu_subgradient")
 LOSSES = (Logistic(), Huber(0.5), Squared(), Hinge(), Softmax(3), Softmax(10))
 
@@ -152,7 +154,7 @@ class TestSettling:
             settle("dp_gd", {"step": -1.0}, facts_of())
 
     def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
-        for name in REGISTRY.keys() - {"dp_gd", "pooled", "local", *REGULARIZED}:
+        for name in REGISTRY.keys() - {"dp_gd", *BASELINES, *ENSEMBLES, *REGULARIZED}:
             assert settle(name, {}, facts_of()) == (build_algorithm(name), {})
 
     def test_baselines_are_hardly_regularised(self) -> None:

@@ -129,7 +129,11 @@ class TestAnswers:
         }
         reasons = {name: answer.reason for name, answer in answers.items() if isinstance(answer, NoForecast)}
         assert not reasons.keys() & {name for name, _ in WAYS}
-        assert "a model of its own" in reasons.pop("local")
+        for name in ("local", "individual"):
+            assert "a model of its own" in reasons.pop(name)
+        for name in ("ensemble_vote", "ensemble_soft"):
+            assert "of 2 votes on a row, each count will be right to ±" in reasons.pop(name)
+        assert "an average that hides parties" in reasons.pop("parameter_average")
         assert reasons.pop("evaluate") == "it trains no model, and tells how good one is"
         assert "it trains no model: of 300 rows, each count will be right to ±" in reasons.pop("describe")
         assert all("no bound" in reason for reason in reasons.values())
