@@ -169,6 +169,10 @@ class Ensemble(Algorithm):
         """The deviation of Gaussian noise on a sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, moved)
 
+    def width(self, moved: float, facts: OwnFacts) -> FloatArray:
+        """How wide the noise on a tally is that a party moves so far, (...): Laplace's scale, or a deviation."""
+        return moved / facts.own_epsilon if is_pure(facts) else self.sigma(moved, facts)
+
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
         """That of the votes in the norm of their noise; infinite where they have none, 0 of what is noise alone."""
         if not self.hides_votes:
@@ -188,8 +192,7 @@ class Ensemble(Algorithm):
         if not self.hides_votes:
             fitting(self.deviation_on_model(facts) / self._unit_of_noise(facts))
             return
-        moved = self.moved(np.zeros((self.n_asked(facts), 0)), facts)
-        fitting(moved / facts.own_epsilon if is_pure(facts) else self.sigma(moved, facts))
+        fitting(self.width(self.moved(np.zeros((self.n_asked(facts), 0)), facts), facts))
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Of a model with noise on it: all that a party holds is hidden from who sees the model alone, or a row too."""
