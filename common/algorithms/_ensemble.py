@@ -14,9 +14,9 @@ the learner adds. ``"output_tight"`` is the same with the least sensitivity that
 there is a delta.
 
 *How far a party moves the global minimiser.* Let ``flip`` be how far a row's slope moves when its label does: 2 L by
-the paper; at most 1 of the logistic loss, as l'(t) + l'(-t) = -1 there; sqrt 2 of softmax. If all labels may move by a part
-p of a vote, the minimiser does by flip p / lambda, by strong convexity; and never by more than twice the norm that it
-can have, 2 sqrt(2 loss(0) / lambda), as J(w*) <= J(0).
+the paper; at most 1 of the logistic loss, as l'(t) + l'(-t) = -1 there; sqrt 2 of softmax. If all labels may move by a
+part p of a vote, the minimiser does by flip p / lambda, by strong convexity; and never by more than twice the norm that
+it can have (`common.learning.losses.largest_minimiser`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from common.data.shard import Shard
 from common.encoding.fixed_point import UNIT
 from common.errors import InvalidInputError
 from common.learning.erm import check_smooth
-from common.learning.losses import Logistic, bounded_slope, loss_at_zero
+from common.learning.losses import Logistic, bounded_slope, largest_minimiser
 from common.learning.model import Model
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import ApproximateEvent, Event, GaussianEvent, NoEvent, NonPrivateEvent
@@ -250,7 +250,7 @@ class Ensemble(Algorithm):
         moved = flip * part
         if self.hide_auxiliary_row:
             moved = moved * (n - 1) / n + 2 * bounded_slope(loss) / n
-        cap = 2 * math.sqrt(2 * loss_at_zero(loss) / self.regularization)
+        cap = 2 * largest_minimiser(loss, self.regularization)
         return min(moved / self.regularization, cap) if tight else moved / self.regularization
 
     def _model_budget(self, facts: FederationFacts) -> tuple[float, float]:
