@@ -53,9 +53,11 @@ def risk(loss: Loss, X: FloatArray, parts: FloatArray, regularization: float, we
 def test_the_minimiser_is_that_of_the_papers_risk(loss: Loss, regularization: float) -> None:
     X, parts = rows(1), votes(2, classes_of(loss))
     found = fit_votes(loss, X, parts, regularization)
-    theirs = minimize(
-        lambda w: risk(loss, X, parts, regularization, w), np.zeros(found.size), options={"gtol": 1e-9, "maxiter": 5000}
-    )
+
+    def value(weights: FloatArray) -> float:
+        return risk(loss, X, parts, regularization, weights)
+
+    theirs = minimize(value, np.zeros(found.size), tol=1e-9)
     ours = risk(loss, X, parts, regularization, found.ravel())
     assert ours <= theirs.fun + 1e-9
     assert np.linalg.norm(found.ravel() - theirs.x) <= 2 * np.sqrt(2 * max(theirs.fun - ours, 1e-9) / regularization)
