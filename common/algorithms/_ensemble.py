@@ -16,7 +16,7 @@ there is a delta.
 *How far a party moves the global minimiser.* Let ``flip`` be how far a row's slope moves when its label does: 2 L by
 the paper; at most 1 of the logistic loss, as l'(t) + l'(-t) = -1 there; sqrt 2 of softmax. If all labels may move by a
 part p of a vote, the minimiser does by flip p / lambda, by strong convexity; and never by more than twice the norm that
-it can have, 2 sqrt(2 loss(0) / lambda), as J(w*) <= J(0).
+it can have (`common.learning.losses.largest_minimiser`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from common.data.shard import Shard
 from common.encoding.fixed_point import UNIT
 from common.errors import InvalidInputError
 from common.learning.erm import check_smooth
-from common.learning.losses import Logistic, bounded_slope, loss_at_zero
+from common.learning.losses import Logistic, bounded_slope, largest_minimiser
 from common.learning.model import Model
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import ApproximateEvent, Event, GaussianEvent, NoEvent, NonPrivateEvent
@@ -170,6 +170,10 @@ class Ensemble(Algorithm):
         """The deviation of Gaussian noise on a sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, moved)
 
+    def width(self, moved: float, facts: OwnFacts) -> FloatArray:
+        """How wide the noise on a tally is that a party moves so far, (...): Laplace's scale, or a deviation."""
+        return moved / facts.own_epsilon if is_pure(facts) else self.sigma(moved, facts)
+
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
         """That of the votes in the norm of their noise; infinite where they have none, 0 of what is noise alone."""
         if not self.hides_votes:
@@ -189,8 +193,7 @@ class Ensemble(Algorithm):
         if not self.hides_votes:
             fitting(self.deviation_on_model(facts) / self._unit_of_noise(facts))
             return
-        moved = self.moved(np.zeros((self.n_asked(facts), 0)), facts)
-        fitting(moved / facts.own_epsilon if is_pure(facts) else self.sigma(moved, facts))
+        fitting(self.width(self.moved(np.zeros((self.n_asked(facts), 0)), facts), facts))
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Of a model with noise on it: all that a party holds is hidden from who sees the model alone, or a row too."""
@@ -248,7 +251,7 @@ class Ensemble(Algorithm):
         moved = flip * part
         if self.hide_auxiliary_row:
             moved = moved * (n - 1) / n + 2 * bounded_slope(loss) / n
-        cap = 2 * math.sqrt(2 * loss_at_zero(loss) / self.regularization)
+        cap = 2 * largest_minimiser(loss, self.regularization)
         return min(moved / self.regularization, cap) if tight else moved / self.regularization
 
     def _model_budget(self, facts: FederationFacts) -> tuple[float, float]:

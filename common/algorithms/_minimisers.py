@@ -42,7 +42,7 @@ def solve(loss: Loss, shard: Shard, strength: FloatArray, most_steps: int = MOST
     which brings no two answers further apart.
     """
     found = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
-    weights = found.reshape(*shard.y.shape[:-1], -1)
+    weights = found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features)
     weights = weights * np.minimum(1.0, _LARGEST / np.maximum(np.linalg.norm(weights, axis=-1, keepdims=True), 1.0))
     return to_integers(weights_on_grid(weights))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,8 +50,8 @@ class Voters:
 def train(shard: Shard, facts: OwnFacts, regularization: float) -> Voters:
     """The classifiers of a shard or a stack: those that the owners chose, else linear ones by the run's loss."""
     stack = shard.y.shape[:-1]
-    X, y, mask = (part.reshape(-1, *part.shape[len(stack) :]) for part in (shard.X, shard.y, shard.mask))
-    k = max(2, facts.loss.outputs)
+    n, k = math.prod(stack), max(2, facts.loss.outputs)
+    X, y, mask = (part.reshape(n, *part.shape[len(stack) :]) for part in (shard.X, shard.y, shard.mask))
     others = [
         (place, Voter(kind, X[place][mask[place]], decode_classes(y[place][mask[place]], k), seed))
         for place, (kind, seed) in enumerate(zip(facts.own_classifiers, facts.seeds, strict=True))
@@ -60,11 +61,11 @@ def train(shard: Shard, facts: OwnFacts, regularization: float) -> Voters:
     if not len(places):
         return Voters(np.zeros((0, facts.loss.outputs, X.shape[-1])), np.zeros((0, k), np.bool_), places, others, stack)
     rest = shard if len(places) == len(y) else Shard(X[places], y[places], mask[places])
-    classes = np.where(rest.mask, decode_classes(rest.y, k), -1).reshape(len(places), -1)
+    classes = np.where(rest.mask, decode_classes(rest.y, k), -1).reshape(len(places), y.shape[1])
     known = (classes[..., None] == np.arange(k)).any(axis=1)
     strength = regularization * np.maximum(rest.n_examples, 1)
     weights = to_reals(solve(facts.loss, rest, strength, most_steps=0))
-    return Voters(weights.reshape(len(places), facts.loss.outputs, -1), known, places, others, stack)
+    return Voters(weights.reshape(len(places), facts.loss.outputs, X.shape[2]), known, places, others, stack)
 
 
 def _linear_votes(weights: FloatArray, known: BoolArray, rows: FloatArray) -> IntArray:

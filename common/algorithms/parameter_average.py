@@ -2,8 +2,8 @@
 
 Pathak, Rane & Raj, NIPS 2010, as Hamm, Cao & Belkin 2016 compare with it (Section 5), for two classes and more. One
 party moves the sum of M minimisers by at most 2 L / lambda (``calibration="paper"``, which takes them for exact). A
-minimiser has a norm of at most r = sqrt(2 loss(0) / lambda), as J(w*) <= J(0); with weights kept within that ball, in
-integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is a delta).
+minimiser has a norm of at most some r (`common.learning.losses.largest_minimiser`); with weights kept within that ball,
+in integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is a delta).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
 from common.errors import InvalidInputError
-from common.learning.losses import bounded_slope, loss_at_zero
+from common.learning.losses import bounded_slope, largest_minimiser
 from common.learning.model import Model
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
@@ -83,7 +83,7 @@ class ParameterAverage(Algorithm):
 
     def radius(self, facts: FederationFacts) -> float:
         """The largest norm of a minimiser."""
-        return math.sqrt(2 * loss_at_zero(facts.loss) / self.regularization)
+        return largest_minimiser(facts.loss, self.regularization)
 
     def moved(self, facts: FederationFacts) -> float:
         """How far a party moves the sum, in the 2-norm; the paper's, with the rounding to the weights' grid."""

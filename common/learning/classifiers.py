@@ -129,7 +129,7 @@ class Voter:
     def __init__(self, classifier: LocalClassifier, X: FloatArray, classes: IntArray, seed: int) -> None:
         self._most = int(np.bincount(classes).argmax())
         self._estimator = None
-        if len(np.unique(classes)) > 1:
+        if len(np.unique(classes)) > 1 and (X[0] != X).any():
             with warnings.catch_warnings(), suppress(ValueError, ArithmeticError):
                 warnings.simplefilter("ignore")  # of what did not converge, which tells of the examples as well
                 self._estimator = classifier.build(len(X), seed).fit(X, classes)

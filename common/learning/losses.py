@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, lambertw, logsumexp, softmax
 
 from common.arrays import FloatArray
 from common.encoding.classes import decode_classes
@@ -213,6 +213,33 @@ def loss_at_zero(loss: Loss) -> float:
     """The largest loss of an example whose scores are all zero."""
     shape = (1,) if loss.outputs == 1 else (1, loss.outputs)
     return float(loss.value(np.zeros(shape), np.ones(1))[0])
+
+
+def largest_minimiser(loss: Loss, regularization: float) -> float:
+    """The largest norm of a minimiser w of the mean loss of any rows + (regularization/2) |w|^2.
+
+    As the gradient along w is 0, regularization |w|^2 is the mean of -<s, slope(s)>, which is at most loss(0) by
+    convexity; rather at most W((K - 1) / e) of softmax of K classes, and of the logistic loss of two, W Lambert's
+    function. Rows in the unit ball attain it for a regularization that is small enough.
+
+    >>> round(largest_minimiser(Logistic(), 1e-4), 2)
+    52.77
+    """
+    match loss:
+        case Logistic():
+            pull = _lambert(1)
+        case Softmax(outputs=k):
+            pull = _lambert(k - 1)
+        case Huber(h=h):
+            pull = (1 + h) ** 2 / (8 * h) if 3 * h > 1 else 1 - h
+        case _:
+            pull = loss_at_zero(loss)
+    return math.sqrt(pull / regularization)
+
+
+def _lambert(others: int) -> float:
+    """W(others / e)."""
+    return float(lambertw(others / math.e).real)
 
 
 def check_single_score(loss: Loss) -> None:

@@ -89,8 +89,19 @@ def cells_of(expected: FloatArray) -> IntArray:
 
 
 def p_value(draws: IntArray, scale: float, power: int) -> float:
-    """Chi-square of integer draws against their law."""
-    k, probability = integer_law(scale, power)
+    """Chi-square of integer draws against exp(-|k/scale|^power / power)."""
+    return p_of_law(draws, *integer_law(scale, power))
+
+
+def share_law(scale: float, parts: float) -> tuple[IntArray, FloatArray]:
+    """Support and probabilities of the difference of two Polya draws of shape 1 / parts."""
+    reach = math.ceil(40 * scale) + 40
+    one = stats.nbinom.pmf(np.arange(reach + 1), 1 / parts, -math.expm1(-1 / scale))
+    return np.arange(-reach, reach + 1), np.convolve(one, one[::-1])
+
+
+def p_of_law(draws: IntArray, k: IntArray, probability: FloatArray) -> float:
+    """Chi-square of integer draws against the probabilities of integers k in a row."""
     cell = cells_of(probability * draws.size)
     seen = np.bincount(cell[np.clip(draws, k[0], k[-1]) - k[0]], minlength=cell[-1] + 1)
     return float(stats.chisquare(seen, np.bincount(cell, probability * draws.size)).pvalue)
@@ -120,6 +131,45 @@ def test_discrete_laplace_has_its_law_and_half_the_scale_is_caught(make: MakeNoi
     assert draws.dtype == np.int64
     assert p_value(draws, scale, 1) > ALARM
     assert p_value(draws, 2 * scale, 1) < ALARM
+
+
+@SOURCES
+@pytest.mark.parametrize(("scale", "parts"), [(0.3, 2), (1.0, 1.5), (2.5, 3), (60.7, 2), (60.7, 20)])
+def test_a_share_of_discrete_laplace_has_its_law(make: MakeNoise, scale: float, parts: float) -> None:
+    draws = make().discrete_laplace(scale, (N,), parts)
+    assert draws.dtype == np.int64
+    assert p_of_law(draws, *share_law(scale, parts)) > ALARM
+    assert p_of_law(draws, *share_law(2 * scale, parts)) < ALARM
+    assert p_of_law(draws, *share_law(scale, 2 * parts)) < ALARM
+
+
+@SOURCES
+@pytest.mark.parametrize(("scale", "parts"), [(0.3, 3), (2.5, 2), (60.7, 7), (60.7, 100)])
+def test_shares_of_discrete_laplace_sum_to_it(make: MakeNoise, scale: float, parts: int) -> None:
+    total = make().discrete_laplace(scale, (parts, N), parts).sum(axis=0)
+    assert p_value(total, scale, 1) > ALARM
+    assert p_value(total, 2 * scale, 1) < ALARM
+    fewer = make().discrete_laplace(scale, (parts, N), parts)[1:].sum(axis=0)
+    assert parts > 10 or p_value(fewer, scale, 1) < ALARM, "one share less is less noise"
+
+
+@SOURCES
+@pytest.mark.parametrize(("scale", "parts"), [(2.0**10, 5), (3.7e8, 2), (2.0**45, 3), (2.0**48, 40)])
+def test_shares_of_wide_discrete_laplace_look_continuous_down_to_their_last_bits(
+    make: MakeNoise, scale: float, parts: int
+) -> None:
+    total = make().discrete_laplace(scale, (parts, N), parts).sum(axis=0)
+    assert ks(total, stats.laplace(scale=scale)) > ALARM
+    assert ks(total, stats.laplace(scale=2 * scale)) < ALARM
+    assert stats.chisquare(np.bincount(total % 8, minlength=8)).pvalue > ALARM
+
+
+def test_stacked_shares_have_their_own_scales() -> None:
+    scale = np.array([[0.5], [5.5], [2.0**40]])
+    shares = SeededNoise(6).discrete_laplace(scale, (4, 3, N), 4).sum(axis=0)
+    for row in range(2):
+        assert p_value(shares[row], scale[row, 0], 1) > ALARM
+    assert ks(shares[2], stats.laplace(scale=2.0**40)) > ALARM
 
 
 @SOURCES
@@ -349,6 +399,7 @@ def every_draw(noise: Noise, shape: tuple[int, ...] = (4, 3)) -> list[FloatArray
         noise.discrete_gaussian(3.0, shape),
         noise.discrete_gaussian(2.0**30, shape),
         noise.discrete_laplace(2.0**20, shape),
+        noise.discrete_laplace(2.0**20, shape, 2),
         noise.gaussian(1.0, shape),
         noise.laplace(1.0, shape),
         noise.l2_laplace(1.0, shape, 7),
@@ -376,7 +427,7 @@ def test_system_noise_takes_no_seed_and_never_repeats() -> None:
 def test_shapes_and_types(make: MakeNoise, shape: tuple[int, ...]) -> None:
     draws = every_draw(make(), shape)
     assert all(draw.shape == shape for draw in draws)
-    assert [draw.dtype.kind for draw in draws] == ["i", "i", "i", "f", "f", "f"]
+    assert [draw.dtype.kind for draw in draws] == ["i", "i", "i", "i", "f", "f", "f"]
     if make is NoNoise:
         assert not any(draw.any() for draw in draws)
 
@@ -400,6 +451,8 @@ def test_a_scale_out_of_range_is_refused_by_name_and_value(make: MakeNoise, bad:
             draw(np.full((2, 1), 3.0), (3,))
     with pytest.raises(ValueError, match=r"^parts must be"):
         noise.l2_laplace(1.0, (3,), bad)
+    with pytest.raises(ValueError, match=r"^parts must be"):
+        noise.discrete_laplace(1.0, (3,), bad)
 
 
 @pytest.mark.parametrize("make", [SystemNoise, seeded, NoNoise])
@@ -410,4 +463,5 @@ def test_integer_scales_keep_to_what_64_bits_hold(make: MakeNoise) -> None:
     for scale in (2.0**-65, 2.0**48 * 1.001):
         with pytest.raises(ValueError, match=r"^scale must be"):
             make().discrete_laplace(scale, (3,))
-    assert not make().discrete_laplace(2.0**-64, (100,)).any()
+    for parts in (1, 3):
+        assert not make().discrete_laplace(2.0**-64, (100,), parts).any()

@@ -86,6 +86,18 @@ def test_known_bits_give_known_laplaces(bits: KnownBits, scale: float) -> None:
     assert digest(SystemNoise().discrete_laplace(scale, (30, 50))) == LAPLACE[scale]
 
 
+SHARES = {(0.3, 2): "acbdb783ae200480", (1000.0, 7): "eccd73bcaf01cd06", (2.0**20, 1.5): "2289c87dca1543c8"}
+
+
+@pytest.mark.parametrize(("scale", "parts"), SHARES)
+def test_known_bits_give_known_shares(bits: KnownBits, scale: float, parts: float) -> None:
+    assert digest(SystemNoise().discrete_laplace(scale, (30, 50), parts)) == SHARES[scale, parts]
+
+
+def test_one_part_is_a_whole_exact_draw(bits: KnownBits) -> None:
+    assert digest(SystemNoise().discrete_laplace(1.5, (30, 50), 1)) == LAPLACE[1.5]
+
+
 def test_each_row_of_a_stack_is_drawn_at_its_own_scale(bits: KnownBits) -> None:
     scales = np.array([[1.0], [40.0], [2.0**40]])
     assert digest(SystemNoise().discrete_gaussian(scales, (3, 200))) == "875f2489ea90a6b6"
@@ -293,6 +305,8 @@ def test_limits_are_in_range_and_what_lies_beyond_is_not() -> None:
                 noise.discrete_laplace(refused, (2,))
         with pytest.raises(ValueError, match=r"parts must be positive and finite, from 1 to inf, not 0.999"):
             noise.l2_laplace(1.0, (2,), 0.999)
+        with pytest.raises(ValueError, match=r"parts must be positive and finite, from 1 to inf, not 0.999"):
+            noise.discrete_laplace(1.0, (2,), 0.999)
         with pytest.raises(ValueError, match=r"beta must be positive and finite, from 0 to inf, not -1"):
             noise.l2_laplace(np.array([[1.0], [-1.0]]), (2, 2))
         assert noise.gaussian(5e-324, (2,)).shape == (2,)
