@@ -33,7 +33,7 @@ from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
 
-_DRIFT = 0.2
+_DRIFT = 0.15
 
 
 @algorithm
