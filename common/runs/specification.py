@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -107,7 +108,9 @@ class RunSpec(Strict):
         if self.minimum_contributors < _LEAST_IN_A_SUM:
             raise ValueError(f"a secure sum hides nothing below minimum_contributors = {_LEAST_IN_A_SUM}")
         if len(self.parties) > MAX_CONTRIBUTORS:
-            raise ValueError(f"a secure sum has at most {MAX_CONTRIBUTORS} parties")
+            raise ValueError(
+                f"a secure sum has at most {MAX_CONTRIBUTORS} parties, and the run names {len(self.parties)}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -198,6 +201,10 @@ class RunSpec(Strict):
             return sizes
         held_out = count_held_out(sizes, self.study.hold_out)
         return held_out if build_algorithm(self.algorithm).rows == "held_out" else sizes - held_out
+
+    def among(self, names: Collection[str]) -> Self:
+        """The run among those of its parties that are named."""
+        return self.model_copy(update={"parties": tuple(each for each in self.parties if each.name in names)})
 
     def index(self, party: str) -> int:
         """A party's place; raises InvalidInputError when the run does not name it."""

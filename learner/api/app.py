@@ -148,7 +148,9 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
         else:
             parties = [learner.roster[name] for name in draft.names]
             deadline = learner.settings.deadline_seconds
-            foreseen = await foresee_parties(draft, parties, learner.store, deadline, order.seconds, settle=settle)
+            foreseen = await foresee_parties(
+                draft, parties, learner.store, deadline, order.seconds, settle=settle, cohort=order.cohort
+            )
         return foreseen.model_copy(update={"majority": learner.engine.majority(draft.study.digest)})
 
 
@@ -177,6 +179,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
                 order.seconds,
                 evaluation=evaluation,
                 any_algorithm=order.any_algorithm,
+                cohort=order.cohort,
             )
 
         return await _carried(learner, response, queue)
@@ -259,9 +262,12 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
 
         def queue() -> Run:
             weights = learner.rows.add(weights_of(learner.store.model(run)))
-            draft = order.draft(learner.store.run(run), weights)
+            trained = learner.store.run(run)
+            draft, cohort = order.draft(trained, weights), trained.terms.cohort
             learner.sums.check(draft)
-            return learner.store.add(draft, caller(request), idempotency_key, order.purpose, evaluates=run)
+            return learner.store.add(
+                draft, caller(request), idempotency_key, order.purpose, evaluates=run, cohort=cohort
+            )
 
         return await _carried(learner, response, queue)
 

@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 from pydantic import ValidationError
 
-from common.client.approval import gather_facts, propose
+from common.client.approval import propose, recruit
 from common.client.endpoints import PeerEntry
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
@@ -98,8 +98,8 @@ async def learn(
     entries = {peer.name: peer for peer in peers}
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
-        sized, _ = await gather_facts(parties, draft, order.deadline)
-        spec, _ = sized.settled()
+        found = await recruit(order.run, parties, draft, order.deadline)
+        spec, _ = found.spec.settled()
         proposal = RunProposal(run=order.run, spec=spec, user=name, purpose="a model of the owner's own")
         await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
         document = await _train(order, name, holding, spec, parties)
