@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-import httpx
 from fastapi import Depends, FastAPI, Header, Request, Response
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -17,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
-from common.client.peer import open_client_of
+from common.client.peer import Line
 from common.data.study import Study
 from common.learning.description import Description
 from common.runs.description import description_of
@@ -47,7 +46,7 @@ from learner.storage.run_store import RunStore
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
-Connect = Callable[[PeerEntry], httpx.AsyncClient]
+Connect = Callable[[PeerEntry], Line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,8 @@ class Learner:
         return RunView.of(self.store.run(run), self.engine.unwritten.get(run))
 
 
-def create_learner_app(settings: LearnerSettings, connect: Connect = open_client_of) -> FastAPI:
-    """The learner's application; ``connect`` makes the client of each party and key holder."""
+def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
+    """The learner's application; ``connect`` makes the line to each party and key holder."""
     learner = Learner.build(settings, connect)
     metrics = Metrics()
     metrics.registry.register(_RunGauge(learner.store))

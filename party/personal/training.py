@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
 from pydantic import ValidationError
 
@@ -24,7 +23,7 @@ from common.client.approval import propose, recruit
 from common.client.endpoints import PeerEntry
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
-from common.client.peer import ask_all, open_client_of
+from common.client.peer import Line, ask_all
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
 from common.privacy.noise import NoNoise
@@ -86,7 +85,7 @@ async def learn(
     name: str,
     holding: Holding,
     peers: Sequence[PeerEntry],
-    connect: Callable[[PeerEntry], httpx.AsyncClient] = open_client_of,
+    connect: Callable[[PeerEntry], Line] = Line,
 ) -> dict[str, Any]:
     """The model document of a run on the others' shards and on the own one, which ``name`` holds.
 
