@@ -18,7 +18,8 @@ from common.client.peer import all_of, ask_all
 from common.errors import ParleyError, PartyRefusedError, UnavailableError
 from common.privacy.guarantee import View
 from common.runs.cohort import Cohort
-from common.runs.specification import Member, RunSpec
+from common.runs.members import Member
+from common.runs.specification import RunSpec
 from common.wire.party_api import Approval, PartyFacts, RunProposal
 
 if TYPE_CHECKING:

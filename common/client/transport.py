@@ -35,11 +35,11 @@ class PeerRequest:
     headers: Sequence[tuple[str, str]] = ()
     content: bytes = b""
 
-    def to_bytes(self) -> bytes:
-        r"""Head and body in one piece; raises httpx.LocalProtocolError for a head that is none.
+    def head(self) -> bytes:
+        r"""What goes before the body; raises httpx.LocalProtocolError for what is no head.
 
-        >>> PeerRequest("PUT", "/v1/x", [("Host", "party")], b"hi").to_bytes()
-        b'PUT /v1/x HTTP/1.1\r\nHost: party\r\nContent-Length: 2\r\n\r\nhi'
+        >>> PeerRequest("PUT", "/v1/x", [("Host", "party")], b"hi").head()
+        b'PUT /v1/x HTTP/1.1\r\nHost: party\r\nContent-Length: 2\r\n\r\n'
         """
         lines = [f"{self.method} {self.target} HTTP/1.1", *(f"{name}: {value}" for name, value in self.headers)]
         if self.content or self.method in {"PUT", "POST"}:
@@ -47,7 +47,7 @@ class PeerRequest:
         head, ends = "\r\n".join(lines), len(lines) - 1
         if (head.count("\r"), head.count("\n"), head.count("\0")) != (ends, ends, 0) or not head.isascii():
             raise httpx.LocalProtocolError("a request whose head holds the end of a line within a line, or no ASCII")
-        return b"%s\r\n\r\n%s" % (head.encode(), self.content)
+        return f"{head}\r\n\r\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class Connections:
 
     async def send(self, request: PeerRequest) -> PeerResponse:
         """The response to a request; raises httpx.NetworkError, httpx.RemoteProtocolError, httpx.LocalProtocolError."""
-        spelt = request.to_bytes()
+        head = request.head()
         connection = self._take() or await self._open()
         try:
-            incoming = await connection.exchange(spelt)
+            incoming = await connection.exchange(head, request.content)
         except (httpx.TransportError, asyncio.CancelledError):  # in mid-response, so of no use to the next request
             connection.close()
             raise
@@ -191,11 +191,11 @@ class _Connection:
         """Whether the other side has closed it."""
         return self._reader.at_eof()
 
-    async def exchange(self, request: bytes) -> _Incoming:
-        """Write a request in one piece; read the response, or so much of it as anybody wants."""
+    async def exchange(self, head: bytes, content: bytes) -> _Incoming:
+        """Write a request in one piece, which is not kept; read the response, or so much of it as anybody wants."""
         incoming = _Incoming()
         with _httpx_errors():
-            self._writer.write(request)
+            self._writer.write(head + content)
             await self._writer.drain()
             while not incoming.is_complete and incoming.size <= LONGEST_ANSWER:
                 incoming.feed(await self._reader.read(_CHUNK))

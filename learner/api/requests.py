@@ -15,7 +15,8 @@ from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
 from common.runs.cohort import Cohort
 from common.runs.evaluation import divide, evaluation_spec
-from common.runs.specification import Budget, Member, PublicRows, RunSpec, SecureSumKind
+from common.runs.members import Budget, Member
+from common.runs.specification import PublicRows, RunSpec, SecureSumKind
 from common.strict import Digest, Identifier, Name, Strict, faults
 from learner.run import DEFAULT_SECONDS, Run
 from learner.storage.public_rows import PublicRowStore

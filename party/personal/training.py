@@ -31,9 +31,10 @@ from common.protocol.algorithm import Algorithm
 from common.protocol.driver import Federation, MemoryLog, drive
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
+from common.runs.members import Budget, Member
 from common.runs.model_document import model_document
 from common.runs.pricing import guarantees
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.specification import RunSpec
 from common.strict import faults
 from common.wire.party_api import RunProposal
 
