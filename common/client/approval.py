@@ -120,13 +120,13 @@ async def propose(
             turnout.check(cohort, f"approved within {seconds:g} s", len(approvals))
             approvals |= turnout.present
             absent |= turnout.absent
-        unready = [name for name, approval in approvals.items() if not approval.prepared]
-        if time.monotonic() > deadline and cohort and len(approvals) - len(unready) >= cohort.least:
+        unready, is_late = [name for name in approvals if not approvals[name].prepared], time.monotonic() > deadline
+        if is_late and cohort and len(approvals) - len(unready) >= cohort.least:
             absent |= {name: f"{name} was not prepared within {preparation:g} s" for name in unready}
             unready = []
         if not unready:
             return {name: approval for name, approval in approvals.items() if name not in absent}, absent
-        if time.monotonic() > deadline:
+        if is_late:
             raise UnavailableError(f"not prepared within {preparation:g} s: {', '.join(unready)}", unprepared=unready)
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
