@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import PeerEntry
+from common.learning.classifiers import LocalClassifier
 from common.privacy.guarantee import Adjacency, Composition, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
@@ -73,6 +74,13 @@ class Policy(Setting):
     public_rows: Annotated[
         tuple[Digest, ...] | None,
         Field(description="SHA-256 of the only public rows that runs may ask about; any if unset"),
+    ] = None
+    classifier: Annotated[
+        LocalClassifier | None,
+        Field(
+            description='what this owner trains on its shard to vote in an ensemble, such as {kind = "tree", max_depth '
+            "= 5}: logistic, svm, tree, forest, knn or bayes; what the run says if unset. Nobody is told which"
+        ),
     ] = None
     composition: Annotated[
         Composition,

@@ -21,8 +21,13 @@ def with_bounds_of(study: Study, columns: Columns, share: float, auxiliary: str)
 
     ``share`` of their values lie below the lower bound, and as many above the upper; neither lies beyond what the study
     declares, which stays where a column has no two values within it. ``auxiliary`` is the SHA-256 of the rows' file.
-    Raises InvalidInputError for a share that is not in [0, 1/2), InvalidDataError that names missing columns.
+    Raises InvalidInputError for a share that is not in [0, 1/2) and a study with a projection, which was made for its
+    bounds; InvalidDataError that names missing columns.
     """
+    if study.projection is not None:
+        raise InvalidInputError(
+            "the study's projection is of columns by its bounds: take the bounds first, then project"
+        )
     if not 0 <= share < _MOST:
         raise InvalidInputError(f"share must be at least 0 and below {_MOST:g}, not {share:g}")
     numbers = [each.name for each in study.features if isinstance(each, Feature)]

@@ -219,5 +219,8 @@ def constant_of_numbers(n_features: int) -> float:
 
 
 def largest_norm(n_features: int, constant: float) -> float:
-    """The largest norm of a row of so many numbers and categories and the intercept's constant, undivided."""
+    """The largest norm of a row of so many numbers and categories and the intercept's constant, undivided.
+
+    A row that was mapped into the unit ball counts as one number.
+    """
     return math.hypot(math.sqrt(n_features), constant)

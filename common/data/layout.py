@@ -2,19 +2,38 @@
 
 A row is (numbers scaled by their public bounds to [-1, 1], one 0 or 1 for each value of a category, a constant for the
 intercept) divided by its own norm, or by a public bound of the norm: at most the root of the number of numeric features
-and categories and of the constant squared, because a category sets at most one of its columns. Nothing here is a
-statistic of private data: what a row is divided by follows from that row alone.
+and categories and of the constant squared, because a category sets at most one of its columns. Where the study has
+maps, numbers and values are mapped into the unit ball first: the bound is the root of 1 and of the constant squared.
+Nothing here is a statistic of private data: what a row is divided by follows from that row alone.
+
+*Mapped alike everywhere.* A projection's matrix travels in the study as float32, bit for bit. Columns are put on
+the grid of 2^-16 and the matrix on that of 2^-20, so their products are exact in float64, in whatever order BLAS adds
+(`common.encoding.fixed_point`): rows within the radius have the same bits on every machine. Rows beyond it, cosines and
+sines are rounded as a machine's libraries do, and may so come to lie one step apart on the grid of a shard. Nothing
+depends on that: no row of a party has to equal another machine's, and public rows travel as the learner made them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtri
 
 from common.arrays import FloatArray, IntArray
-from common.data.columns import AnyFeature, Category, Feature, Missing, RowNorm, largest_norm, missing_policy
+from common.data.columns import Category, Feature, Missing, missing_policy
+from common.data.maps import Projection, RandomFeatures, RowMap, numbers_of
+from common.encoding.fixed_point import FEATURE_BITS, truncate, weights_on_grid
+
+if TYPE_CHECKING:
+    from common.data.study import Study
+
+_MAPPED = 2**20
+"""Numbers that are mapped together: 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,28 +49,32 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DesignLayout:
-    """The features of a study as columns of a design (n, n_columns).
+    """The features of a study as columns (n, n_columns), and these as rows of a design.
 
-    ``unit`` is what a 1 becomes in it, unless ``own`` says that each row is divided by its own norm at last. The
-    intercept's column holds ``constant``, 0 where there is none, before that.
+    ``unit`` is what a 1 becomes among the columns: there is a place for the intercept, whose ``intercept`` is 0 where
+    there is none, and a row is ready, unless ``own`` says that each is divided by its own norm at last. Where there are
+    ``maps``, a 1 is a 1, and what is mapped is multiplied by ``scale`` before the intercept joins it.
     """
 
     numbers: Numbers
     categories: dict[str, tuple[Category, int]]
     policies: dict[str, Missing]
-    constant: float
     n_columns: int
     unit: float
+    maps: tuple[RowMap, ...]
+    scale: float
+    intercept: float
     own: bool
 
     @classmethod
-    def of(cls, features: tuple[AnyFeature, ...], missing: Missing, row_norm: RowNorm, constant: float) -> DesignLayout:
+    def of(cls, study: Study) -> DesignLayout:
         """The layout of a study's features in their order, the intercept last."""
-        starts = list(accumulate((each.n_columns for each in features), initial=0))
-        placed = list(zip(features, starts, strict=False))
+        starts = list(accumulate((each.n_columns for each in study.features), initial=0))
+        placed = list(zip(study.features, starts, strict=False))
         numbers = [(each, start) for each, start in placed if isinstance(each, Feature)]
         categories = {each.name: (each, start) for each, start in placed if isinstance(each, Category)}
-        largest = largest_norm(len(features), constant)
+        largest = study.largest_norm
+        scale = 1 / (largest if isinstance(study.row_norm, str) else min(largest, study.row_norm))
         return cls(
             numbers=Numbers(
                 features=tuple(each for each, _ in numbers),
@@ -61,9 +84,57 @@ class DesignLayout:
                 positions=np.array([start for _, start in numbers], dtype=np.int64),
             ),
             categories=categories,
-            policies={each.name: missing_policy(each, missing) for each in features},
-            constant=constant,
-            n_columns=starts[-1] + (constant > 0),
-            unit=1 / (largest if isinstance(row_norm, str) else min(largest, row_norm)),
-            own=row_norm == "own",
+            policies={each.name: missing_policy(each, study.missing) for each in study.features},
+            n_columns=study.n_columns if study.maps else study.n_features,
+            unit=1.0 if study.maps else scale,
+            maps=study.maps,
+            scale=scale,
+            intercept=study.constant * scale,
+            own=study.row_norm == "own",
         )
+
+    def mapped(self, columns: FloatArray) -> FloatArray:
+        """Columns (n, n_columns) through the maps, with a place for the intercept: (n, d)."""
+        n_outputs = self.maps[-1].n_outputs
+        design = np.empty((len(columns), n_outputs + (self.intercept > 0)))
+        most = max(_MAPPED // max(self.n_columns, n_outputs), 1)
+        for start in range(0, len(columns), most):
+            rows = columns[start : start + most]
+            for each in self.maps:
+                rows = _project(each, rows) if isinstance(each, Projection) else _random_features(each, rows)
+            np.multiply(rows, self.scale, out=design[start : start + most, :n_outputs])
+        return design
+
+
+def centred(projection: Projection, columns: FloatArray) -> FloatArray:
+    """P (x - mean), (n, k), exactly, of columns (n, m) put on the grid."""
+    matrix, offset = _matrix_and_offset(projection.mean, projection.components)
+    return np.asarray(truncate(columns, FEATURE_BITS) @ matrix.T - offset)
+
+
+def _project(projection: Projection, columns: FloatArray) -> FloatArray:
+    """Columns (n, m) in the unit ball: (n, k)."""
+    rows = centred(projection, columns)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1), projection.radius)[:, None])
+
+
+def _random_features(features: RandomFeatures, columns: FloatArray) -> FloatArray:
+    """Columns (n, m) on the unit sphere: (n, features.n)."""
+    W = math.sqrt(2 * features.gamma) * _normals(features.seed, features.n // 2, columns.shape[1])
+    angles = columns @ W.T
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * math.sqrt(2 / features.n)
+
+
+@lru_cache(4)
+def _matrix_and_offset(mean: str, components: str) -> tuple[FloatArray, FloatArray]:
+    """P (k, m) on the grid of weights, and P mean (k,): read once, though rows are mapped in blocks."""
+    centre = truncate(numbers_of(mean), FEATURE_BITS)
+    matrix = weights_on_grid(numbers_of(components).reshape(-1, len(centre)))
+    return matrix, np.asarray(matrix @ centre)
+
+
+@lru_cache(4)
+def _normals(seed: int, n: int, n_columns: int) -> FloatArray:
+    """W (n, n_columns) before the kernel's width scales it; drawn once, as above."""
+    raw = np.random.Philox(key=seed).random_raw(n * n_columns).reshape(n, n_columns)
+    return weights_on_grid(ndtri(((raw >> np.uint64(11)) + 0.5) * 2.0**-53))

@@ -1,5 +1,7 @@
 """An owner's table as a shard, block by block: memory for the shard and one block, and every fault counted.
 
+Columns that a study maps are all in memory until they are.
+
 Blocks hold some rows of some columns. What is missing, unknown, no number or beyond its bounds is counted by column,
 so that an owner hears of all of it at once, and is told neither a value nor where it stood.
 """
@@ -46,7 +48,7 @@ class Loading:
     """A shard of at most ``n_rows`` rows under construction."""
 
     def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
-        layout = DesignLayout.of(study.features, study.missing, study.row_norm, study.constant)
+        layout = DesignLayout.of(study)
         self._layout, self._label, self._clip, self._share = layout, study.label, clip, study.hold_out
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
         self._X, self._y = np.empty((n_rows, layout.n_columns)), np.ones(n_rows)  # each column is written to or absent
@@ -96,8 +98,10 @@ class Loading:
     def design(self, n_rows: int) -> FloatArray:
         """The first rows (n_rows, d) as they are: not yet on the grid, nor projected where a bound does not hold."""
         X = self._X[:n_rows]  # there may be room for more, which nothing was written to
-        if self._layout.constant:
-            X[:, -1] = self._layout.constant * self._layout.unit
+        if self._layout.maps:
+            X = self._layout.mapped(X)
+        if self._layout.intercept:
+            X[:, -1] = self._layout.intercept
         if self._layout.own:
             _divide_by_norms(X)
         return X

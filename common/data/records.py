@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from common.arrays import FloatArray
 from common.data.cells import MISSING, UNKNOWN, as_codes, as_numbers
-from common.data.columns import Category, Feature, missing_policy
+from common.data.columns import Category, Columns, Feature, missing_policy
 from common.data.loading import Loading
 from common.data.shard import Shard
 from common.data.study import Study
@@ -27,14 +27,23 @@ def rows_of(study: Study, records: Sequence[Mapping[str, Any]]) -> FloatArray:
     for feature in study.features:
         cells = np.empty(len(records), dtype=object)
         cells[:] = [record.get(feature.name) for record in records]
-        _check_cells(study, feature, cells)
         columns[feature.name] = cells
-    loading = Loading(study, len(records), clip=True)
-    loading.add(0, columns)
-    return Shard(loading.design(len(records)), np.ones(len(records))).X
+    return Shard(design_of(study, columns, len(records)), np.ones(len(records))).X
 
 
-def _check_cells(study: Study, feature: Feature | Category, cells: npt.NDArray[np.object_]) -> None:
+def design_of(study: Study, columns: Columns, n_rows: int) -> FloatArray:
+    """A study's features (n_rows,) each as rows (n_rows, n_features) as `Loading.design` has them; no label is needed.
+
+    Numbers are clipped to the bounds. Raises InvalidInputError as `rows_of`.
+    """
+    for feature in study.features:
+        _check_cells(study, feature, columns[feature.name])
+    loading = Loading(study, n_rows, clip=True)
+    loading.add(0, {name: columns[name] for name in study.feature_names})
+    return loading.design(n_rows)
+
+
+def _check_cells(study: Study, feature: Feature | Category, cells: npt.NDArray[np.generic]) -> None:
     """Raise InvalidInputError for the first cell that the study's rules have no place for."""
     if isinstance(feature, Category):
         codes = as_codes(cells, feature.codes, feature.other_code)

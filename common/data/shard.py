@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import EllipsisType
 
 import numpy as np
 
@@ -101,11 +102,24 @@ class Shard:
 
     def view(self, rows: slice) -> Shard:
         """Some rows, as safe as all of them, and without a copy."""
+        return self._view((..., rows))
+
+    def parties(self, most: int) -> Iterator[tuple[slice | EllipsisType, Shard]]:
+        """At most so many parties of a stack at a time, in order, and the index of each; ``...`` is that of all."""
+        if self.y.ndim == 1 or len(self.y) <= most:
+            yield ..., self
+            return
+        for start in range(0, len(self.y), most):
+            index = slice(start, start + most)
+            yield index, self._view((index, ...))
+
+    def _view(self, index: tuple[slice | EllipsisType, ...]) -> Shard:
+        """What an index into y picks."""
         view = object.__new__(Shard)
-        object.__setattr__(view, "X", self.X[..., rows, :])
-        object.__setattr__(view, "y", self.y[..., rows])
-        object.__setattr__(view, "mask", self.mask[..., rows])
-        object.__setattr__(view, "_norms_l1", [norms[..., rows] for norms in self._norms_l1])
+        object.__setattr__(view, "X", self.X[(*index, slice(None))])
+        object.__setattr__(view, "y", self.y[index])
+        object.__setattr__(view, "mask", self.mask[index])
+        object.__setattr__(view, "_norms_l1", [norms[index] for norms in self._norms_l1])
         return view
 
     @classmethod

@@ -26,10 +26,12 @@ from common.data.columns import (
     RealLabel,
     RowNorm,
     constant_of_numbers,
+    largest_norm,
     missing_policy,
 )
 from common.data.hold_out import HoldOut
 from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
+from common.data.maps import Projection, RandomFeatures, RowMap
 from common.encoding.canonical_json import canonical_digest
 from common.strict import Digest, Name, Strict
 
@@ -47,6 +49,9 @@ class Study(Strict):
     can have; or a public bound, and rows beyond it are projected. If not given, its own of classes, which are told by
     the sign of a score or the largest; of a real number, to which scores add up, the largest. ``auxiliary`` names the
     public rows from which bounds were taken, if they were (`common.data.bounds`), by SHA-256 of their file.
+    ``projection`` and ``random_features`` map the columns into the unit ball before the intercept joins them and a row
+    is divided, one after the other where a study has both (`common.data.maps`). The largest norm is then that of the
+    ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.
     ``hold_out`` is the share of each owner's rows that is kept for evaluation; see `common.data.hold_out`.
     """
 
@@ -62,7 +67,13 @@ class Study(Strict):
     loss: AnyLoss = Field(default_factory=lambda read: _default_loss(read.get("label")))
     intercept: bool = True
     missing: Missing = "refuse"
-    row_norm: RowNorm = Field(default_factory=lambda read: _default_norm(read.get("label")))
+    projection: Projection | None = None
+    random_features: RandomFeatures | None = None
+    row_norm: RowNorm = Field(
+        default_factory=lambda read: _default_norm(
+            read.get("label"), read.get("projection"), read.get("random_features")
+        )
+    )
     auxiliary: Digest | None = None
     hold_out: HoldOut | None = None
 
@@ -72,8 +83,12 @@ class Study(Strict):
         if len(set(names)) < len(names):
             twice = [name for name, count in Counter(names).items() if count > 1]
             raise ValueError(f"columns named twice: {', '.join(twice[:5])}")
-        if self.n_features > _MOST_COLUMNS + 1:
-            raise ValueError(f"the features make {self.n_features} columns; at most {_MOST_COLUMNS} are possible")
+        if self.n_columns > _MOST_COLUMNS:
+            raise ValueError(f"the features make {self.n_columns} columns; at most {_MOST_COLUMNS} are possible")
+        width = self.n_columns
+        for each in self.maps:
+            each.check(width)
+            width = each.n_outputs
         filled = [each for each in self.features if missing_policy(each, self.missing) == "value"]
         unfilled = [each.name for each in filled if each.fill is None]
         if unfilled:
@@ -110,6 +125,8 @@ class Study(Strict):
     def column_names(self) -> tuple[str, ...]:
         """The names of the columns of the design in order, such as ``workclass=Private``; the intercept last."""
         names = tuple(name for feature in self.features for name in feature.column_names)
+        if self.maps:
+            names = self.maps[-1].output_names
         return (*names, "intercept") if self.intercept else names
 
     @property
@@ -121,12 +138,32 @@ class Study(Strict):
         """
         if not self.intercept:
             return 0.0
-        return 1.0 if self.n_classes else constant_of_numbers(len(self.features))
+        return 1.0 if self.n_classes else constant_of_numbers(self._n_terms)
+
+    @property
+    def largest_norm(self) -> float:
+        """The largest norm that a row can have before it is divided."""
+        return largest_norm(self._n_terms, self.constant)
+
+    @property
+    def _n_terms(self) -> int:
+        """How many terms of at most 1 the squared norm of a row has, but for the intercept's."""
+        return 1 if self.maps else len(self.features)
+
+    @property
+    def maps(self) -> tuple[RowMap, ...]:
+        """What maps the columns into the unit ball, in turn."""
+        return tuple(each for each in (self.projection, self.random_features) if each is not None)
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of the features, m: one a number, one a value of a category."""
+        return sum(each.n_columns for each in self.features)
 
     @property
     def n_features(self) -> int:
-        """The number of columns of the design, d: one a numeric feature, one a value of a category, the intercept."""
-        return sum(each.n_columns for each in self.features) + self.intercept
+        """The number of columns of the design, d: those of the features, or what they are mapped to; the intercept."""
+        return (self.maps[-1].n_outputs if self.maps else self.n_columns) + self.intercept
 
     @property
     def text_names(self) -> frozenset[str]:
@@ -147,9 +184,9 @@ def _default_loss(label: object) -> AnyLoss:
     return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004
 
 
-def _default_norm(label: object) -> RowNorm:
-    """What rows are divided by in a study that does not say; ``label`` as above."""
-    return "largest" if isinstance(label, RealLabel) else "own"
+def _default_norm(label: object, *maps: object) -> RowNorm:
+    """What rows are divided by in a study that does not say; ``label`` as above, ``maps`` as it read them."""
+    return "largest" if any(maps) or isinstance(label, RealLabel) else "own"
 
 
 def _kind_of(label: object) -> StudyKind:

@@ -7,7 +7,6 @@ is no number.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from common.arrays import FloatArray
 from common.data.cells import MISSING, MISSING_TEXTS, Block, Coded, Column
 from common.data.loading import BLOCK_ROWS, Loaded, Loading
 from common.data.study import Study
-from common.errors import InvalidDataError
+from common.files.tables import check_names, is_csv, unreadable
 
 _REAL = pa.float64()
 _CSV_BLOCK = 2**19
@@ -98,26 +97,6 @@ def _gathered(batches: Iterable[Any]) -> Iterator[Any]:
             held, rows = [], 0
     if held:
         yield pa.concat_batches(held)
-
-
-def is_csv(path: Path) -> bool:
-    """Whether a file is CSV, or else Parquet; raises InvalidDataError for another kind."""
-    if path.suffix.lower() not in {".csv", ".parquet"}:
-        raise InvalidDataError(f"data file {path} must end in .csv or .parquet")
-    return path.suffix.lower() == ".csv"
-
-
-def unreadable(path: Path, error: Exception) -> InvalidDataError:
-    """What to say of a file: never its content, which pyarrow's message holds."""
-    missing = isinstance(error, FileNotFoundError)
-    return InvalidDataError(f"data file {path} {'is missing' if missing else 'cannot be read'}")
-
-
-def check_names(path: Path, names: Sequence[str]) -> None:
-    """Raise InvalidDataError for a file that names a column twice."""
-    if len(set(names)) < len(names):
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidDataError(f"data file {path} names columns twice: {', '.join(twice[:5])}")
 
 
 def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:

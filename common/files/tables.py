@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.data.columns import Columns
+from common.errors import InvalidDataError
 
 
 def read_columns(path: Path) -> Columns:
@@ -14,8 +17,6 @@ def read_columns(path: Path) -> Columns:
     another kind or not a table, or names a column twice.
     """
     import pyarrow as pa  # noqa: PLC0415 -- slow to import, and needed once in the life of a service
-
-    from common.files.examples import check_names, is_csv, unreadable  # noqa: PLC0415 -- as above
 
     try:
         if is_csv(path):
@@ -27,3 +28,23 @@ def read_columns(path: Path) -> Columns:
         raise unreadable(path, error) from None
     check_names(path, table.column_names)
     return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file is CSV, or else Parquet; raises InvalidDataError for another kind."""
+    if path.suffix.lower() not in {".csv", ".parquet"}:
+        raise InvalidDataError(f"data file {path} must end in .csv or .parquet")
+    return path.suffix.lower() == ".csv"
+
+
+def unreadable(path: Path, error: Exception) -> InvalidDataError:
+    """What to say of a file: never its content, which pyarrow's message holds."""
+    missing = isinstance(error, FileNotFoundError)
+    return InvalidDataError(f"data file {path} {'is missing' if missing else 'cannot be read'}")
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Raise InvalidDataError for a file that names a column twice."""
+    if len(set(names)) < len(names):
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidDataError(f"data file {path} names columns twice: {', '.join(twice[:5])}")

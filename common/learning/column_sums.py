@@ -35,7 +35,7 @@ from typing import Self
 import numpy as np
 
 from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.columns import Bounded, Category, Label, largest_norm, missing_policy
+from common.data.columns import Bounded, Category, Label, missing_policy
 from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.classes import decode_classes
@@ -184,7 +184,7 @@ class ColumnSums:
             drops=any(missing_policy(each, study.missing) == "drop" for each in study.features)
             or study.missing == "drop",
             constant=study.constant,
-            largest=_largest_norm(study),
+            largest=study.largest_norm,
         )
         if not sums.columns:
             raise InvalidInputError("no column is left to describe: without moments, numbers need bins")
@@ -236,6 +236,11 @@ def _sums_of(
     study: Study, column: Bounded | Category | Label, position: int | None, asked: ColumnChoice
 ) -> NumberSums | ValueSums:
     """What to add up of one column; raises InvalidInputError for bins without bounds, or values that are lost."""
+    if position is not None and study.maps:
+        raise InvalidInputError(
+            f"column {column.name!r} cannot be described: the study's projection or random_features leave no column in "
+            "the rows; describe the study without them, or ask about the label alone"
+        )
     bins = asked.columns.get(column.name)
     if isinstance(column, Category | Label):
         if bins:
@@ -248,7 +253,7 @@ def _sums_of(
             f"the values of column {column.name!r} cannot be read: without an intercept, rows do not tell by what they "
             "were divided; describe a study with an intercept, or one whose row_norm is 'largest'"
         )
-    precision = 1 if position is None else math.ceil(2 * _largest_norm(study))
+    precision = 1 if position is None else math.ceil(2 * study.largest_norm)
     return NumberSums(column, position, asked.moments, asked.bins if bins is None else bins, precision)
 
 
@@ -256,12 +261,7 @@ def _tells_its_division(study: Study) -> bool:
     """Whether a row tells by what it was divided, or all are divided by the same and none is projected."""
     if study.intercept or isinstance(study.row_norm, str):
         return study.intercept or study.row_norm == "largest"
-    return study.row_norm >= _largest_norm(study)
-
-
-def _largest_norm(study: Study) -> float:
-    """The largest norm that a row can have before it is divided."""
-    return largest_norm(len(study.features), study.constant)
+    return study.row_norm >= study.largest_norm
 
 
 def _total(values: IntArray, present: BoolArray) -> IntArray:

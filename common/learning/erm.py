@@ -6,7 +6,8 @@ The problem, on the sum scale, for the examples (x_i, y_i) of a shard:
 
 solved by Newton's method with step halving; where an example has K scores, w is (K, d), and each Newton step is found
 by conjugate gradients, which need no matrix of K d rows. Every problem of a stack takes its own steps until its
-gradient is small. Examples are reached through their shard's scores and weighted sums alone.
+gradient is small. Where examples are few, it starts at what `common.learning.span` finds, which commonly leaves nothing
+to do. Examples are reached through their shard's scores and weighted sums alone.
 
 Where Newton's method leaves a longer gradient, plain gradient steps follow, which shorten it for certain. So
 `common.learning.convergence` bounds, from public numbers, the gradient that is left, whatever the examples are, and no
@@ -26,9 +27,12 @@ from common.arrays import BoolArray, FloatArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
+from common.learning.span import are_few, minimise_in_span
 
 _A = TypeVar("_A", FloatArray, BoolArray)
 
+_BLOCK = 2**22
+"""How many numbers the matrices of a block of problems have: 32 MiB."""
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 1000
@@ -121,11 +125,16 @@ def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
     if not bool(np.all(strength > 0)):
         raise InvalidInputError("regularization must be positive")
     check_smooth(loss)
-    risk = Risk(loss, shard, strength, linear)
     outputs = () if loss.outputs == 1 else (loss.outputs,)
-    start = np.zeros((*strength.shape, *outputs, shard.n_features))
-    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
-        return _by_gradient(risk, _by_newton(risk, start, tolerance), tolerance, most_steps)
+    weights = np.zeros((*strength.shape, *outputs, shard.n_features))
+    tilt = np.broadcast_to(linear, weights.shape)
+    n, d = shard.X.shape[-2:]
+    for index, part in shard.parties(max(_BLOCK // max(d * max(n, d, loss.outputs), 1), 1)):
+        risk = Risk(loss, part, strength[index], tilt[index])
+        with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
+            near = _by_newton(risk, _start(risk, tolerance), tolerance)
+            weights[index] = _by_gradient(risk, near, tolerance, most_steps)
+    return weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,10 +160,22 @@ class _Iterate:
         )
 
 
-def _by_newton(risk: Risk, weights: FloatArray, tolerance: float) -> _Iterate:
-    """The iterate of the shortest gradient, for each problem, on the way that Newton's method takes from weights."""
+def _start(risk: Risk, tolerance: float) -> _Iterate:
+    """Zeros, for each problem; of few examples, what is found in their span, if its gradient is shorter."""
+    if not bool(are_few(risk.loss, risk.shard).any()):
+        return _Iterate.at(risk, np.zeros_like(risk.linear))
+    near = minimise_in_span(risk.loss, risk.shard, risk.regularization, np.asarray(risk.linear), tolerance)
+    start = _Iterate.at(risk, near)
+    if bool((start.length <= tolerance).all()):
+        return start
+    zeros = _Iterate.at(risk, np.zeros_like(near))
+    return zeros.replaced(risk, start, start.length < zeros.length)
+
+
+def _by_newton(risk: Risk, start: _Iterate, tolerance: float) -> _Iterate:
+    """The iterate of the shortest gradient, for each problem, on the way that Newton's method takes from the start."""
     newton = _newton if risk.loss.outputs == 1 else _newton_cg
-    best = now = _Iterate.at(risk, weights)
+    best = now = start
     active = now.length > tolerance
     for _ in range(_MAX_NEWTON):
         if not bool(active.any()):

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 Adjacency = Literal["replace_one", "whole_party"]
 
 
+Unit = Literal["replace_one", "whole_party", "auxiliary_row"]
+"""What a guarantee hides: as an adjacency, or a row of the public rows, which is its owner's and no party's to hide."""
+
+
 View = Literal["model", "transcript"]
 
 
@@ -31,7 +35,7 @@ class Guarantee:
     delta: float
     view: View
     calibration: Calibration
-    adjacency: Adjacency = "replace_one"
+    adjacency: Unit = "replace_one"
     trust: int = 0
     assumptions: tuple[str, ...] = ()
 

@@ -59,8 +59,13 @@ class Noise(Protocol):
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
         """Integers with P(k) proportional to exp(-k^2 / (2 sigma^2)); 1 <= sigma <= 2^48, in integer units."""
 
-    def discrete_laplace(self, scale: Scale, shape: Shape) -> IntArray:
-        """Integers with P(k) proportional to exp(-|k| / scale); 2^-64 <= scale <= 2^48, in integer units."""
+    def discrete_laplace(self, scale: Scale, shape: Shape, parts: float = 1) -> IntArray:
+        """Integers with P(k) proportional to exp(-|k| / scale), or one of ``parts`` shares of such; in integer units.
+
+        2^-64 <= scale <= 2^48. One whole draw is exact. A share is the difference of two Polya draws, each a sum of
+        Poisson(c / parts) logarithmic ones, c = -log(1 - exp(-1 / scale)): the sum of ``parts`` independent shares has
+        the law above. They are integers too, but their chances are rounded as floating point is, by parts in 2^50.
+        """
 
     def gaussian(self, sigma: Scale, shape: Shape) -> FloatArray:
         """Independent N(0, sigma^2)."""
@@ -103,8 +108,10 @@ class _SourcedNoise(Noise):
         bound = np.exp((_LN2 * sigma / strip) ** 2 / 2) * (1 + 2.0**-40)
         return _discrete(self._source, 2, shape, sigma, strip, bound)
 
-    def discrete_laplace(self, scale: Scale, shape: Shape) -> IntArray:
+    def discrete_laplace(self, scale: Scale, shape: Shape, parts: float = 1) -> IntArray:
         scale = _checked("scale", scale, shape, _MIN_LAPLACE_SCALE, MAX_INTEGER_SCALE)
+        if float(_checked("parts", parts, (), 1.0)) > 1:
+            return _laplace_share(self._source, scale, shape, parts)
         # A strip of at least ln 2 scale places makes 2^v exp(-v strip/scale) at most 1.
         strip = np.maximum(np.ldexp(1.0, np.frexp(0.7 * scale)[1]), 1.0)
         return _discrete(self._source, 1, shape, scale, strip, np.ones_like(scale))
@@ -163,8 +170,10 @@ class SeededNoise(_SourcedNoise):
             return super().discrete_gaussian(sigma, shape)
         return np.rint(np.sqrt(sigma**2 - 1 / 12) * self._source.standard_normal(shape)).astype(np.int64)
 
-    def discrete_laplace(self, scale: Scale, shape: Shape) -> IntArray:
+    def discrete_laplace(self, scale: Scale, shape: Shape, parts: float = 1) -> IntArray:
         """As `Noise.discrete_laplace`: the difference of two geometrics, exact but for 53-bit exponentials."""
+        if parts != 1:
+            return super().discrete_laplace(scale, shape, parts)
         scale = _checked("scale", scale, shape, _MIN_LAPLACE_SCALE, MAX_INTEGER_SCALE)
         exponential = self._source.standard_exponential
         return (np.floor(scale * exponential(shape)) - np.floor(scale * exponential(shape))).astype(np.int64)
@@ -187,18 +196,14 @@ class _SystemSource:
     def words(self, n: int, /) -> Words:
         return np.frombuffer(os.urandom(n * 8), np.uint64)
 
-    def _uniform(self, size: Shape) -> FloatArray:
-        """Uniform in (0, 1], down to 2^-65."""
-        return (self.words(math.prod(size)).reshape(size).astype(np.float64) + 0.5) * 2.0**-_WORD
-
     def standard_normal(self, size: Shape, /) -> FloatArray:
-        return cast("FloatArray", np.copysign(ndtri(self._uniform(size) / 2), self._uniform(size) - 0.5))
+        return cast("FloatArray", np.copysign(ndtri(_uniform(self, size) / 2), _uniform(self, size) - 0.5))
 
     def standard_exponential(self, size: Shape, /) -> FloatArray:
-        return cast("FloatArray", -np.log(self._uniform(size)))
+        return cast("FloatArray", -np.log(_uniform(self, size)))
 
     def standard_gamma(self, shape: float, size: Shape, /) -> FloatArray:
-        return cast("FloatArray", gammainccinv(shape, self._uniform(size)))
+        return cast("FloatArray", gammainccinv(shape, _uniform(self, size)))
 
 
 class _SeededSource(np.random.Generator):
@@ -238,6 +243,36 @@ def _checked(name: str, value: Scale, shape: Shape, least: float = 0.0, most: fl
         raise ValueError(f"{name} must be positive and finite, from {least:g} to {most:g}, not {array[~valid][0]:g}")
     np.broadcast_to(array, shape)  # a scale of a larger shape would repeat the draws: refused here
     return array
+
+
+def _uniform(source: _Source, size: Shape) -> FloatArray:
+    """Uniform in (0, 1], down to 2^-65."""
+    return (source.words(math.prod(size)).reshape(size).astype(np.float64) + 0.5) * 2.0**-_WORD
+
+
+def _laplace_share(source: _Source, scale: FloatArray, shape: Shape, parts: float) -> IntArray:
+    """A share of discrete Laplace noise: a Poisson number of logarithmic draws (Kemp 1981, by inversion), signed."""
+    rate = -np.log(-np.expm1(-1 / scale))  # c, so that P(k) = exp(-k / scale) / (k c)
+    counts = _poisson(source, np.broadcast_to(2 * rate / parts, shape).ravel())
+    owner = np.repeat(np.arange(counts.size), counts)
+    odds = np.exp(-np.broadcast_to(rate, shape).ravel()[owner] * _uniform(source, owner.shape))
+    with np.errstate(divide="ignore"):
+        length = np.floor(1 + np.log(_uniform(source, owner.shape)) / np.log1p(-odds))
+    signed = np.where(source.words(owner.size) >> (_WORD - 1) == 1, -length, length).astype(np.int64)
+    result = np.zeros(counts.size, np.int64)
+    np.add.at(result, owner, signed)
+    return result.reshape(shape)
+
+
+def _poisson(source: _Source, rate: FloatArray) -> IntArray:
+    """Poisson numbers of these rates, (n,), by inversion; for rates of at most some hundreds."""
+    uniform, chance = _uniform(source, rate.shape), np.exp(-rate)
+    below, counts = chance.copy(), np.zeros(rate.shape, np.int64)
+    while (more := (uniform > below) & (chance > 0)).any():
+        counts[more] += 1
+        chance[more] *= rate[more] / counts[more]
+        below[more] += chance[more]
+    return counts
 
 
 def _discrete(source: _Source, power: int, shape: Shape, *law: FloatArray) -> IntArray:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, fields, replace
 from itertools import compress
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,11 @@ from common.arrays import FloatArray, IntArray
 from common.encoding.fixed_point import wire_shift
 from common.errors import InvalidInputError
 
+_T = TypeVar("_T")
+
 if TYPE_CHECKING:
     from common.data.study import Study
+    from common.learning.classifiers import LocalClassifier
     from common.learning.losses import Loss
 
 
@@ -29,7 +33,9 @@ class FederationFacts:
     sees nothing but sums, so noise may be added in shares. ``public_shape`` is (rows, width) of the run's public rows,
     if it has any; the learner alone has the rows themselves, ``public``, beforehand. ``study`` says what the columns
     of the parties' rows are, where they are a study's; of one that holds rows out, examples are those that the run is
-    about.
+    about. ``run`` is the specification's digest, so that what is random in training is drawn alike again.
+    ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: to each its own, all to a
+    simulation.
     """
 
     parties: tuple[str, ...]
@@ -44,6 +50,8 @@ class FederationFacts:
     public_shape: tuple[int, int] | None = None
     public: FloatArray | None = None
     study: Study | None = None
+    run: str = ""
+    classifiers: tuple[LocalClassifier | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum_contributors <= len(self.parties):
@@ -69,14 +77,15 @@ class FederationFacts:
             **given,  # type: ignore[arg-type]
         )
 
-    def of(self, index: int) -> OwnFacts:
-        """The facts as one party of the run sees them."""
-        return self._seen(index)
+    def of(self, index: int | slice | EllipsisType) -> OwnFacts:
+        """The facts as one party of the run sees them, or as several or (``...``) all do, stacked like their shards."""
+        agreed = {field.name: getattr(self, field.name) for field in fields(FederationFacts)}
+        return OwnFacts(**agreed, index=index)
 
     @property
     def everyone(self) -> OwnFacts:
         """The facts as all parties see them, stacked like their shards."""
-        return self._seen(...)
+        return self.of(...)
 
     def curated(self) -> FederationFacts:
         """The facts when one trusted curator holds all shards: a federation of one party, with the strictest budget."""
@@ -89,6 +98,7 @@ class FederationFacts:
             minimum_contributors=1,
             colluders=0,
             secure_sum=False,
+            classifiers=(),
         )
 
     def coalition(self, members: npt.NDArray[np.bool_]) -> FederationFacts:
@@ -104,6 +114,7 @@ class FederationFacts:
             epsilon=self.epsilon[members],
             delta=self.delta[members],
             minimum_contributors=max(1, int(members.sum()) - missing),
+            classifiers=(),
         )
 
     @property
@@ -165,19 +176,28 @@ class FederationFacts:
         """The number of examples of all parties."""
         return int(self.n_examples.sum())
 
-    def _seen(self, index: int | EllipsisType) -> OwnFacts:
-        agreed = {field.name: getattr(self, field.name) for field in fields(FederationFacts)}
-        return OwnFacts(**agreed, index=index)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnFacts(FederationFacts):
-    """What all agree on, and whose view of it this is: one party's, by its ``index``, or (``...``) that of all stacked.
+    """What all agree on, and whose view of it this is: one party's, by its ``index``, or that of several stacked.
 
-    What is a party's own is an array of shape () for one party, and (K,) for K stacked ones, stacked like the shard.
+    What is a party's own is an array of shape () for one party, and (K,) for K stacked ones, stacked like the shard:
+    those of a slice, or (``...``) all.
     """
 
-    index: int | EllipsisType = ...
+    index: int | slice | EllipsisType = ...
+
+    @property
+    def own_classifiers(self) -> tuple[LocalClassifier | None, ...]:
+        """What each party whose view this is has chosen to train; None for what the run says."""
+        return self._own(self.classifiers or (None,) * len(self.parties))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """A seed for each party whose view this is, 32 bits, from the run and the party's name: no secret."""
+        return tuple(
+            int(hashlib.sha256(f"{self.run}\0{name}".encode()).hexdigest()[:8], 16) for name in self._own(self.parties)
+        )
 
     @property
     def own_examples(self) -> IntArray:
@@ -198,6 +218,11 @@ class OwnFacts(FederationFacts):
     def strictest(self) -> tuple[float, float]:
         """The strictest ``(epsilon, delta)`` of those whose view this is."""
         return float(self.own_epsilon.min()), float(self.own_delta.min())
+
+    def _own(self, each: tuple[_T, ...]) -> tuple[_T, ...]:
+        if isinstance(self.index, EllipsisType):
+            return each
+        return each[self.index] if isinstance(self.index, slice) else (each[self.index],)
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget

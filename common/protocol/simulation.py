@@ -1,9 +1,12 @@
-"""A federation in this process: all parties' shards stacked, so that 20,000 parties are one batched call."""
+"""A federation in this process: parties' shards stacked, so that 20,000 parties are one batched call, or a few."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
+
+import numpy as np
 
 from common.data.shard import Shard
 from common.encoding.fixed_point import checked_answer, from_wire, to_wire
@@ -15,36 +18,75 @@ from common.protocol.driver import MemoryLog, drive
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 
+_LANES = 2**21
+"""How many integers a block of parties answers with at most: a dozen arrays of so many are in memory at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """K parties whose shards (K, n, d) are stacked; answers are computed in one call to the algorithm's party half."""
+    """K parties whose shards (K, n, d) are stacked; a block of them answers in one call to the algorithm's party half.
+
+    All are one block unless their answers are long, so that 20,000 answers of thousands of integers fit the memory.
+    """
 
     algorithm: Algorithm
-    facts: OwnFacts
-    noise: Noise
-    prepared: Any
+    blocks: tuple[_Block, ...]
 
     @classmethod
     def of(cls, algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Self:
-        """A federation whose shards are prepared; raises InvalidInputError for another number of shards."""
+        """A federation whose shards are prepared.
+
+        Raises InvalidInputError for another number of shards, or where the algorithm cannot be run on such facts.
+        """
         if shard.y.shape[:-1] != (len(facts.parties),):
             raise InvalidInputError(f"{len(facts.parties)} parties need a stack of as many shards")
-        return cls(algorithm, facts.everyone, noise, algorithm.prepare(shard, facts.everyone))
+        longest = max((question.answer for question in algorithm.questions(facts)), default=1)
+        blocks: list[_Block] = []
+        for index, part in shard.parties(max(_LANES // max(longest, 1), 1)):
+            own, drawn = facts.of(index), cast("Noise", _OwnOnce(noise, len(blocks))) if blocks else noise
+            blocks.append(_Block(own, algorithm.prepare(part, own), drawn))
+        return cls(algorithm, tuple(blocks))
 
     async def answer(self, run: str, query: Query) -> Reply:
         """All parties' answers, or their exact sum."""
-        shift = self.facts.wire_shift
-        answers = to_wire(self.algorithm.local(query, self.prepared, self.facts, self.noise), shift)
-        value = checked_answer(answers.sum(axis=0)) if query.reveal == "sum" else answers
-        return Reply(from_wire(value, shift), tuple(range(len(self.facts.parties))))
+        facts = self.blocks[0].facts
+        answers = (
+            to_wire(self.algorithm.local(query, block.prepared, block.facts, block.noise), facts.wire_shift)
+            for block in self.blocks
+        )
+        if query.reveal == "sum":
+            value = checked_answer(np.sum([each.sum(axis=0) for each in answers], axis=0))
+        else:
+            value = np.concatenate(list(answers))
+        return Reply(from_wire(value, facts.wire_shift), tuple(range(len(facts.parties))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Parties that answer together: their view of the facts, what was prepared of their shards, and their noise."""
+
+    facts: OwnFacts
+    prepared: Any
+    noise: Noise
+
+
+class _OwnOnce:
+    """A block's noise: a federation's, but for what is drawn once, which each block has of its own."""
+
+    def __init__(self, noise: Noise, block: int) -> None:
+        self._noise, self._block = noise, block
+
+    def __getattr__(self, law: str) -> Any:  # noqa: ANN401 -- whatever there is to draw
+        return getattr(self._noise, law)
+
+    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
+        return self._noise.once(f"{name} of block {self._block}", draw)
 
 
 def simulate(algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Model:
     """Run an algorithm on stacked shards (K, n, d) to its model; baselines with a curator run on the pooled shard."""
     if algorithm.curator:
         shard, facts = Shard.stack([shard.pooled()]), facts.curated()
-    algorithm.questions(facts)
     federation = Simulation.of(algorithm, shard, facts, noise)
     run = drive(algorithm.program(facts), federation, "simulation", MemoryLog())
     try:

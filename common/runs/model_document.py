@@ -17,7 +17,7 @@ from common.errors import InvalidInputError
 from common.learning.losses import build_loss
 from common.learning.model import KINDS, Model
 from common.privacy.calibration import Calibration
-from common.privacy.guarantee import Adjacency, View
+from common.privacy.guarantee import Adjacency, Unit, View
 from common.runs.evaluation import RunEvaluation, evaluation_of
 from common.runs.specification import PublicRows, RunSpec
 from common.strict import Digest, Name, Strict, faults
@@ -34,7 +34,9 @@ class Promise(Strict):
     delta: float
     view: Annotated[View, Field(description="what the adversary sees: the final model, or all that the learner sees")]
     calibration: Annotated[Calibration, Field(description="whose noise: the paper's, or the least that a proof allows")]
-    adjacency: Annotated[Adjacency, Field(description="what is hidden: one record, or all the data of a party")]
+    adjacency: Annotated[
+        Unit, Field(description="what is hidden: one record, all the data of a party, or a public row")
+    ]
     trust: Annotated[int, Field(description="how many parties may collude with the adversary")]
     assumptions: tuple[str, ...]
 

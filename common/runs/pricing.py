@@ -153,7 +153,8 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
 
 def _claimed(algorithm: Algorithm, facts: OwnFacts, view: View) -> Guarantee | None:
     """The paper's claim for a view, if it makes one."""
-    return next((claim for claim in algorithm.claims(facts) if claim.view == view), None)
+    claims = (claim for claim in algorithm.claims(facts) if claim.adjacency == algorithm.adjacency)
+    return next((claim for claim in claims if claim.view == view), None)
 
 
 def _paid_at_first(claim: Guarantee, has_part: list[bool]) -> list[Event]:

@@ -165,7 +165,11 @@ def promise(guarantee: Mapping[str, Any]) -> str:
     whom = f"whoever sees the {guarantee['view']}{helpers}"
     if guarantee["epsilon"] is None:
         return f"no privacy against {whom}"
-    hidden = {"replace_one": "one record replaced", "whole_party": "all the data of a party replaced"}
+    hidden = {
+        "replace_one": "one record replaced",
+        "whole_party": "all the data of a party replaced",
+        "auxiliary_row": "one of the public rows replaced",
+    }
     figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
     assumptions = f", if {'; '.join(guarantee['assumptions'])}" if guarantee["assumptions"] else ""
     return (

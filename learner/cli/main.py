@@ -52,6 +52,7 @@ from learner.cli.options import (
     print_json_line,
     read_terms,
 )
+from learner.cli.project import PROJECTIONS, project_command
 from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run
 from learner.cli.simulate import SIMULATIONS, simulate_command
 
@@ -181,6 +182,7 @@ learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
 learner_app.command("health", epilog=HEALTH_CHECKS)(learner_health_command)
 learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 learner_app.command("bounds", epilog=BOUNDS)(bounds_command)
+learner_app.command("project", epilog=PROJECTIONS)(project_command)
 
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")

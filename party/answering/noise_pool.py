@@ -91,8 +91,8 @@ class _StockedNoise(SystemNoise):
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
         return self._take("discrete_gaussian", sigma, shape)
 
-    def discrete_laplace(self, scale: Scale, shape: Shape) -> IntArray:
-        return self._take("discrete_laplace", scale, shape)
+    def discrete_laplace(self, scale: Scale, shape: Shape, parts: float = 1) -> IntArray:
+        return self._take("discrete_laplace", scale, shape, float(parts))
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
         return self._take("l2_laplace", beta, shape, float(parts))

@@ -249,10 +249,13 @@ class Party:
 
     def _remember(self, key: RunKey, consent: Consent) -> tuple[Consent, Terms]:
         """Keep a run's terms in memory, the newest of all."""
-        found = self._agreed[key] = consent, terms(consent.spec, self.settings.name)
+        found = self._agreed[key] = consent, self._terms(consent.spec)
         while len(self._agreed) > RUNS_IN_MEMORY:
             self._agreed.popitem(last=False)
         return found
+
+    def _terms(self, spec: RunSpec) -> Terms:
+        return terms(spec, self.settings.name, self.settings.policy.classifier)
 
     def _is_prepared(self, agreed: Terms) -> bool:
         return not agreed.algorithm.prepares or agreed.digest in self._prepared
@@ -284,5 +287,5 @@ class Party:
             epsilon=whole.epsilon / MICRO,
             delta=whole.delta / DELTA_UNITS,
             adjacency=consent.price.adjacency,
-            prepared=self._is_prepared(terms(consent.spec, self.settings.name)),
+            prepared=self._is_prepared(self._terms(consent.spec)),
         )

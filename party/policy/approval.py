@@ -8,10 +8,11 @@ round, so that no round can be asked a question that its price was not made for.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.data.study import Study
 from common.errors import ForbiddenError, InvalidInputError
+from common.learning.classifiers import LocalClassifier
 from common.privacy.account import DELTA_UNITS, MICRO, Cost, Price, limit
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import OwnFacts
@@ -126,9 +127,12 @@ def _check_affordable(due: Price, policy: Policy) -> None:
             )
 
 
-def terms(spec: RunSpec, party: str) -> Terms:
-    """What the party needs to answer a run."""
-    return Terms(spec.build(), spec.facts().of(spec.index(party)), spec.questions(), spec.public, spec.digest)
+def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) -> Terms:
+    """What the party needs to answer a run, and what its owner has chosen to train where a run leaves that to it."""
+    index, digest = spec.index(party), spec.digest
+    chosen = tuple(classifier if other == index else None for other in range(len(spec.parties))) if classifier else ()
+    facts = replace(spec.facts(), run=digest, classifiers=chosen)
+    return Terms(spec.build(), facts.of(index), spec.questions(), spec.public, digest)
 
 
 def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:

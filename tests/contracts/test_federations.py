@@ -5,7 +5,7 @@ With the noise fixed (each party draws a seeded stream of its own) they come to 
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -50,7 +50,7 @@ def imagined(k: int, name: str) -> FederationFacts:
 
 def is_private(name: str) -> bool:
     """Whether the algorithm's answers carry noise."""
-    facts = imagined(1, name)
+    facts = imagined(1 if REGISTRY[name].curator else 3, name)
     return not isinstance(build_algorithm(name).event(1, facts.of(0)), NonPrivateEvent)
 
 
@@ -80,7 +80,7 @@ class Case:
         )
         self.n_public = 1 if is_held_out else 6
         self.budgets = {name: BUDGETS[name] for name in self.cluster.names}
-        questions = self.algorithm.questions(imagined(1, name))
+        questions = self.algorithm.questions(imagined(1 if self.algorithm.curator else 3, name))
         self.rows = self.cluster.public_rows(self.n_public) if any(question.public for question in questions) else None
         self.request: dict[str, Any] = {
             "algorithm": name,
@@ -113,7 +113,8 @@ class Case:
         noises = [stream.noise for stream in self.noises().values()]
         noise = noises[0] if self.algorithm.curator else StackedNoise(noises)
         spec = self.spec
-        return simulate(spec.build(), shard, spec.facts(self.rows), noise).weights
+        facts = replace(spec.facts(self.rows), run=spec.digest)
+        return simulate(spec.build(), shard, facts, noise).weights
 
     async def train(self, client: httpx.AsyncClient) -> dict[str, Any]:
         """The model document of a run by the services, to which public rows are uploaded first if it asks for any."""

@@ -130,18 +130,18 @@ def p_value(noise: FloatArray, event: Event, sensitivity: float) -> float:
             raise AssertionError(f"an additive release declares {event}")
 
 
-def noise_of_sums(case: Case, asked: Query, facts: FederationFacts, noise: Noise, parts: int) -> FloatArray:
+def noise_of_sums(case: Case, query: Query, facts: FederationFacts, noise: Noise, parts: int) -> FloatArray:
     """What is left of the answers of many parties with the same shard, less the exact one; summed in groups."""
     rng, k = np.random.default_rng(4), len(facts.parties)
     X, y = ball(rng, 5, D), labels(rng, 5)
     shard = Shard(np.broadcast_to(X, (k, *X.shape)), np.broadcast_to(y, (k, *y.shape)))
-    query = queries(asked, rng)[2]
     drawn = case.answer(query, shard, facts, RoundNoise(noise)) - exact(case, query, shard, facts)
     return to_reals(drawn.reshape(-1, parts, drawn.shape[-1]).sum(axis=1))
 
 
 def fits(case: Case, query: Query, facts: FederationFacts, noise: Noise, parts: int) -> float:
     event = case.algorithm.event(query.round, facts.of(0))
+    query = queries(query, np.random.default_rng(4))[2]
     sensitivity = float(np.max(case.algorithm.sensitivity(query, facts.of(0))))
     return p_value(noise_of_sums(case, query, facts, noise, parts), event, sensitivity)
 

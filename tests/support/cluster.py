@@ -62,8 +62,8 @@ class Cluster:
     """K parties' data and the settings of all services, under ``root``.
 
     ``hold_out`` is the study's. ``policy`` and ``learner`` change the parties' policies and the learner's settings.
-    ``given`` is a study and each party's columns of it, in place of the made-up ones. Ledgers are made at once, unless
-    it says otherwise.
+    ``classifiers`` are what owners chose to train, by party. ``given`` is a study and each party's columns of it, in
+    place of the made-up ones. Ledgers are made at once, unless it says otherwise.
     """
 
     root: Path
@@ -77,6 +77,7 @@ class Cluster:
     given: tuple[Study, Sequence[Columns]] | None = None
     makes_ledgers: bool = True
     hold_out: float | None = None
+    classifiers: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.study, tables = self.given or (made_up(self.n_features), ())
@@ -129,6 +130,7 @@ class Cluster:
             "max_delta_per_run": 0.1,
             "algorithms": self.algorithms,
             "minimum_contributors": 1,
+            "classifier": self.classifiers.get(name),
         }
         fields: dict[str, Any] = {
             "name": name,

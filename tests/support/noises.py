@@ -25,8 +25,8 @@ class Relay(Noise):
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> npt.NDArray[Any]:
         return self.draw("discrete_gaussian", sigma, shape)
 
-    def discrete_laplace(self, scale: Scale, shape: Shape) -> npt.NDArray[Any]:
-        return self.draw("discrete_laplace", scale, shape)
+    def discrete_laplace(self, scale: Scale, shape: Shape, parts: float = 1) -> npt.NDArray[Any]:
+        return self.draw("discrete_laplace", scale, shape, parts)
 
     def gaussian(self, sigma: Scale, shape: Shape) -> npt.NDArray[Any]:
         return self.draw("gaussian", sigma, shape)

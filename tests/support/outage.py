@@ -7,16 +7,18 @@ import os
 import resource
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, overload
 
 import httpx
 import numpy as np
 
+from common.arrays import FloatArray
 from common.privacy.noise import SeededNoise
 from common.runs.specification import RunSpec
 from learner.settings import LearnerSettings
@@ -114,9 +116,12 @@ class Scene:
         os.kill(self.processes[name].pid or 0, number)
 
     def restart(self, name: str) -> None:
-        """Kill a party and start it again on the same port and state."""
+        """Kill a party, or the learner, and start it again on the same port and state."""
         self.processes[name].kill()
         self.processes[name].join(10)
+        if name == "learner":
+            self.processes[name] = start_learner(self.settings)
+            return
         self.processes[name] = _start_party(self.cluster, name, self.proxies[name].upstream_port)
 
     @contextmanager
@@ -138,14 +143,14 @@ class Scene:
 
 
 async def check_end(
-    client: httpx.AsyncClient, run: str, cluster: SecureCluster, spec: RunSpec
+    client: httpx.AsyncClient, run: str, cluster: SecureCluster, spec: RunSpec, rows: FloatArray | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
     """A run's events, at its end: it lost nobody, its model is its undisturbed twin's, its charges are the price."""
     events = await watch(client, run)
     assert events[-1][1]["state"] == "completed", events[-1]
     assert not [data for kind, data in events if kind == "dropped"]
     model = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
-    twin = Rehearsal(cluster, spec, SameNoises(cluster.n_parties))
+    twin = Rehearsal(cluster, spec, SameNoises(cluster.n_parties), rows=rows)
     assert np.array(model["weights"]).tobytes() == await twin.weights()
     assert charges(cluster, run) == due(spec)
     return events
@@ -153,10 +158,18 @@ async def check_end(
 
 @asynccontextmanager
 async def outage_scene(
-    root: Path, kind: str, n_parties: int = 2, minimum: int | None = None, **learner: object
+    root: Path,
+    kind: str,
+    n_parties: int = 2,
+    minimum: int | None = None,
+    made: Mapping[str, Any] = MappingProxyType({}),
+    **learner: object,
 ) -> AsyncIterator[Scene]:
-    """All services of runs with this ``kind`` of secure sum; ``learner`` changes the learner's settings."""
-    cluster = SecureCluster(root, n_parties=n_parties)
+    """All services of runs with this ``kind`` of secure sum.
+
+    ``made`` are further fields of the cluster; ``learner`` changes the learner's settings.
+    """
+    cluster = SecureCluster(root, n_parties=n_parties, **made)
     names = (*cluster.names, *(cluster.key_holders if kind != "none" else ()))
     ports = {name: free_port() for name in names}
     processes = {name: _start_party(cluster, name, ports[name]) for name in cluster.names}

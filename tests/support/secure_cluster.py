@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 from phe import PaillierPrivateKey
 
+from common.arrays import FloatArray
 from common.encoding.fixed_point import to_reals
 from common.privacy.noise import Noise
 from common.protocol.driver import MemoryLog, drive
@@ -180,24 +181,35 @@ def due(spec: RunSpec, rounds: int | None = None) -> dict[str, list[int]]:
 class Rehearsal:
     """The run as it should have been: in this process, with the parties' own streams of noise.
 
-    ``absent`` gives, by party's index, the first round that it does not answer.
+    ``rows`` are its public rows. ``absent`` gives, by party's index, the first round that it does not answer.
     """
 
     cluster: Cluster
     spec: RunSpec
     noises: Sequence[Noise]
     absent: Mapping[int, int] = field(default_factory=dict)
+    rows: FloatArray | None = None
 
     async def answer(self, run: str, query: Query) -> Reply:
         """The sum of the present parties' answers."""
         present = [i for i in range(len(self.noises)) if query.round < self.absent.get(i, query.round + 1)]
-        algorithm, facts = self.spec.build(), self.spec.facts()
-        answers = [algorithm.local(query, self.cluster.shard(i), facts.of(i), self.noises[i]) for i in present]
+        algorithm, shard, policies = (
+            self.spec.build(),
+            self.cluster.shard,
+            map(self.cluster.party_settings, self.spec.names),
+        )
+        facts = replace(
+            self.spec.facts(), run=self.spec.digest, classifiers=tuple(each.policy.classifier for each in policies)
+        )
+        answers = [
+            algorithm.local(query, algorithm.prepare(shard(i), facts.of(i)), facts.of(i), self.noises[i])
+            for i in present
+        ]
         return Reply(to_reals(np.sum(answers, axis=0)), tuple(present))
 
     async def weights(self) -> bytes:
         """The final weights."""
-        program = self.spec.build().program(self.spec.facts())
+        program = self.spec.build().program(self.spec.facts(self.rows))
         return (await drive(program, self, "rehearsal", MemoryLog())).weights.tobytes()
 
 

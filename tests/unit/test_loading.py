@@ -21,9 +21,9 @@ from common.data.columns import Category, Feature, Label
 from common.data.loading import Loading, shard_of
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.files.examples import check_names, load_examples
+from common.files.examples import load_examples
 from common.files.studies import read_study
-from common.files.tables import read_columns
+from common.files.tables import check_names, read_columns
 
 STUDY = Study(
     name="s",

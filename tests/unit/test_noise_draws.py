@@ -203,7 +203,7 @@ def test_an_exponential_is_enclosed_as_tightly_as_is_asked() -> None:
 
 def test_uniforms_lie_in_the_middle_of_their_word() -> None:
     source = Script(0, TOP - 1, 2**63, 5)
-    assert source._uniform((2, 2)).tolist() == [[2.0**-65, 1.0], [0.5, 5.5 * 2.0**-64]]
+    assert module._uniform(source, (2, 2)).tolist() == [[2.0**-65, 1.0], [0.5, 5.5 * 2.0**-64]]
 
 
 @pytest.mark.parametrize("word", [0, 2**40, 2**63, TOP - 1])

@@ -18,10 +18,10 @@ import pytest
 import learner.experiments.simulation as module
 from common.data.columns import Category, Feature, RealLabel
 from common.data.loading import shard_of
+from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidInputError
 from common.privacy.noise import SeededNoise
-from common.protocol.simulation import Simulation
 from learner.cli.display import measured
 from learner.experiments.datasets import WDBC, examples, simulated, wdbc_columns
 from learner.experiments.simulation import SimulationSettings, deal_repetition, run_simulation
@@ -199,7 +199,7 @@ def test_what_an_algorithm_cannot_do_is_refused_before_any_work(
     algorithm: str, kind: str, why: str, doses: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, study = doses
-    monkeypatch.setattr(Simulation, "of", lambda *_: pytest.fail("shards are prepared"))
+    monkeypatch.setattr(Shard, "parties", lambda *_: pytest.fail("shards are prepared"))
     settings = (
         SimulationSettings("digits", algorithm=algorithm)
         if kind == "multiclass"

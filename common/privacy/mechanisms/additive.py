@@ -26,12 +26,15 @@ def add_gaussian(total: IntArray, sigma: FloatArray | float, share: float, noise
     return checked_answer(total + noise.discrete_gaussian(scale, total.shape))
 
 
-def add_laplace(total: IntArray, scale: FloatArray | float, noise: Noise) -> IntArray:
-    """A sum (..., d) plus discrete Laplace noise in each coordinate; ``scale`` (...) is in reals.
+def add_laplace(total: IntArray, scale: FloatArray | float, noise: Noise, parts: float = 1) -> IntArray:
+    """A sum (..., d) plus discrete Laplace noise in each coordinate, or one of ``parts`` shares of it.
+
+    ``scale`` (...) is in reals.
 
     Raises InvalidInputError when the scale is too large for the fixed point: epsilon is too small.
     """
-    return checked_answer(total + noise.discrete_laplace(fitting(scale)[..., None] * float(UNIT), total.shape))
+    units = fitting(scale)[..., None] * float(UNIT)
+    return checked_answer(total + noise.discrete_laplace(units, total.shape, parts))
 
 
 def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, noise: Noise) -> IntArray:

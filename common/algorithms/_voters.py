@@ -1,0 +1,76 @@
+"""The local classifiers of an ensemble: trained once a run, never to leave the party."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.algorithms._minimisers import solve
+from common.arrays import BoolArray, FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.classes import decode_classes
+from common.encoding.fixed_point import to_reals
+from common.learning.classifiers import Voter
+from common.protocol.facts import OwnFacts
+
+_BLOCK = 2**22
+"""Scores that are worked out at a time: 32 MiB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Voters:
+    """The classifiers of the P parties of a stack, or of one: linear ones (P', K, d) and others, by their places.
+
+    ``known`` (P', K) says which classes a party has examples of: it votes for no others. ``stack`` is (P,), or () for
+    one party.
+    """
+
+    linear: FloatArray
+    known: BoolArray
+    places: IntArray
+    others: Sequence[tuple[int, Voter]]
+    stack: tuple[int, ...]
+
+    def votes(self, rows: FloatArray) -> IntArray:
+        """The classes that each party gives to rows (N, d) on the features' grid, (..., N)."""
+        votes = np.zeros((len(self.places) + len(self.others), len(rows)), np.int64)
+        k = self.known.shape[-1]
+        most = max(1, _BLOCK // (k * max(1, len(rows))))
+        for start in range(0, len(self.places), most):
+            part = slice(start, start + most)
+            votes[self.places[part]] = _linear_votes(self.linear[part], self.known[part], rows)
+        for place, voter in self.others:
+            votes[place] = voter.votes(rows)
+        return votes.reshape(*self.stack, len(rows))
+
+
+def train(shard: Shard, facts: OwnFacts, regularization: float) -> Voters:
+    """The classifiers of a shard or a stack: those that the owners chose, else linear ones by the run's loss."""
+    stack = shard.y.shape[:-1]
+    X, y, mask = (part.reshape(-1, *part.shape[len(stack) :]) for part in (shard.X, shard.y, shard.mask))
+    k = max(2, facts.loss.outputs)
+    others = [
+        (place, Voter(kind, X[place][mask[place]], decode_classes(y[place][mask[place]], k), seed))
+        for place, (kind, seed) in enumerate(zip(facts.own_classifiers, facts.seeds, strict=True))
+        if kind is not None and mask[place].any()
+    ]
+    places = np.setdiff1d(np.arange(len(y)), [place for place, _ in others])
+    rest = shard if len(places) == len(y) else Shard(X[places], y[places], mask[places])
+    classes = np.where(rest.mask, decode_classes(rest.y, k), -1).reshape(len(places), -1)
+    known = (classes[..., None] == np.arange(k)).any(axis=1)
+    strength = regularization * np.maximum(rest.n_examples, 1)
+    weights = to_reals(solve(facts.loss, rest, strength, most_steps=0))
+    return Voters(weights.reshape(len(places), facts.loss.outputs, -1), known, places, others, stack)
+
+
+def _linear_votes(weights: FloatArray, known: BoolArray, rows: FloatArray) -> IntArray:
+    """The votes (P, N) of weights (P, K, d), one row of them for two classes, among the classes that are known."""
+    p, outputs, d = weights.shape
+    scores = (weights.reshape(-1, d) @ rows.T).reshape(p, outputs, -1)
+    if outputs == 1:
+        one = known.sum(axis=-1) == 1  # votes for that, whatever the score
+        return np.where(one[:, None], known[:, 1:], scores[:, 0] > 0).astype(np.int64)
+    any_known = known | ~known.any(axis=-1, keepdims=True)
+    return np.asarray(np.where(any_known[..., None], scores, -np.inf).argmax(axis=1))

@@ -1,0 +1,115 @@
+"""Algorithm 2 of Hamm, Cao & Belkin 2016: a global classifier from each class's part of the votes on public rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms._ensemble import Ensemble, classes_of, is_on_grid, is_pure
+from common.algorithms._parameters import algorithm
+from common.arrays import FloatArray, IntArray
+from common.encoding.fixed_point import FEATURE_BITS, UNIT
+from common.errors import InvalidInputError
+from common.learning.soft_labels import fit_label_sum, fit_votes
+from common.privacy.mechanisms.additive import add_l2_laplace, l2_laplace_deviation
+from common.privacy.noise import Noise
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Question, Reply
+
+_ISOTROPIC = 30.0
+
+ReleaseChoice = Annotated[
+    Literal["counts", "statistic"],
+    Field(
+        description="the votes on each row, N K numbers, or the one sum, K d numbers, by which they enter the risk of "
+        "the logistic and the softmax loss: for many rows of many classes"
+    ),
+]
+
+
+@algorithm
+class EnsembleSoft(Ensemble):
+    """The minimiser of the risk of the rows under each class, weighted by its part of the votes.
+
+    ``release="statistic"``: parties answer the sum of one-hot votes times rows, sum_i v_i (x) x_i. One party moves v by
+    at most sqrt 2 in each of N rows, hence the sum by at most sqrt 2 min(sum_i |x_i|, sqrt(N) s), s the largest
+    singular value of the rows (and by no sqrt 2 for two classes, of which one is answered).
+    """
+
+    release: ReleaseChoice = "counts"
+    part_moved: ClassVar[Literal["vote", "share"]] = "share"
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """As of every ensemble; the Huber loss has no statistic."""
+        if self.release == "statistic" and not is_on_grid(facts):
+            raise InvalidInputError("labels in doubt enter the Huber loss by no sum: take release = 'counts'")
+        return Ensemble.questions(self, facts)
+
+    def learn(self, rows: FloatArray, reply: Reply, facts: FederationFacts) -> FloatArray:
+        """The minimiser; noisy parts of a row are made to add up to 1, and under the Huber loss kept from 0 to 1."""
+        m = len(reply.contributors)
+        if self.release == "statistic":
+            total = reply.value * 2.0 ** self._shift(facts) / m
+            return fit_label_sum(facts.loss, rows, self._as_weights(total, rows, facts), self.regularization)
+        parts = self.counts(reply, facts) / m
+        parts += (1 - parts.sum(axis=1, keepdims=True)) / parts.shape[1]
+        return fit_votes(facts.loss, rows, parts, self.regularization)
+
+    def tally(self, votes: IntArray, rows: FloatArray, facts: FederationFacts) -> IntArray:
+        """The votes one by one, or rows added up by their votes, in units that make a mean of them."""
+        if self.release == "counts":
+            return Ensemble.tally(self, votes, rows, facts)
+        k, unit = classes_of(facts), float(UNIT) / 2.0 ** self._shift(facts)
+        voted = votes[..., None, :] == np.arange(k)[1 if k == 2 else 0 :, None]  # noqa: PLR2004
+        totals = voted.astype(np.float64) @ rows  # exact: multiples of 2^-16
+        return np.asarray(totals * unit).astype(np.int64).reshape(*votes.shape[:-1], -1)
+
+    def hidden(self, total: IntArray, rows: FloatArray, facts: OwnFacts, noise: Noise) -> IntArray:
+        """A tally with noise; of pure epsilon on a statistic, noise of density exp(-beta |b|)."""
+        if self.release == "statistic" and is_pure(facts):
+            return add_l2_laplace(total, facts.own_epsilon / self.moved(rows, facts), 1 / facts.share, noise)
+        return Ensemble.hidden(self, total, rows, facts, noise)
+
+    def moved(self, rows: FloatArray, facts: FederationFacts) -> float:
+        """As of votes; of a statistic of rows (N, d) in the 2-norm, and where no rows are told, of any in the ball."""
+        if self.release == "counts":
+            return Ensemble.moved(self, rows, facts)
+        n, flip = len(rows), 1.0 if classes_of(facts) == 2 else math.sqrt(2)  # noqa: PLR2004
+        reach = float(n)
+        if rows.shape[1]:
+            spectral = math.sqrt(n) * float(np.linalg.norm(rows, 2))
+            reach = min(float(np.linalg.norm(rows, axis=1).sum()), spectral, reach)
+        return flip * reach * (1 + 2.0**-40) / 2.0 ** self._shift(facts)
+
+    def lanes(self, facts: FederationFacts) -> int:
+        """N K of counts, K d of a statistic; of two classes N and d."""
+        if self.release == "counts":
+            return Ensemble.lanes(self, facts)
+        return facts.n_features * (1 if classes_of(facts) == 2 else facts.loss.outputs)  # noqa: PLR2004
+
+    def noise_on_slope(self, facts: FederationFacts) -> float:
+        """As of counts; a statistic's noise is as large in each direction, so it does as much harm as more would."""
+        if self.release == "counts" or not self.hides_votes:
+            return Ensemble.noise_on_slope(self, facts)
+        own, n = facts.everyone, self.n_asked(facts)
+        moved = self.moved(np.zeros((n, 0)), facts)
+        sigmas = (
+            l2_laplace_deviation(own.own_epsilon / moved, self.lanes(facts))
+            if is_pure(facts)
+            else self.sigma(moved, own)
+        )
+        return _ISOTROPIC * facts.deviation_of_sum(sigmas) * 2.0 ** self._shift(facts) / len(facts.parties) / n
+
+    def _shift(self, facts: FederationFacts) -> int:
+        """How many bits a statistic is divided by, so that its noise fits whatever N is: it stays on the grid."""
+        return min(FEATURE_BITS, self.n_asked(facts).bit_length())
+
+    def _as_weights(self, total: FloatArray, rows: FloatArray, facts: FederationFacts) -> FloatArray:
+        """A sum per class answered, (m,), shaped as the weights are: two scores of two classes share all rows."""
+        each = total.reshape(-1, facts.n_features)
+        if facts.loss.outputs == 2:  # noqa: PLR2004
+            each = np.concatenate([rows.sum(axis=0, keepdims=True) - each, each])
+        return each.reshape(facts.shape)

@@ -1,0 +1,128 @@
+"""The average of the parties' own models, with noise for all that a party holds.
+
+Pathak, Rane & Raj, NIPS 2010, as Hamm, Cao & Belkin 2016 compare with it (Section 5), for two classes and more. One
+party moves the sum of M minimisers by at most 2 L / lambda (``calibration="paper"``, which takes them for exact). A
+minimiser has a norm of at most r = sqrt(2 loss(0) / lambda), as J(w*) <= J(0); with weights kept within that ball, in
+integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is a delta).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from common.algorithms._ensemble import is_pure, unit_of_noise
+from common.algorithms._minimisers import ask_minimiser, solve
+from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
+from common.algorithms._regularization import choose_regularization
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
+from common.errors import InvalidInputError
+from common.learning.losses import bounded_slope, loss_at_zero
+from common.learning.model import Model
+from common.privacy.calibration import gaussian_sigmas
+from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
+from common.privacy.guarantee import Adjacency
+from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Algorithm, Choice, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
+
+_DRIFT = 0.2
+
+
+@algorithm
+class ParameterAverage(Algorithm):
+    """The average of local minimisers, private for whole parties."""
+
+    regularization: Regularization = 1e-4
+    calibration: CalibrationChoice = "tight"
+    adjacency: ClassVar[Adjacency] = "whole_party"
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """Lambda by the rule of `common.algorithms._regularization`; noise for a ball falls with the root of lambda."""
+        one = cls(**dict(given) | {"regularization": 1.0})  # type: ignore[arg-type]
+        one.questions(facts)
+        noise = facts.deviation_of_sum(one.deviation(facts.everyone)) / len(facts.parties)
+        return choose_regularization(given, noise if one.calibration == "paper" else noise**2, _DRIFT)
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One."""
+        bounded_slope(facts.loss)
+        if len(facts.parties) < 2:  # noqa: PLR2004
+            raise InvalidInputError("an average that hides a party needs at least two")
+        return (ask_minimiser(facts)[0],)
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Ask for the sum of local minimisers; return their average."""
+        reply = yield ask_minimiser(facts)[1]
+        return Model((self.unit(facts) * reply.value / len(reply.contributors)).reshape(facts.shape))
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
+        """The minimiser on the party's own shard, within the ball."""
+        strength = self.regularization * np.maximum(shard.n_examples, 1)
+        weights = _within(self.radius(facts), solve(facts.loss, shard, strength, most_steps=0))
+        return np.asarray(weights // int(self.unit(facts)))
+
+    def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The minimiser, plus the party's share of the noise, in `unit`."""
+        unit = self.unit(facts)
+        if self.is_gaussian(facts):
+            return add_gaussian(prepared, self.deviation(facts) / unit, facts.share, noise)
+        return add_l2_laplace(prepared, facts.own_epsilon / self.moved(facts) * unit, 1 / facts.share, noise)
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
+        """`moved`, whatever is asked, in `unit`."""
+        return np.full(facts.own_epsilon.shape, self.moved(facts) / self.unit(facts))
+
+    def radius(self, facts: FederationFacts) -> float:
+        """The largest norm of a minimiser."""
+        return math.sqrt(2 * loss_at_zero(facts.loss) / self.regularization)
+
+    def moved(self, facts: FederationFacts) -> float:
+        """How far a party moves the sum, in the 2-norm; the paper's, with the rounding to the weights' grid."""
+        if self.calibration == "tight":
+            return 2 * self.radius(facts)
+        return 2 * bounded_slope(facts.loss) / self.regularization + math.sqrt(facts.n_weights) * 2.0**-WEIGHT_BITS
+
+    def is_gaussian(self, facts: FederationFacts) -> bool:
+        """Whether the noise is Gaussian; else its density is exp(-beta |b|)."""
+        return self.calibration == "tight" and not is_pure(facts)
+
+    def deviation(self, facts: OwnFacts) -> FloatArray:
+        """That of the noise on a sum in each coordinate, (...)."""
+        if self.is_gaussian(facts):
+            return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.moved(facts))
+        return l2_laplace_deviation(facts.own_epsilon / self.moved(facts), facts.n_weights)
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """One release."""
+        if self.is_gaussian(facts):
+            return GaussianEvent(self.moved(facts) / float(self.deviation(facts)))
+        return L2LaplaceEvent(float(facts.own_epsilon), facts.n_weights)
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Of `deviation`."""
+        fitting(self.deviation(facts) / self.unit(facts))
+
+    def unit(self, facts: FederationFacts) -> float:
+        """A power of two in which answers are: noise may be a million times a weight, and weights stay on the grid."""
+        return unit_of_noise(float(self.deviation(facts.everyone).max()), FRACTION_BITS - WEIGHT_BITS)
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """The paper's sensitivity is that of exact minimisers."""
+        return ("each party's model is the exact minimiser on its shard",) if self.calibration == "paper" else ()
+
+
+def _within(radius: float, weights: IntArray) -> IntArray:
+    """Weights (..., m) in units of 2^-32, scaled into a ball about 0 and rounded toward it."""
+    lengths = np.linalg.norm(weights.astype(np.float64), axis=-1, keepdims=True) * (1 + 2.0**-40)
+    inside = np.minimum(1.0, radius * UNIT / np.maximum(lengths, 1.0))
+    step = 2.0 ** (FRACTION_BITS - WEIGHT_BITS)
+    return np.asarray(np.trunc(weights * inside / step) * step).astype(np.int64)

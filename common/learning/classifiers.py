@@ -1,0 +1,141 @@
+"""Classifiers that an owner may train on its own shard, to vote for it; scikit-learn's, each with a seed.
+
+A vote hides which kind an owner takes, and no proof depends on it: votes are bounded whatever made them. With the seed
+the same shard gives the same classifier again, so that a party which was restarted votes as it did before.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from common.strict import Strict
+
+if TYPE_CHECKING:
+    from common.arrays import FloatArray, IntArray
+
+_Strength = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+_Depth = Annotated[int | None, Field(ge=1, le=1_000, description="the deepest that a tree may be; any if not given")]
+_Leaf = Annotated[int, Field(ge=1, le=1_000_000, description="the fewest examples of a leaf")]
+
+
+class LogisticRegression(Strict):
+    """Logistic regression, multinomial for more than two classes, without an intercept."""
+
+    kind: Literal["logistic"]
+    regularization: Annotated[_Strength, Field(description="lambda of the mean loss + (lambda/2)|w|^2")] = 1e-4
+
+    def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401 -- scikit-learn's
+        """An unfitted estimator for so many examples."""
+        from sklearn.linear_model import LogisticRegression as Estimator  # noqa: PLC0415 -- only where one is trained
+
+        strength = 1 / (n_examples * self.regularization)
+        return Estimator(C=strength, fit_intercept=False, max_iter=1000, random_state=seed)
+
+
+class LinearSvm(Strict):
+    """A linear support vector machine, one class against the rest."""
+
+    kind: Literal["svm"]
+    cost: Annotated[_Strength, Field(description="C, the weight of the hinge losses")] = 1.0
+
+    def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
+        """An unfitted estimator."""
+        from sklearn.svm import LinearSVC  # noqa: PLC0415
+
+        return LinearSVC(C=self.cost, random_state=seed)
+
+
+class DecisionTree(Strict):
+    """A decision tree."""
+
+    kind: Literal["tree"]
+    max_depth: _Depth = None
+    min_samples_leaf: _Leaf = 1
+
+    def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
+        """An unfitted estimator."""
+        from sklearn.tree import DecisionTreeClassifier  # noqa: PLC0415
+
+        return DecisionTreeClassifier(
+            max_depth=self.max_depth, min_samples_leaf=self.min_samples_leaf, random_state=seed
+        )
+
+
+class RandomForest(Strict):
+    """A random forest."""
+
+    kind: Literal["forest"]
+    n_trees: Annotated[int, Field(ge=1, le=1_000, description="how many trees")] = 50
+    max_depth: _Depth = None
+    min_samples_leaf: _Leaf = 1
+
+    def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
+        """An unfitted estimator."""
+        from sklearn.ensemble import RandomForestClassifier  # noqa: PLC0415
+
+        return RandomForestClassifier(
+            n_estimators=self.n_trees,
+            max_depth=self.max_depth,
+            min_samples_leaf=self.min_samples_leaf,
+            random_state=seed,
+        )
+
+
+class NearestNeighbours(Strict):
+    """The class of most of the nearest examples; of all, where there are fewer."""
+
+    kind: Literal["knn"]
+    n_neighbours: Annotated[int, Field(ge=1, le=10_000, description="how many examples are asked")] = 5
+
+    def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
+        """An unfitted estimator for so many examples."""
+        from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415
+
+        return KNeighborsClassifier(n_neighbors=min(self.n_neighbours, n_examples))
+
+
+class NaiveBayes(Strict):
+    """Gaussian naive Bayes."""
+
+    kind: Literal["bayes"]
+    smoothing: Annotated[_Strength, Field(description="part of the largest variance that is added to each")] = 1e-2
+
+    def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
+        """An unfitted estimator."""
+        from sklearn.naive_bayes import GaussianNB  # noqa: PLC0415
+
+        return GaussianNB(var_smoothing=self.smoothing)
+
+
+LocalClassifier = Annotated[
+    LogisticRegression | LinearSvm | DecisionTree | RandomForest | NearestNeighbours | NaiveBayes,
+    Field(discriminator="kind"),
+]
+"""What an owner's settings may name, by its ``kind``."""
+
+
+class Voter:
+    """A classifier trained on some examples X (n, d) of classes (n,), one of them at least.
+
+    Where there is nothing to tell apart, or scikit-learn refuses the examples, it votes for the class of most of them:
+    an error would tell of what they are.
+    """
+
+    def __init__(self, classifier: LocalClassifier, X: FloatArray, classes: IntArray, seed: int) -> None:
+        self._most = int(np.bincount(classes).argmax())
+        self._estimator = None
+        if len(np.unique(classes)) > 1:
+            with warnings.catch_warnings(), suppress(ValueError, ArithmeticError):
+                warnings.simplefilter("ignore")  # of what did not converge, which tells of the examples as well
+                self._estimator = classifier.build(len(X), seed).fit(X, classes)
+
+    def votes(self, rows: FloatArray) -> IntArray:
+        """The class that each of the rows (N, d) is given, (N,)."""
+        if self._estimator is None:
+            return np.full(len(rows), self._most)
+        return np.asarray(self._estimator.predict(rows), dtype=np.int64)

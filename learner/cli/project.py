@@ -1,0 +1,54 @@
+"""``parley-learner project``: a study whose columns are projected onto principal components of public rows."""
+# ruff: noqa: PLC0415 -- help comes without numpy
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PROJECTIONS = (
+    "Example: parley-learner project public-rows.csv --study wide.json --components 50 --output narrow.json   (then "
+    "owners agree on narrow.json)"
+)
+"""How the command is used."""
+
+
+def project_command(
+    table: Annotated[Path, typer.Argument(help="a CSV or Parquet file of public rows that are no owner's")],
+    study: Annotated[Path, typer.Option(help="a study's JSON file")],
+    components: Annotated[int, typer.Option(min=1, help="how many principal components to keep")] = 50,
+    radius_quantile: Annotated[
+        float, typer.Option(help="what part of the public rows lies within the radius; longer rows are scaled onto it")
+    ] = 1.0,
+    output: Annotated[Path | None, typer.Option(help="file to write; standard output if not given")] = None,
+) -> None:
+    """Make a study with a projection: on principal components of public rows, which it names by their file's SHA-256.
+
+    With fewer columns there is less noise in an answer of the same cost. The rows must be **public**: never fit a
+    projection to private rows, for what is computed from those must be paid for. What part of the rows' variance the
+    components hold, and what part of the rows lies beyond the radius, is said on standard error. No service is asked.
+    """
+    import hashlib
+
+    from common.data.principal import with_projection_of
+    from common.files.studies import read_study
+    from common.files.tables import read_columns
+
+    columns = read_columns(table)
+    digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    made = with_projection_of(read_study(study), columns, components, radius_quantile, digest)
+    text = made.study.model_dump_json(indent=2)
+    if output is None:
+        typer.echo(text)
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
+    projection = made.study.projection
+    assert projection is not None  # noqa: S101 -- it was just made
+    typer.echo(
+        f"{components} of {projection.n_inputs} dimensions hold {made.explained:.1%} of the variance of "
+        f"{made.n_rows:,} public rows; {made.beyond:.1%} of them lie beyond the radius {projection.radius:.4g}. "
+        "The rows must be public: a projection of private rows would tell of them, and no guarantee counts it.",
+        err=True,
+    )
