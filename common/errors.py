@@ -77,6 +77,12 @@ class ConflictError(ParleyError):
     kind = "conflict"
 
 
+class UnknownMembersError(ConflictError):
+    """A run is proposed among members that are named by a digest, and not known here by that."""
+
+    kind = "unknown-members"
+
+
 class TooLargeError(ParleyError):
     """The body is larger than the service reads."""
 

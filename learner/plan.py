@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
@@ -46,12 +46,16 @@ class Plan:
         return cls(len(spec.questions()), epsilon_after, promised)
 
     def to_json(self) -> str:
-        """The plan as JSON."""
-        return json.dumps(asdict(self))
+        """The plan as JSON, in which each schedule stands once: most parties of a large run share one."""
+        places = {after: place for place, after in enumerate(dict.fromkeys(self.epsilon_after.values()))}
+        schedule_of = {name: places[after] for name, after in self.epsilon_after.items()}
+        written = {"rounds": self.rounds, "schedules": list(places), "schedule_of": schedule_of}
+        return json.dumps(written | {"guarantees": self.guarantees})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The plan that `to_json` wrote."""
         fields = json.loads(text)
-        epsilon_after = {name: tuple(after) for name, after in fields["epsilon_after"].items()}
+        schedules = [tuple(after) for after in fields["schedules"]]
+        epsilon_after = {name: schedules[place] for name, place in fields["schedule_of"].items()}
         return cls(fields["rounds"], epsilon_after, tuple(fields["guarantees"]))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue
 
 from common.errors import ConflictError
 from common.privacy.guarantee import Adjacency
+from common.runs.cohort import Cohort
 from common.runs.specification import PublicRows, RunSpec, SecureSumKind
 from common.strict import Setting
 
@@ -63,14 +65,29 @@ class RunTerms(Setting):
     seconds: Annotated[float, Field(description="how long the rounds may take, where nothing says how many")]
     any_algorithm: Annotated[bool, Field(description="whether the algorithm is open, until the run is settled")]
     chosen: Annotated[dict[str, str], Field(description="which parameters were chosen for the user, and why")]
+    cohort: Annotated[Cohort | None, Field(description="who takes part; all parties must, where it is null")] = None
+    absent: Annotated[
+        dict[str, str], Field(default_factory=dict, description="by party: why one that was asked takes no part")
+    ]
 
     @classmethod
-    def of(cls, spec: RunSpec, seconds: float, chosen: Mapping[str, str], *, any_algorithm: bool = False) -> Self:
+    def of(  # noqa: PLR0913 -- what a specification does not say, by name
+        cls,
+        spec: RunSpec,
+        seconds: float,
+        chosen: Mapping[str, str],
+        *,
+        any_algorithm: bool = False,
+        cohort: Cohort | None = None,
+        absent: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
         """The terms of a specification; raises InvalidInputError where they contradict each other."""
         return cls(
             seconds=seconds,
             any_algorithm=any_algorithm,
             chosen=dict(chosen),
+            cohort=cohort,
+            absent=dict(absent),
             study=spec.study.name,
             algorithm=spec.algorithm,
             parameters=spec.parameters,
@@ -141,6 +158,11 @@ class Run:
     def spec(self) -> RunSpec:
         """The specification, read when it is asked for: a list of runs does not."""
         return _read_spec(self.spec_text)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The parties of the specification that its rounds are asked: all but those that did not approve it."""
+        return tuple(name for name in self.terms.parties if name not in self.terms.absent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -18,8 +19,8 @@ from common.service.tokens import Caller
 from common.storage.keys import PublicKey
 from common.strict import Identifier, Name
 
-_MOST_PARTIES = 1000
-"""The exact sum of so many answers below 2^53 fits 64 bits."""
+_MOST_PARTIES = 10_000
+"""Each is a connection."""
 
 
 class KeyHolderEntry(PeerEntry):
@@ -98,7 +99,7 @@ class LearnerSettings(ServiceSettings):
             ("url", [str(entry.url).rstrip("/") for entry in peers]),
             ("public_key", [entry.public_key for entry in peers if entry.public_key]),
         ):
-            if twice := sorted({value for value in values if values.count(value) > 1}):
+            if twice := sorted(value for value, count in Counter(values).items() if count > 1):
                 raise ValueError(f"{kind} given twice: {', '.join(twice)}")
         return self
 

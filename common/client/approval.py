@@ -1,37 +1,76 @@
-"""From a draft to a run that every party has approved: ask for public facts, settle the specification, propose it."""
+"""From a draft to a run that every party has approved: ask for public facts, settle the specification, propose it.
+
+Under a `Cohort` rule who does not answer, or refuses, takes no part, as long as enough do: who says its facts in time
+is a member of the specification, and the members who then approve it are asked its rounds.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from common.client.peer import all_of, ask_all
-from common.errors import PartyRefusedError, UnavailableError
+from common.errors import ParleyError, PartyRefusedError, UnavailableError
 from common.privacy.guarantee import View
-from common.runs.specification import Member, RunSpec
+from common.runs.cohort import Cohort
+from common.runs.members import Member
+from common.runs.specification import RunSpec
 from common.wire.party_api import Approval, PartyFacts, RunProposal
 
 if TYPE_CHECKING:
     from common.client.party import PartyClient
 
+_T = TypeVar("_T")
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between looks at whether parties are prepared: doubled each time
+_LONGEST_REASON = 100  # characters of why a party is absent
+_NAMED = 5
 
 
-async def gather_facts(
-    parties: Sequence[PartyClient], draft: RunSpec, seconds: float
-) -> tuple[RunSpec, dict[str, PartyFacts]]:
-    """The draft with the parties' true sizes, and what each party says of itself, by name.
+@dataclass(frozen=True, slots=True)
+class Recruited:
+    """A run whose members have said their facts, by name, and why the others of those asked are ``absent``, by name."""
 
-    Raises UnavailableError for a party that cannot be reached, PartyRefusedError for one that refuses, goes by another
-    name or holds another study; both name the party. InvalidInputError for one with too few rows to hold any out.
+    spec: RunSpec
+    facts: Mapping[str, PartyFacts]
+    absent: Mapping[str, str]
+
+
+async def recruit(
+    run: str, parties: Sequence[PartyClient], draft: RunSpec, seconds: float, cohort: Cohort | None = None
+) -> Recruited:
+    """The draft among those who take part, with their true sizes.
+
+    Without a ``cohort`` all have so many ``seconds`` to answer; with one, its own. Raises UnavailableError for a party
+    that cannot be reached, PartyRefusedError for one that refuses, goes by another name or holds another study; both
+    name the party. Of a cohort, the same errors where too few can take part. InvalidInputError for a member with too
+    few rows to hold any out.
     """
-    facts = dict(zip(draft.names, all_of(await ask_all(parties, lambda party: party.facts(), seconds)), strict=True))
-    for name, fact in facts.items():
-        _check_facts(name, fact, draft.study.digest)
-    spec = with_sizes(draft, {name: fact.n_examples for name, fact in facts.items()})
-    return spec, facts
+    study = draft.study.digest
+
+    async def tell(party: PartyClient) -> PartyFacts:
+        facts = await party.facts()
+        _check_facts(party.name, facts, study)
+        return facts
+
+    outcomes = await ask_all(parties, tell, cohort.seconds if cohort else seconds)
+    absent: dict[str, str] = {}
+    if cohort is None:
+        facts = dict(zip(draft.names, all_of(outcomes), strict=True))
+    else:
+        turnout = _Turnout[PartyFacts].of(draft.names, outcomes)
+        turnout.check(cohort, f"answered within {cohort.seconds:g} s")
+        members = cohort.of(run, tuple(turnout.present))
+        facts = {name: turnout.present[name] for name in members}
+        not_drawn = f"not drawn: the cohort has at most {cohort.most} parties"
+        absent = turnout.absent | {name: not_drawn for name in turnout.present if name not in facts}
+    spec = with_sizes(draft.among(facts), {name: fact.n_examples for name, fact in facts.items()})
+    return Recruited(spec, facts, absent)
 
 
 def views_of(facts: Mapping[str, PartyFacts]) -> dict[str, View]:
@@ -48,34 +87,101 @@ def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
 
 
 async def propose(
-    parties: Sequence[PartyClient], proposal: RunProposal, seconds: float, preparation: float
-) -> Mapping[str, Approval]:
-    """Every party's approval of a run, by name; the same proposal again gets the same approval.
+    parties: Sequence[PartyClient],
+    proposal: RunProposal,
+    seconds: float,
+    preparation: float,
+    cohort: Cohort | None = None,
+) -> tuple[dict[str, Approval], dict[str, str]]:
+    """Every party's approval of a run, and why a member of a cohort gives none, each by name.
 
-    Parties that must train what they will answer from have so many seconds of ``preparation`` for it. Raises
-    PartyRefusedError with the party's name and reason, UnavailableError.
+    The same proposal again gets the same approval. Parties that must train what they will answer from have so many
+    seconds of ``preparation`` for it. Raises PartyRefusedError with the party's name and reason, UnavailableError; of a
+    ``cohort``, where too few approve.
     """
-    deadline, pause = time.monotonic() + preparation, _FIRST_PAUSE
+    digest, deadline, pause = proposal.spec.digest, time.monotonic() + preparation, _FIRST_PAUSE
+
+    async def approve(party: PartyClient) -> Approval:
+        approval = await party.approve(proposal)
+        if (approval.run, approval.spec_digest) != (proposal.run, digest):
+            raise _refused(party.name, "wrong-approval", "it approved another run than was proposed")
+        return approval
+
+    approvals: dict[str, Approval] = {}
+    absent: dict[str, str] = {}
+    asked = {party.name: party for party in parties}
     while True:
-        approvals = await _approvals(parties, proposal, seconds)
-        unready = [name for name, approval in approvals.items() if not approval.prepared]
+        outcomes = await ask_all(tuple(asked.values()), approve, seconds)
+        if cohort is None:
+            approvals |= zip(asked, all_of(outcomes), strict=True)
+        else:
+            turnout = _Turnout[Approval].of(asked, outcomes)
+            approvals = {name: approval for name, approval in approvals.items() if name not in asked}
+            turnout.check(cohort, f"approved within {seconds:g} s", len(approvals))
+            approvals |= turnout.present
+            absent |= turnout.absent
+        unready, is_late = [name for name in approvals if not approvals[name].prepared], time.monotonic() > deadline
+        if is_late and cohort and len(approvals) - len(unready) >= cohort.least:
+            absent |= {name: f"{name} was not prepared within {preparation:g} s" for name in unready}
+            unready = []
         if not unready:
-            return approvals
-        if time.monotonic() > deadline:
+            return {name: approval for name, approval in approvals.items() if name not in absent}, absent
+        if is_late:
             raise UnavailableError(f"not prepared within {preparation:g} s: {', '.join(unready)}", unprepared=unready)
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
+        asked = {name: asked[name] for name in unready}
 
 
-async def _approvals(parties: Sequence[PartyClient], proposal: RunProposal, seconds: float) -> dict[str, Approval]:
-    """What every party answers to the proposal now, by name."""
-    digest = proposal.spec.digest
-    answers = all_of(await ask_all(parties, lambda party: party.approve(proposal), seconds))
-    approvals = dict(zip(proposal.spec.names, answers, strict=True))
-    for name, approval in approvals.items():
-        if (approval.run, approval.spec_digest) != (proposal.run, digest):
-            raise _refused(name, "wrong-approval", "it approved another run than was proposed")
-    return approvals
+@dataclass(frozen=True, slots=True)
+class _Turnout(Generic[_T]):
+    """What parties answered, by name, and why others did not, by name: they refused, or were silent."""
+
+    present: dict[str, _T]
+    refused: dict[str, str]
+    silent: dict[str, str]
+
+    @classmethod
+    def of(cls, names: Iterable[str], outcomes: Sequence[_T | ParleyError]) -> Self:
+        """The turnout of parties that `ask_all` asked."""
+        turnout = cls({}, {}, {})
+        for name, outcome in zip(names, outcomes, strict=True):
+            match outcome:
+                case UnavailableError():
+                    turnout.silent[name] = outcome.detail[:_LONGEST_REASON]
+                case ParleyError():
+                    turnout.refused[name] = outcome.detail[:_LONGEST_REASON]
+                case _:
+                    turnout.present[name] = outcome
+        return turnout
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Why who did not answer did not."""
+        return self.refused | self.silent
+
+    def check(self, cohort: Cohort, did: str, known: int = 0) -> None:
+        """Raise UnavailableError where they and those ``known`` are too few, PartyRefusedError if the refusals suffice.
+
+        ``did`` is what was asked of them, in the past tense.
+        """
+        present = known + len(self.present)
+        if present >= cohort.least:
+            return
+        by = datetime.now(UTC).isoformat(timespec="seconds")
+        detail = (
+            f"{present} of {present + len(self.absent)} parties {did}, by {by}, and the cohort needs at least "
+            f"{cohort.least}; {_shortened(self.absent)}"
+        )
+        if present + len(self.silent) < cohort.least:
+            raise PartyRefusedError(detail, party=next(iter(self.refused), ""), reason="cohort-too-small")
+        raise UnavailableError(detail, silent=list(self.silent))
+
+
+def _shortened(absent: Mapping[str, str]) -> str:
+    """The first of the absent, each with its reason, and how many more there are."""
+    more = [f"and {len(absent) - _NAMED} more"] * (len(absent) > _NAMED)
+    return "; ".join([*islice(absent.values(), _NAMED), *more])
 
 
 def _check_facts(name: str, facts: PartyFacts, study: str) -> None:

@@ -31,6 +31,25 @@ def read_budgets(given: list[str] | None) -> dict[str, dict[str, float]]:
     return budgets
 
 
+def read_cohort(given: str | None) -> dict[str, float] | None:
+    """LEAST[,MOST[,SECONDS]], where an empty MOST is none.
+
+    >>> read_cohort("100,,10")
+    {'least': 100, 'seconds': 10.0}
+    """
+    if given is None:
+        return None
+    try:
+        kinds = {"least": int, "most": int, "seconds": float}
+        named = zip(kinds.items(), given.split(","), strict=False)
+        rule = {name: kind(value) for (name, kind), value in named if value or name == "least"}
+    except ValueError:
+        rule = {}
+    if not rule or given.count(",") >= len(kinds):
+        raise InvalidInputError(f"a cohort must be LEAST[,MOST[,SECONDS]], not {given!r}")
+    return rule
+
+
 def pair(given: str) -> tuple[str, str]:
     """The parts of NAME=VALUE; raises InvalidInputError."""
     name, separator, value = given.partition("=")

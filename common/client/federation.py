@@ -19,7 +19,7 @@ import numpy as np
 
 from common.arrays import IntArray
 from common.client.peer import ask_all
-from common.encoding.fixed_point import checked_answer, from_wire
+from common.encoding.fixed_point import from_wire, sum_of_answers
 from common.errors import ParleyError, QuorumLostError, UnavailableError
 from common.protocol.messages import Query, Reply
 from common.runs.specification import RunSpec
@@ -145,5 +145,5 @@ class HttpFederation(PartyPool):
 
         answers = await self._ask(query.round, ask)
         stack = np.stack(list(answers.values()))
-        value = checked_answer(stack.sum(axis=0)) if query.reveal == "sum" else stack
+        value = sum_of_answers(stack) if query.reveal == "sum" else stack
         return Reply(from_wire(value, self._shift), tuple(answers))

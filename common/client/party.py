@@ -8,7 +8,7 @@ from common.arrays import IntArray
 from common.client.receipted_peer import ReceiptedPeer
 from common.encoding.fixed_point import checked_integers
 from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError, PartyRefusedError, RefusedError
+from common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
 from common.protocol.messages import Query
 from common.protocol.receipts import Binding
 from common.secure_sum.envelope import Signed
@@ -20,6 +20,9 @@ class PartyClient(ReceiptedPeer):
 
     role: ClassVar[str] = "party"
     refusal: ClassVar[type[RefusedError]] = PartyRefusedError
+
+    _listed: str | None = None
+    """The digest of the members that it was told last."""
 
     async def facts(self) -> PartyFacts:
         """What the party says of itself."""
@@ -34,8 +37,16 @@ class PartyClient(ReceiptedPeer):
         await self._send("GET", "/healthz")
 
     async def approve(self, proposal: RunProposal) -> Approval:
-        """The party's consent to a run."""
-        return self._parse(Approval, await self._ask("POST", "/v1/runs", proposal.model_dump_json().encode()))
+        """The party's consent to a run, whose members are listed to it once, unless it has forgotten them."""
+        if proposal.spec.members.digest == self._listed:
+            try:
+                return self._parse(Approval, await self._ask("POST", "/v1/runs", proposal.naming))
+            except RefusedError as error:
+                if error.facts["reason"] != UnknownMembersError.kind:
+                    raise
+        approval = self._parse(Approval, await self._ask("POST", "/v1/runs", proposal.listing))
+        self._listed = proposal.spec.members.digest
+        return approval
 
     async def answer(self, run: str, query: Query) -> IntArray:
         """The party's answer (m,) to a round's query, which its receipt binds to run, round and question."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from common.client.endpoints import PeerEntry
-from common.client.transport import Transport
+from common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
 from common.encoding.canonical_json import JSON
 from common.errors import InvalidInputError, LedgerError, ParleyError, RefusedError, UnavailableError
 from common.secure_sum.envelope import Signed
@@ -41,13 +41,12 @@ _NOT_NOW = frozenset({401, 408, 425, 429})
 """Statuses below 500 that time may mend: a token that is being changed, a request cut short, too early, too many."""
 _NEVER = frozenset({LedgerError.kind})
 """Kinds of problems that time does not mend, whatever their status says."""
-_LONGEST_ANSWER = 2**26  # bytes; a peer may not fill the learner's memory
 _LONGEST_REASON = 500  # characters of a peer's own words
 _LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does not suffice
 
 
 class Peer:
-    """A service, over a client that holds its base URL and token.
+    """A service, over the line to it.
 
     ``role`` is what problem documents name it by; its methods raise UnavailableError or ``refusal``.
     """
@@ -55,14 +54,14 @@ class Peer:
     role: ClassVar[str]
     refusal: ClassVar[type[RefusedError]]
 
-    def __init__(self, name: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, name: str, line: Line) -> None:
         self.name = name
-        self._client = client
+        self._line = line
         self._rests_until = 0.0  # by the event loop's clock
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._client.aclose()
+        await self._line.close()
 
     def refuse(self, reason: str, detail: str, **facts: object) -> RefusedError:
         """The error that says that this peer's answer cannot be used."""
@@ -70,34 +69,23 @@ class Peer:
 
     async def _send(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
         """One request; the body of a response that says success."""
-        return (await self._request(method, path, body, media, {}))[0]
+        return (await self._request(method, path, body, media)).content
 
     async def _request(
-        self, method: str, path: str, body: bytes, media: str, headers: dict[str, str]
-    ) -> tuple[bytes, httpx.Headers]:
-        """One request, once the peer may be asked; body and headers of a response that says success."""
+        self, method: str, path: str, body: bytes, media: str, *headers: tuple[str, str]
+    ) -> PeerResponse:
+        """One request, once the peer may be asked; a response that says success."""
         if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(rest)
-        base = self._client.base_url  # ends with a slash; httpx would parse an address three times to join it
-        request = self._client.build_request(
-            method,
-            base.copy_with(raw_path=base.raw_path[:-1] + path.encode()),
-            content=body,
-            headers={"Content-Type": media, "Accept": media, **headers},
-        )
         try:
-            response = await self._client.send(request, stream=True)
-            try:
-                content = await _read(response)
-            finally:
-                await response.aclose()
+            response = await self._line.ask(method, path, body, ("Content-Type", media), ("Accept", media), *headers)
         except httpx.TransportError as error:
             raise UnavailableError(f"{self.name} cannot be reached ({type(error).__name__})") from None
-        if content is None:
-            raise self.refuse("malformed-answer", f"its response has more than {_LONGEST_ANSWER} bytes")
-        if not response.is_success:
-            raise self._failure(response, content)
-        return content, response.headers
+        if len(response.content) > LONGEST_ANSWER:
+            raise self.refuse("malformed-answer", f"its response has more than {LONGEST_ANSWER} bytes")
+        if not httpx.codes.is_success(response.status):
+            raise self._failure(response)
+        return response
 
     async def _ask(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
         """One request of the protocol: by default a bare one."""
@@ -120,13 +108,13 @@ class Peer:
             raise self.refuse("bad_signature", "its signature of the roster is not by the pinned key") from None
         return signature
 
-    def _failure(self, response: httpx.Response, content: bytes) -> UnavailableError | RefusedError:
+    def _failure(self, response: PeerResponse) -> UnavailableError | RefusedError:
         """The error that a response without success stands for; takes note of how long the peer is to be left alone."""
-        problem, status = _problem(content), response.status_code
+        problem, status = _problem(response.content), response.status
         detail = str(problem.get("detail", f"HTTP status {status}"))[:_LONGEST_REASON]
         kind = str(problem.get("type", "")).rpartition(":")[2] or "http"
         if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
-            rest = min(_seconds(response.headers.get("Retry-After", "")), _LONGEST_REST)
+            rest = min(_seconds(response.header(b"retry-after") or ""), _LONGEST_REST)
             self._rests_until = asyncio.get_running_loop().time() + rest
             return UnavailableError(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
         if httpx.codes.is_redirect(status):
@@ -212,56 +200,44 @@ async def _persist(peer: P, request: Callable[[P], Awaitable[_T]], seconds: floa
                 raise UnavailableError(reason, **{peer.role: peer.name}) from None
 
 
-def open_client_of(entry: PeerEntry, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-    """A client that keeps its connection, takes no proxy or password from the environment, no redirect and no cookie.
+class Line:
+    """The way to one service by its entry: connections that stay open, and the token that it knows this learner by.
 
-    A token file is read again when the peer does not know the token; certificates are those that the files hold when a
-    connection begins.
+    It takes no proxy or password from the environment, follows no redirect and keeps no cookie. A token file is read
+    again when the service does not know the token; certificates are those that the files hold when a connection begins.
 
-    ``transport`` stands in for the network. Raises InvalidInputError when the token, the peer's authority or the
+    ``transport`` stands in for the network. Raises InvalidInputError when the token, the service's authority or the
     certificate for it cannot be read.
     """
-    return _Client(
-        base_url=str(entry.url),
-        auth=_TokenAuth(entry),
-        headers={"Accept-Encoding": "identity"},
-        transport=transport or Transport(_tls_context(entry.ca, entry.certificate, entry.key)),
-        trust_env=False,
-        follow_redirects=False,
-        timeout=None,  # `ask_all` bounds all attempts together
-    )
 
-
-class _TokenAuth(httpx.Auth):
-    """The token that an entry names, read anew where the peer refuses it."""
-
-    def __init__(self, entry: PeerEntry) -> None:
+    def __init__(self, entry: PeerEntry, transport: Transport | None = None) -> None:
+        url = httpx.URL(str(entry.url))
         self._entry = entry
         self._token = entry.token_text()
+        self._base = url.raw_path.decode().rstrip("/")
+        self._host = url.netloc.decode()
+        self._transport = transport or Connections(url, _tls_context(entry.ca, entry.certificate, entry.key))
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send the request with the token, and once more if that has changed since it was read."""
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        response = yield request
-        if response.status_code == httpx.codes.UNAUTHORIZED:
+    async def ask(self, method: str, path: str, body: bytes = b"", *headers: tuple[str, str]) -> PeerResponse:
+        """The response to a request, sent once more if the token has changed since it was read.
+
+        Raises httpx.TransportError.
+        """
+        response = await self._send(method, path, body, headers)
+        if response.status == httpx.codes.UNAUTHORIZED:
             with suppress(InvalidInputError):  # a file that is gone holds no other token
                 refused, self._token = self._token, self._entry.token_text()
                 if self._token != refused:
-                    request.headers["Authorization"] = f"Bearer {self._token}"
-                    yield request
+                    return await self._send(method, path, body, headers)
+        return response
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
 
-class _NoCookies(httpx.Cookies):
-    """What a peer may not leave with the learner; httpx would look for some in every response."""
-
-    def extract_cookies(self, response: httpx.Response) -> None:
-        """Take none."""
-
-
-class _Client(httpx.AsyncClient):
-    """A client without cookies."""
-
-    cookies = _NoCookies()  # type: ignore[override]
+    async def _send(self, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]]) -> PeerResponse:
+        own = ("Host", self._host), ("Authorization", f"Bearer {self._token}"), ("Accept-Encoding", "identity")
+        return await self._transport.send(PeerRequest(method, self._base + path, (*own, *headers), body))
 
 
 @cache
@@ -283,16 +259,6 @@ def _make_context(ca: Path | None, certificate: Path | None, key: Path | None) -
             raise InvalidInputError(f"{certificate} and {key} cannot be used as a certificate") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
-
-
-async def _read(response: httpx.Response) -> bytes | None:
-    """A response's body as it came over the wire; None once it is too long."""
-    content = bytearray()
-    async for chunk in response.aiter_raw():
-        content += chunk
-        if len(content) > _LONGEST_ANSWER:
-            return None
-    return bytes(content)
 
 
 def _seconds(text: str) -> float:

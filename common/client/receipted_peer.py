@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import httpx
-
-from common.client.peer import Peer
+from common.client.peer import Line, Peer
 from common.client.receipts import ReceiptKeeper, bound_answer
 from common.encoding.canonical_json import JSON
 from common.errors import LedgerError, RefusedError
 from common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
 from common.service.witnessing.messages import HeldReceipts
 
+_RECEIPT = RECEIPT_HEADER.lower().encode()
+
 
 class ReceiptedPeer(Peer):
-    """A service, over a client that holds its base URL and token.
+    """A service, over the line to it.
 
     ``receipt`` is the newest that is known of it; ``key`` is its public key, or the one of its first receipt. All
     methods raise UnavailableError or ``refusal``.
     """
 
-    def __init__(
-        self, name: str, client: httpx.AsyncClient, receipt: Receipt | None = None, key: str | None = None
-    ) -> None:
-        super().__init__(name, client)
+    def __init__(self, name: str, line: Line, receipt: Receipt | None = None, key: str | None = None) -> None:
+        super().__init__(name, line)
         self.receipts = ReceiptKeeper(name, key, receipt)
 
     @property
@@ -47,23 +45,23 @@ class ReceiptedPeer(Peer):
         for learnt in tuple(self.receipts.unsettled.values()):
             await self._account_for(learnt)
         shown = self.receipt
-        headers = {RECEIPT_HEADER: shown.text} if shown else {}
-        content, answered = await self._request(method, path, body, media, headers)
+        headers = [(RECEIPT_HEADER, shown.text)] if shown else []
+        response = await self._request(method, path, body, media, *headers)
         try:
-            bound = bound_answer(asked.run, asked.round, asked.query, content) if asked else None
-            self.receipts.take(answered.get(RECEIPT_HEADER), shown, bound)
+            bound = bound_answer(asked.run, asked.round, asked.query, response.content) if asked else None
+            self.receipts.take(response.header(_RECEIPT), shown, bound)
         except LedgerError as error:
             raise self._distrust(error) from None
-        return content
+        return response.content
 
     async def _account_for(self, receipt: Receipt) -> None:
         """Have it say that its ledger holds, or has replaced, what one of its receipts says.
 
         If that is not so, it refuses from then on, whoever asks.
         """
-        _, answered = await self._request("GET", "/v1/receipts", b"", JSON, {RECEIPT_HEADER: receipt.text})
+        response = await self._request("GET", "/v1/receipts", b"", JSON, (RECEIPT_HEADER, receipt.text))
         try:
-            self.receipts.settle(answered.get(RECEIPT_HEADER), receipt)
+            self.receipts.settle(response.header(_RECEIPT), receipt)
         except LedgerError as error:
             raise self._distrust(error) from None
 

@@ -1,20 +1,24 @@
-"""Warm HTTP/1.1 connections to one party, straight on asyncio and httptools.
+"""Warm HTTP/1.1 connections to one service, straight on asyncio and httptools.
 
-A round is one small request to each party. httpx's own transport spends more time on it than the network and the party
-together: a pool under locks, a timeout for every step, one write for the head and another for the body. This one writes
-a request at once and reads the response as it comes. It serves an `httpx.AsyncClient`, which stays in charge of URLs,
-headers and redirects, and relies on its caller to bound the time.
+A round is one small request to each party. httpx spends more time on it than the network and the party together: it
+parses addresses and copies headers, its pool is under locks, and each step has a timeout. Here a request is written at
+once and its response is read as it comes; its caller bounds the time. What goes wrong is told by httpx's exceptions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
 
 import httptools
 import httpx
+
+LONGEST_ANSWER = 2**26
+"""Bytes of a response's body: a service may not fill the memory of who asks it."""
 
 _CHUNK = 2**16
 _LONGEST_HEAD = 2**16  # bytes that come without a piece of body: a head, trailers, the framing of chunks
@@ -22,34 +26,83 @@ _FINAL = 200  # statuses below are of responses that come before the response
 _DELIMITED = frozenset({b"content-length", b"transfer-encoding"})
 
 
-class Transport(httpx.AsyncBaseTransport):
-    """Connections to one party, kept open between requests; ``context`` is for https URLs."""
+@dataclass(frozen=True, slots=True)
+class PeerRequest:
+    """A request: its path and query as they are spelt on the wire, and all of its headers but the body's length."""
 
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]] = ()
+    content: bytes = b""
+
+    def head(self) -> bytes:
+        r"""What goes before the body; raises httpx.LocalProtocolError for what is no head.
+
+        >>> PeerRequest("PUT", "/v1/x", [("Host", "party")], b"hi").head()
+        b'PUT /v1/x HTTP/1.1\r\nHost: party\r\nContent-Length: 2\r\n\r\n'
+        """
+        lines = [f"{self.method} {self.target} HTTP/1.1", *(f"{name}: {value}" for name, value in self.headers)]
+        if self.content or self.method in {"PUT", "POST"}:
+            lines.append(f"Content-Length: {len(self.content)}")
+        head, ends = "\r\n".join(lines), len(lines) - 1
+        if (head.count("\r"), head.count("\n"), head.count("\0")) != (ends, ends, 0) or not head.isascii():
+            raise httpx.LocalProtocolError("a request whose head holds the end of a line within a line, or no ASCII")
+        return f"{head}\r\n\r\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class PeerResponse:
+    """A response: its status, its headers as they came, and its body, cut off past `LONGEST_ANSWER`."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    content: bytes
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of a name, which is given in lower case; None without one."""
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == name), None)
+
+
+class Transport(Protocol):
+    """What carries requests to one service."""
+
+    async def send(self, request: PeerRequest) -> PeerResponse:
+        """The response to a request; raises httpx.TransportError."""
+
+    async def close(self) -> None:
+        """Let go of the connections that are not in use."""
+
+
+class Connections:
+    """Connections to the service of a URL, kept open between requests; ``context`` is for https."""
+
+    def __init__(self, url: httpx.URL, context: ssl.SSLContext) -> None:
+        self._host, self._port = url.host, url.port or (443 if url.scheme == "https" else 80)
+        self._context = context if url.scheme == "https" else None
         self._idle: list[_Connection] = []
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The response to a request, whose body streams; closing it gives the connection back.
-
-        Raises httpx.NetworkError, httpx.RemoteProtocolError.
-        """
-        spelt = _spelt(request, await request.aread())
-        connection = self._take() or await _open(request.url, self._context)
+    async def send(self, request: PeerRequest) -> PeerResponse:
+        """The response to a request; raises httpx.NetworkError, httpx.RemoteProtocolError, httpx.LocalProtocolError."""
+        head = request.head()
+        connection = self._take() or await self._open()
         try:
-            response = await connection.exchange(spelt)
+            incoming = await connection.exchange(head, request.content)
         except (httpx.TransportError, asyncio.CancelledError):  # in mid-response, so of no use to the next request
             connection.close()
             raise
-        return httpx.Response(response.status, headers=response.headers, stream=_Body(connection, self._idle))
+        if incoming.leaves_open:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return PeerResponse(incoming.status, incoming.headers, b"".join(incoming.pieces))
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Close all connections that are not in use."""
         while connection := self._take():
             await connection.wait_closed()
 
     def _take(self) -> _Connection | None:
-        """An open connection that is not in use; those that the party has closed meanwhile are dropped."""
+        """An open connection that is not in use; those that the service has closed meanwhile are dropped."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed:
@@ -57,9 +110,13 @@ class Transport(httpx.AsyncBaseTransport):
             connection.close()
         return None
 
+    async def _open(self) -> _Connection:
+        with _httpx_errors():
+            return _Connection(*await asyncio.open_connection(self._host, self._port, ssl=self._context))
+
 
 class _Incoming:
-    """A response as it comes: ``status`` is 0 until its head has come; ``pieces`` are those of its body not yet taken.
+    """A response as it comes: ``status`` is 0 until its head has come; ``pieces`` are those of its body so far.
 
     Its methods are those that httptools calls.
     """
@@ -69,7 +126,7 @@ class _Incoming:
         self.headers: list[tuple[bytes, bytes]] = []
         self.pieces: list[bytes] = []
         self.is_complete = self._keeps_alive = self._has_more = False
-        self._bare_bytes = 0
+        self._bare_bytes = self.size = 0
         self._parser = httptools.HttpResponseParser(self)
 
     @property
@@ -114,6 +171,7 @@ class _Incoming:
         """A piece of body has come."""
         if not self.is_complete:
             self._bare_bytes = 0
+            self.size += len(piece)
             self.pieces.append(piece)
 
     def on_message_complete(self) -> None:
@@ -122,36 +180,26 @@ class _Incoming:
 
 
 class _Connection:
-    """A connection, and the response that comes over it."""
+    """A connection, one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.incoming = _Incoming()
 
     @property
     def is_closed(self) -> bool:
         """Whether the other side has closed it."""
         return self._reader.at_eof()
 
-    async def exchange(self, request: bytes) -> _Incoming:
-        """Write a request in one piece; read the response up to the end of its head at least."""
-        self.incoming = incoming = _Incoming()
+    async def exchange(self, head: bytes, content: bytes) -> _Incoming:
+        """Write a request in one piece, which is not kept; read the response, or so much of it as anybody wants."""
+        incoming = _Incoming()
         with _httpx_errors():
-            self._writer.write(request)
+            self._writer.write(head + content)
             await self._writer.drain()
-            while not incoming.status:
+            while not incoming.is_complete and incoming.size <= LONGEST_ANSWER:
                 incoming.feed(await self._reader.read(_CHUNK))
         return incoming
-
-    async def read(self) -> list[bytes]:
-        """What has come of the response's body since the last time; nothing at its end."""
-        incoming = self.incoming
-        with _httpx_errors():
-            while not incoming.pieces and not incoming.is_complete:
-                incoming.feed(await self._reader.read(_CHUNK))
-        pieces, incoming.pieces = incoming.pieces, []
-        return pieces
 
     def close(self) -> None:
         """Close the connection."""
@@ -162,51 +210,6 @@ class _Connection:
         self._writer.close()
         with suppress(OSError):
             await self._writer.wait_closed()
-
-
-class _Body(httpx.AsyncByteStream):
-    """A response's body; its connection goes back to ``idle`` once all of it was read."""
-
-    def __init__(self, connection: _Connection, idle: list[_Connection]) -> None:
-        self._connection = connection
-        self._idle = idle
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while pieces := await self._connection.read():
-            for piece in pieces:
-                yield piece
-
-    async def aclose(self) -> None:
-        """Give the connection back, or close it where the rest of the response is not wanted."""
-        if self._connection.incoming.leaves_open:
-            self._idle.append(self._connection)
-        else:
-            self._connection.close()
-
-
-def _spelt(request: httpx.Request, content: bytes) -> bytes:
-    r"""A request on the wire, its head and its body in one piece; raises httpx.LocalProtocolError for one that is none.
-
-    >>> _spelt(httpx.Request("GET", "http://party/v1/budget", headers=[]), b"")
-    b'GET /v1/budget HTTP/1.1\r\nHost: party\r\n\r\n'
-    """
-    lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
-    lines += [b"%s: %s" % header for header in request.headers.raw]
-    head = b"\r\n".join(lines)
-    ends = len(lines) - 1
-    if (head.count(b"\r"), head.count(b"\n"), head.count(b"\0")) != (ends, ends, 0):
-        raise httpx.LocalProtocolError("a request whose head holds the end of a line within a line")
-    if "transfer-encoding" in request.headers:
-        raise httpx.LocalProtocolError("a request whose body's length is not known beforehand")
-    return head + b"\r\n\r\n" + content
-
-
-async def _open(url: httpx.URL, context: ssl.SSLContext) -> _Connection:
-    """A new connection."""
-    is_https = url.scheme == "https"
-    with _httpx_errors():
-        port = url.port or (443 if is_https else 80)
-        return _Connection(*await asyncio.open_connection(url.host, port, ssl=context if is_https else None))
 
 
 @contextmanager

@@ -40,6 +40,7 @@ MAX_INTEGER = 2**53
 """Integers on the wire are smaller than this in absolute value."""
 MAX_ANSWER = 3 * 2**61
 """Integers that a party computes are smaller than this: two thirds for the sum, one third for the noise."""
+_HALF = 2**32
 LANE_EXAMPLES = 2**20
 """The most examples whose sum needs no shift: it takes half of the range of +-2^21 and leaves half to the noise."""
 MAX_EXAMPLES = 2**30
@@ -86,6 +87,19 @@ def checked_integers(integers: FloatArray | IntArray) -> IntArray:
 def checked_answer(integers: IntArray) -> IntArray:
     """Integers (...) of an answer, refused with InvalidInputError unless all are below 3 * 2^61 in absolute value."""
     return _below(MAX_ANSWER, integers)
+
+
+def sum_of_answers(answers: IntArray) -> IntArray:
+    """The exact sum (m,) of any number of answers (K, m), in two halves of 32 bits, lest it wrap.
+
+    Refused as `checked_answer` refuses.
+
+    >>> sum_of_answers(np.full((1025, 1), -(2**50))) == -1025 * 2**50
+    array([ True])
+    """
+    low = (answers % _HALF).sum(axis=0)
+    high = (answers // _HALF).sum(axis=0) + low // _HALF
+    return checked_answer(_below(MAX_ANSWER // _HALF + 1, high) * _HALF + low % _HALF)
 
 
 def to_reals(integers: IntArray) -> FloatArray:

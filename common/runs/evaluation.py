@@ -21,8 +21,9 @@ from common.learning.losses import build_loss
 from common.learning.model import Model
 from common.learning.tallies import Errors
 from common.privacy.account import DELTA_UNITS, MICRO
+from common.runs.members import Budget, Member
 from common.runs.pricing import guarantees
-from common.runs.specification import Budget, Member, PublicRows, RunSpec
+from common.runs.specification import PublicRows, RunSpec
 
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal, Self
+from collections.abc import Collection
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import FailFast, Field, JsonValue, model_validator
+from pydantic import FailFast, Field, JsonValue, field_serializer, field_validator, model_validator
 
 from common.algorithms import MOST_ROUNDS, build_algorithm, settle
 from common.arrays import FloatArray, IntArray
@@ -16,41 +18,18 @@ from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.learning.losses import build_loss
-from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
 from common.protocol.algorithm import Algorithm, Choice
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Question
+from common.runs.members import MOST_PARTIES, Member, MemberColumns
 from common.secure_sum.packing import MAX_CONTRIBUTORS
-from common.strict import Digest, Identifier, Name, Strict
+from common.strict import Digest, Name, Strict
 
 SecureSumKind = Literal["none", "paillier"]
 MAX_WIDTH = 2**24
 """The widest public row."""
 _LEAST_IN_A_SUM = 2
-
-
-class Budget(Strict):
-    """An (epsilon, delta) that one run may cost a party."""
-
-    epsilon: float
-    delta: float
-
-    @model_validator(mode="after")
-    def _in_range(self) -> Self:
-        try:
-            check_budget(self.epsilon, self.delta)
-        except InvalidInputError as error:
-            raise ValueError(error.detail) from None
-        return self
-
-
-class Member(Strict):
-    """A party of a run: its name, the public size of its shard, and what the run may cost it."""
-
-    name: Identifier
-    n_examples: Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]
-    budget: Budget
 
 
 class PublicRows(Strict):
@@ -74,8 +53,8 @@ def digest_of_rows(rows: FloatArray) -> str:
     return hashlib.sha256(np.ascontiguousarray(rows, dtype="<f8").tobytes()).hexdigest()
 
 
-class RunSpec(Strict):
-    """All that a run is, public: what the learner proposes and every party approves, named by its hash.
+class RunOutline(Strict):
+    """What a run is, but for its parties.
 
     ``answer_every`` is r: a party that misses r rounds in a row is dropped. Above 1, rounds are asynchronous.
     ``adjacency`` is the least that the run must hide: an algorithm that hides whole parties hides records too.
@@ -85,13 +64,42 @@ class RunSpec(Strict):
     study: Study
     algorithm: Name
     parameters: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
-    parties: Annotated[tuple[Member, ...], FailFast(), Field(min_length=1, max_length=100_000)]
     minimum_contributors: Annotated[int, Field(ge=1)]
     colluders: Annotated[int, Field(ge=0)] = 0
     secure_sum: SecureSumKind = "none"
     answer_every: Annotated[int, Field(ge=1)] = 1
     adjacency: Adjacency = "replace_one"
     public: PublicRows | None = None
+
+    @model_validator(mode="after")
+    def _parameters_have_a_spelling(self) -> Self:
+        try:
+            canonical(self.parameters)
+        except ValueError:
+            raise ValueError("parameters must be JSON: finite numbers and valid text") from None
+        return self
+
+    def digest_among(self, members: Digest) -> str:
+        """SHA-256 of the canonical JSON, in which the ``members`` stand as their digest."""
+        return canonical_digest(self.model_dump(mode="json", exclude={"parties"}) | {"parties": members})
+
+
+class RunSpec(RunOutline):
+    """All that a run is, public: what the learner proposes and every party approves, named by its hash.
+
+    As JSON its ``parties`` are `MemberColumns`.
+    """
+
+    parties: Annotated[tuple[Member, ...], FailFast(), Field(min_length=1, max_length=MOST_PARTIES)]
+
+    @field_validator("parties", mode="before")
+    @classmethod
+    def _read_columns(cls, value: object) -> object:
+        return MemberColumns.model_validate(value).parties if isinstance(value, dict) else value
+
+    @field_serializer("parties")
+    def _write_columns(self, _: tuple[Member, ...]) -> dict[str, Any]:
+        return self.members.model_dump(mode="json")
 
     @model_validator(mode="after")
     def _parties_distinct(self) -> Self:
@@ -107,16 +115,15 @@ class RunSpec(Strict):
         if self.minimum_contributors < _LEAST_IN_A_SUM:
             raise ValueError(f"a secure sum hides nothing below minimum_contributors = {_LEAST_IN_A_SUM}")
         if len(self.parties) > MAX_CONTRIBUTORS:
-            raise ValueError(f"a secure sum has at most {MAX_CONTRIBUTORS} parties")
+            raise ValueError(
+                f"a secure sum has at most {MAX_CONTRIBUTORS} parties, and the run names {len(self.parties)}"
+            )
         return self
 
-    @model_validator(mode="after")
-    def _parameters_have_a_spelling(self) -> Self:
-        try:
-            canonical(self.parameters)
-        except ValueError:
-            raise ValueError("parameters must be JSON: finite numbers and valid text") from None
-        return self
+    @cached_property
+    def members(self) -> MemberColumns:
+        """The parties as they are written down."""
+        return MemberColumns.of(self.parties)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,8 +132,8 @@ class RunSpec(Strict):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON: the name under which parties approve the run."""
-        return canonical_digest(self.model_dump(mode="json"))
+        """The name under which parties approve the run; see `digest_among`."""
+        return self.digest_among(self.members.digest)
 
     def build(self) -> Algorithm:
         """The algorithm with its parameters; raises InvalidInputError, also where it hides less than the run must."""
@@ -198,6 +205,10 @@ class RunSpec(Strict):
             return sizes
         held_out = count_held_out(sizes, self.study.hold_out)
         return held_out if build_algorithm(self.algorithm).rows == "held_out" else sizes - held_out
+
+    def among(self, names: Collection[str]) -> Self:
+        """The run among those of its parties that are named."""
+        return self.model_copy(update={"parties": tuple(each for each in self.parties if each.name in names)})
 
     def index(self, party: str) -> int:
         """A party's place; raises InvalidInputError when the run does not name it."""

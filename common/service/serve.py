@@ -7,6 +7,7 @@ no connection is dropped for it. SIGHUP has the settings file read at once.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import ssl
 import sys
@@ -53,6 +54,7 @@ def serve(app: FastAPI, settings: ServiceSettings) -> None:
     for stop in (signal.SIGINT, signal.SIGTERM):  # which uvicorn handles, and raises again when it is done
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
+    gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         BoundedServer(config, settings.limits, upkeep.tend).run()
 

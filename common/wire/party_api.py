@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, ValidationError
 
+from common.encoding.canonical_json import canonical
+from common.errors import InvalidInputError, UnknownMembersError
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
 from common.privacy.guarantee import Adjacency, Composition, View
-from common.runs.specification import RunSpec
-from common.strict import Identifier, Strict
+from common.runs.members import MemberColumns
+from common.runs.specification import RunOutline, RunSpec
+from common.strict import Digest, Identifier, Strict, faults
 
 
 class PartyFacts(Strict):
@@ -89,13 +93,67 @@ class BudgetReport(Strict):
         return Account(*limits, spent, reserved, self.adjacency, self.composition)
 
 
-class RunProposal(Strict):
+class OfferedSpec(RunOutline):
+    """A specification whose parties may stand as the digest of their columns, for a party that knows them."""
+
+    parties: Digest | MemberColumns
+
+    @property
+    def members(self) -> Digest:
+        """The digest of the parties' columns."""
+        return self.parties if isinstance(self.parties, str) else self.parties.digest
+
+    @property
+    def digest(self) -> str:
+        """The specification's digest, which is the same whether its parties are listed or not."""
+        return self.digest_among(self.members)
+
+    def listed(self, known: MemberColumns | None) -> RunSpec:
+        """The specification, whose parties are those ``known`` where it does not list them.
+
+        Raises UnknownMembersError where they are not known either, InvalidInputError where terms contradict each other.
+        """
+        members = known if isinstance(self.parties, str) else self.parties
+        if members is None:
+            raise UnknownMembersError("these members are not known here: propose the run with its parties listed")
+        outline = {name: getattr(self, name) for name in RunOutline.model_fields}
+        try:
+            return RunSpec(**outline, parties=members.parties)
+        except ValidationError as error:
+            raise InvalidInputError(faults(error)) from None
+
+
+class RunOffer(Strict):
     """What a learner sends a party to approve; ``user`` and ``purpose`` are for the owner's log."""
+
+    run: Identifier
+    spec: OfferedSpec
+    user: Annotated[str, Field(max_length=100)] = ""
+    purpose: Annotated[str, Field(max_length=500)] = ""
+
+
+class RunProposal(Strict):
+    """A run as a learner means it, and as a party approves it: a `RunOffer` whose parties are listed.
+
+    The bodies that say it are made once for all parties.
+    """
 
     run: Identifier
     spec: RunSpec
     user: Annotated[str, Field(max_length=100)] = ""
     purpose: Annotated[str, Field(max_length=500)] = ""
+
+    @cached_property
+    def listing(self) -> bytes:
+        """The offer that lists the parties."""
+        return self.model_dump_json().encode()
+
+    @cached_property
+    def naming(self) -> bytes:
+        """The offer that names them by their digest, in as many bytes for any number of them."""
+        offer = self.model_dump(mode="json", exclude={"spec": {"parties"}})
+        offer["spec"]["parties"] = self.spec.members.digest
+        return canonical(offer)
 
 
 class Approval(Strict):

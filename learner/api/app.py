@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-import httpx
 from fastapi import Depends, FastAPI, Header, Request, Response
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -17,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
-from common.client.peer import open_client_of
+from common.client.peer import Line
 from common.data.study import Study
 from common.learning.description import Description
 from common.runs.description import description_of
@@ -47,7 +46,7 @@ from learner.storage.run_store import RunStore
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
-Connect = Callable[[PeerEntry], httpx.AsyncClient]
+Connect = Callable[[PeerEntry], Line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,8 @@ class Learner:
         return RunView.of(self.store.run(run), self.engine.unwritten.get(run))
 
 
-def create_learner_app(settings: LearnerSettings, connect: Connect = open_client_of) -> FastAPI:
-    """The learner's application; ``connect`` makes the client of each party and key holder."""
+def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
+    """The learner's application; ``connect`` makes the line to each party and key holder."""
     learner = Learner.build(settings, connect)
     metrics = Metrics()
     metrics.registry.register(_RunGauge(learner.store))
@@ -148,7 +147,9 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
         else:
             parties = [learner.roster[name] for name in draft.names]
             deadline = learner.settings.deadline_seconds
-            foreseen = await foresee_parties(draft, parties, learner.store, deadline, order.seconds, settle=settle)
+            foreseen = await foresee_parties(
+                draft, parties, learner.store, deadline, order.seconds, settle=settle, cohort=order.cohort
+            )
         return foreseen.model_copy(update={"majority": learner.engine.majority(draft.study.digest)})
 
 
@@ -177,6 +178,7 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
                 order.seconds,
                 evaluation=evaluation,
                 any_algorithm=order.any_algorithm,
+                cohort=order.cohort,
             )
 
         return await _carried(learner, response, queue)
@@ -259,9 +261,12 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
 
         def queue() -> Run:
             weights = learner.rows.add(weights_of(learner.store.model(run)))
-            draft = order.draft(learner.store.run(run), weights)
+            trained = learner.store.run(run)
+            draft, cohort = order.draft(trained, weights), trained.terms.cohort
             learner.sums.check(draft)
-            return learner.store.add(draft, caller(request), idempotency_key, order.purpose, evaluates=run)
+            return learner.store.add(
+                draft, caller(request), idempotency_key, order.purpose, evaluates=run, cohort=cohort
+            )
 
         return await _carried(learner, response, queue)
 

@@ -13,8 +13,10 @@ from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError
 from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
+from common.runs.cohort import Cohort
 from common.runs.evaluation import divide, evaluation_spec
-from common.runs.specification import Budget, Member, PublicRows, RunSpec, SecureSumKind
+from common.runs.members import Budget, Member
+from common.runs.specification import PublicRows, RunSpec, SecureSumKind
 from common.strict import Digest, Identifier, Name, Strict, faults
 from learner.run import DEFAULT_SECONDS, Run
 from learner.storage.public_rows import PublicRowStore
@@ -69,6 +71,14 @@ class RunRequest(Strict):
         ),
     ] = 1
 
+    cohort: Annotated[
+        Cohort | None,
+        Field(
+            description="who takes part, of parties that are not always there: those that answer while the run "
+            "recruits, and approve it. Every sum then needs ``least`` of them, unless minimum_contributors says fewer"
+        ),
+    ] = None
+
     evaluate: Annotated[
         float | None,
         Field(
@@ -96,7 +106,8 @@ class RunRequest(Strict):
         if self.any_algorithm and self.parameters:
             raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
         names = self._members(roster)
-        minimum, budgets = self.minimum_contributors or len(names), self._budgets(names)
+        least, budgets = self._least(names), self._budgets(names)
+        minimum = self.minimum_contributors or least
         try:
             draft = RunSpec(
                 study=self._study(studies),
@@ -154,6 +165,17 @@ class RunRequest(Strict):
         if facts.secure_sum and any(question.reveal != "sum" for question in questions):
             raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
 
+    def _least(self, names: tuple[str, ...]) -> int:
+        """How many parties take part at least; raises InvalidInputError where a cohort's least cannot be."""
+        if self.cohort is None:
+            return len(names)
+        least, minimum = self.cohort.least, self.minimum_contributors
+        if least > len(names):
+            raise InvalidInputError(f"cohort.least = {least}, and the run names {len(names)} parties")
+        if minimum is not None and minimum > least:
+            raise InvalidInputError(f"minimum_contributors = {minimum} is above cohort.least = {least}")
+        return least
+
     def _default_colluders(self, minimum: int) -> int:
         """A secure sum is safe against each of its own parties, where it has more than one."""
         return int(self.secure_sum != "none" and minimum > 1)
@@ -203,7 +225,7 @@ class EvaluationRequest(Strict):
         Raises InvalidInputError that names whatever is unknown or out of range, or where no row is held out.
         """
         check_budget(self.epsilon, self.delta)
-        spec = run.spec
+        spec = run.spec.among(run.members)
         if unknown := sorted(set(self.budgets) - set(spec.names)):
             raise InvalidInputError(f"budgets names unknown parties: {', '.join(unknown[:5])}")
         common = Budget(epsilon=self.epsilon, delta=self.delta)

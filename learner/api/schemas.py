@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from common.data.study import Study, StudyKind
 from common.privacy.guarantee import Adjacency
+from common.runs.cohort import Cohort
 from common.runs.specification import PublicRows, SecureSumKind
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
@@ -68,6 +69,8 @@ class RunView(BaseModel):
     spec_digest: str
     seconds: float
     chosen: dict[str, str]
+    cohort: Cohort | None
+    absent: Annotated[dict[str, str], Field(description="by party: why one that was asked takes no part")]
     rounds: RoundsView
     problem: ProblemDocument | None
     pause: PauseView | None

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import typer
 from rich.console import Console
 
+from common.client.cli_values import read_cohort
 from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
 from learner.cli.forecast import EXAMPLES, forecast_command
@@ -24,6 +25,7 @@ from learner.cli.options import (
     AlgorithmOption,
     AnswerEveryOption,
     BudgetOption,
+    CohortOption,
     ColludersOption,
     Commands,
     ConfigOption,
@@ -126,6 +128,7 @@ def submit(
     party: PartyOption = None,
     budget: BudgetOption = None,
     minimum_contributors: MinimumOption = None,
+    cohort: CohortOption = None,
     answer_every: AnswerEveryOption = 1,
     colluders: ColludersOption = None,
     secure_sum: SecureSumOption = "none",
@@ -157,6 +160,7 @@ def submit(
         delta=delta,
         parties=party,
         minimum_contributors=minimum_contributors,
+        cohort=read_cohort(cohort),
         answer_every=answer_every,
         colluders=colluders,
         secure_sum=secure_sum,

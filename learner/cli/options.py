@@ -60,6 +60,14 @@ MinimumOption = Annotated[
     int | None,
     typer.Option("--minimum-contributors", help="least number of parties in each sum; silent ones beyond are dropped"),
 ]
+CohortOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cohort",
+        metavar="LEAST[,MOST[,SECONDS]]",
+        help="take those parties that answer within so many seconds, at least so many and of more than so many a part",
+    ),
+]
 AnswerEveryOption = Annotated[
     int,
     typer.Option(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from common.client.approval import gather_facts, propose, views_of
+from common.client.approval import Recruited, propose, recruit, views_of
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
 from common.client.peer import ask_all, names_in
@@ -200,30 +200,39 @@ class Engine:
     async def _recruit(self, run: Run) -> None:
         """Settle what the run is, once; then get every party's approval, which may be asked for again."""
         parties, plan = self._parties(run.spec), await asyncio.to_thread(self._store.plan, run.id)
+        seconds, cohort = self._settings.deadline_seconds, run.terms.cohort
         if plan is None:
-            spec, facts = await gather_facts(parties, run.spec, self._settings.deadline_seconds)
-            open_ended = run.terms.any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]
-            seconds = self._settings.deadline_seconds
-            time = await round_time(spec, parties, self._store, seconds) if open_ended else UNKNOWN
-            await asyncio.to_thread(self._settle, run, spec, facts, time)
+            found = await recruit(run.id, parties, run.spec, seconds, cohort)
+            open_ended = run.terms.any_algorithm or "n_rounds" in (await asyncio.to_thread(found.spec.settled))[1]
+            members = self._parties(found.spec)
+            time = await round_time(found.spec, members, self._store, seconds) if open_ended else UNKNOWN
+            await asyncio.to_thread(self._settle, run, found, time)
             return  # to come back with the settled run
         await self._hear(run)
         proposal = RunProposal(run=run.id, spec=run.spec, user=run.user, purpose=run.purpose)
-        approvals = await propose(
-            parties, proposal, self._settings.approval_seconds, self._settings.preparation_seconds
+        is_sum = run.spec.secure_sum != "none"  # whose roster every member signs
+        approvals, absent = await propose(
+            parties,
+            proposal,
+            self._settings.approval_seconds,
+            self._settings.preparation_seconds,
+            None if is_sum else cohort,
         )
         news: dict[str, object] = {"rounds": plan.rounds}
         news["epsilon"] = {name: approval.epsilon for name, approval in approvals.items()}
-        if run.spec.secure_sum != "none":
+        if absent := run.terms.absent | absent:
+            news["absent"] = absent
+        if is_sum:
             news["key_holders"] = await self._sums.convene(run, parties)
         await self._keep_receipts(run)
-        await asyncio.to_thread(self._store.enter, run.id, "running", news=news)
+        terms = run.terms.model_copy(update={"absent": absent})
+        await asyncio.to_thread(self._store.enter, run.id, "running", news=news, terms=terms)
 
-    def _settle(self, run: Run, spec: RunSpec, facts: Mapping[str, PartyFacts], time: RoundTime) -> None:
+    def _settle(self, run: Run, found: Recruited, time: RoundTime) -> None:
         """Choose what the run leaves open, and plan it: for a thread."""
         most = time.rounds_in(run.terms.seconds)
-        chosen, why = self._settled(spec, facts, most, any_algorithm=run.terms.any_algorithm)
-        self._store.settle(run, chosen, Plan.of(chosen, views_of(facts)), why)
+        chosen, why = self._settled(found.spec, found.facts, most, any_algorithm=run.terms.any_algorithm)
+        self._store.settle(run, chosen, Plan.of(chosen, views_of(found.facts)), why, found.absent)
 
     async def _train(self, run: Run) -> None:
         """Drive the program to its model."""
@@ -252,7 +261,7 @@ class Engine:
         evaluation = self._store.evaluation(run.id)
         if evaluation is not None:
             weights = self._rows.add(weights_of(document))
-            evaluation = evaluation.model_copy(update={"public": weights})
+            evaluation = evaluation.among(run.members).model_copy(update={"public": weights})
         return self._store.complete(run, document, news, evaluation)
 
     def _prepare(
@@ -281,7 +290,7 @@ class Engine:
 
     async def _hear(self, run: Run) -> None:
         """Hear what the run's peers, and all key holders, hold of each other."""
-        await self._witnesses.ask([*run.spec.names, *(holder.name for holder in self._sums.key_holders)])
+        await self._witnesses.ask([*run.members, *(holder.name for holder in self._sums.key_holders)])
 
     async def _keep_receipts(self, run: Run) -> None:
         """Store the newest receipts of a run's peers."""

@@ -13,7 +13,7 @@ from itertools import repeat
 
 import numpy as np
 
-from common.client.approval import gather_facts, views_of, with_sizes
+from common.client.approval import recruit, views_of, with_sizes
 from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.errors import BudgetExhaustedError
@@ -22,6 +22,7 @@ from common.privacy.account import DELTA_UNITS, MICRO, Cost
 from common.privacy.guarantee import View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
+from common.runs.cohort import Cohort
 from common.runs.pricing import highest_charge
 from common.runs.specification import RunSpec
 from common.wire.party_api import BudgetReport, PartyFacts
@@ -49,18 +50,20 @@ async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in wh
     seconds: float,
     *,
     settle: Choosing,
+    cohort: Cohort | None = None,
 ) -> ForecastView:
     """The forecast of a run among parties, who have ``deadline`` seconds to say their sizes and budgets.
 
-    ``seconds`` is how long its rounds may take.
+    Of a ``cohort`` it is among those who answer now. ``seconds`` is how long the run's rounds may take.
 
-    Raises what `gather_facts` raises, and InvalidInputError. Parties that report no budget are skipped.
+    Raises what `recruit` raises, and InvalidInputError. Parties that report no budget are skipped.
     """
-    spec, facts = await gather_facts(parties, draft, deadline)
-    reports = dict(zip(spec.names, await ask_all(parties, PartyClient.budget, deadline), strict=True))
+    found = await recruit("", parties, draft, deadline, cohort)
+    members = [party for party in parties if party.name in found.facts]
+    reports = dict(zip(found.spec.names, await ask_all(members, PartyClient.budget, deadline), strict=True))
     told = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
-    time = await round_time(spec, parties, store, deadline)
-    return await _foresee(spec, facts, told, time, seconds, settle=settle)
+    time = await round_time(found.spec, members, store, deadline)
+    return await _foresee(found.spec, found.facts, told, time, seconds, settle=settle)
 
 
 async def _foresee(  # noqa: PLR0913 -- what is known, by name

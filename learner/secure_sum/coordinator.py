@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import httpx
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
-from common.client.peer import all_of, ask_all
+from common.client.peer import Line, all_of, ask_all
 from common.errors import InvalidInputError, NotFoundError, UnavailableError
 from common.protocol.receipts import Receipt
 from common.runs.secure_terms import draft_roster, session_of
@@ -48,7 +47,7 @@ class SecureSumCoordinator:
     def build(
         cls,
         settings: LearnerSettings,
-        connect: Callable[[PeerEntry], httpx.AsyncClient],
+        connect: Callable[[PeerEntry], Line],
         store: SessionStore,
         receipts: Mapping[str, Receipt],
     ) -> Self:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-import httpx
-
+from common.client.peer import Line
 from common.client.receipted_peer import ReceiptedPeer
 from common.errors import KeyHolderRefusedError, RefusedError
 from common.protocol.receipts import Receipt
@@ -19,7 +18,7 @@ _HEX = re.compile(r"[0-9a-f]{1,4096}")
 
 
 class KeyHolderClient(ReceiptedPeer):
-    """One key holder, over a client that holds its base URL and token; ``public_key`` is pinned by the settings.
+    """One key holder, over the line to it; ``public_key`` is pinned by the settings.
 
     All methods raise UnavailableError or KeyHolderRefusedError.
     """
@@ -27,8 +26,8 @@ class KeyHolderClient(ReceiptedPeer):
     role: ClassVar[str] = "key_holder"
     refusal: ClassVar[type[RefusedError]] = KeyHolderRefusedError
 
-    def __init__(self, name: str, client: httpx.AsyncClient, public_key: str, receipt: Receipt | None = None) -> None:
-        super().__init__(name, client, receipt, public_key)
+    def __init__(self, name: str, line: Line, public_key: str, receipt: Receipt | None = None) -> None:
+        super().__init__(name, line, receipt, public_key)
         self.public_key = public_key
 
     async def begin(self, session: str) -> int:

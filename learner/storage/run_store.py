@@ -21,6 +21,7 @@ from common.encoding.npy import pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError, ParleyError
 from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt
+from common.runs.cohort import Cohort
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.storage.sqlite import Database
@@ -72,16 +73,19 @@ class RunStore:
         evaluates: str | None = None,
         evaluation: RunSpec | None = None,
         any_algorithm: bool = False,
+        cohort: Cohort | None = None,
     ) -> Run:
         """Queue a run; the run queued before under the same user's same key, if it was the same.
 
         ``evaluates`` is the run whose model it evaluates; ``evaluation`` the draft of one that is to follow;
         ``any_algorithm`` says that the draft's stands for any. Raises ConflictError if the earlier run was another.
         """
-        terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm)
+        terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm, cohort=cohort)
         row = _row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
+        if cohort is not None:
+            row["draft"] += cohort.model_dump_json()
         if evaluation is not None:
-            row |= {"draft": draft.digest + evaluation.digest, "evaluation": evaluation.model_dump_json()}
+            row |= {"draft": row["draft"] + evaluation.digest, "evaluation": evaluation.model_dump_json()}
         with self._database.transaction() as connection:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
             if earlier is None:
@@ -125,14 +129,15 @@ class RunStore:
         *,
         news: Mapping[str, object] = MappingProxyType({}),
         problem: Mapping[str, object] | None = None,
+        terms: RunTerms | None = None,
     ) -> None:
-        """Move a run to a state, with the problem that it ends in; ``news`` goes into the event.
+        """Move a run to a state, with the problem that it ends in, or new terms; ``news`` goes into the event.
 
         Raises ConflictError where the run may not go there, NotFoundError.
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
-        ended = {"problem": problem and json.dumps(problem), "model": None}
-        self._move(run, state, sql.ENTER_STATE, {"state": state, **ended}, told)
+        values = {"state": state, "problem": problem and json.dumps(problem), "model": None}
+        self._move(run, state, sql.ENTER_STATE, values | {"terms": terms and terms.model_dump_json()}, told)
 
     def complete(
         self, run: Run, model: Mapping[str, object], news: Mapping[str, object], evaluation: RunSpec | None = None
@@ -143,10 +148,10 @@ class RunStore:
         """
         row = None
         if evaluation is not None:
-            terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {})
+            terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {}, cohort=run.terms.cohort)
             row = _row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
         told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
-        values = {"state": "completed", "problem": None, "model": json.dumps(model)}
+        values = {"state": "completed", "problem": None, "model": json.dumps(model), "terms": None}
         self._move(run.id, "completed", sql.ENTER_STATE, values, told, row)
         return None if row is None else str(row["id"])
 
@@ -179,12 +184,19 @@ class RunStore:
                     _queue(connection, follower)
             self._announce(run, ())
 
-    def settle(self, run: Run, spec: RunSpec, plan: Plan, chosen: Mapping[str, str]) -> None:
+    def settle(
+        self,
+        run: Run,
+        spec: RunSpec,
+        plan: Plan,
+        chosen: Mapping[str, str],
+        absent: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed.
 
-        ``chosen`` says why, of each parameter that was chosen.
+        ``chosen`` says why, of each parameter that was chosen; ``absent`` of each party that takes no part.
         """
-        terms = RunTerms.of(spec, run.terms.seconds, chosen)
+        terms = RunTerms.of(spec, run.terms.seconds, chosen, cohort=run.terms.cohort, absent=absent)
         with self._database.transaction() as connection:
             values = {"run": run.id, "spec": spec.model_dump_json(), "terms": terms.model_dump_json()}
             connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
@@ -222,10 +234,17 @@ class RunStore:
         return query, Reply(unpack_array(value, "<f8"), tuple(json.loads(contributors)))
 
     def recent(self, run: Run) -> list[tuple[int, ...]]:
-        """The indices of the contributors of the last logged rounds, so many as a party may not miss in a row."""
-        first = max(1, run.rounds - run.spec.answer_every + 1)
-        replies = (self.reply(run.id, round) for round in range(first, run.rounds + 1))
-        return [reply[1].contributors for reply in replies if reply is not None]
+        """The indices of the contributors of the last logged rounds, so many as a party may not miss in a row.
+
+        Members that did not approve the run have missed as many rounds before the first.
+        """
+        span, members = run.spec.answer_every, set(run.members)
+        replies = (self.reply(run.id, round) for round in range(max(1, run.rounds - span + 1), run.rounds + 1))
+        contributors = [reply[1].contributors for reply in replies if reply is not None]
+        if len(members) == len(run.spec.parties):
+            return contributors
+        present = tuple(index for index, name in enumerate(run.spec.names) if name in members)
+        return [present] * (span - len(contributors)) + contributors
 
     def append(  # noqa: PLR0913 -- all that is known of a round, by name
         self,

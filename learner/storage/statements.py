@@ -122,7 +122,9 @@ UNFINISHED_RUNS = """
 COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = """
-    UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model WHERE id = :run"""
+    UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
+        terms = coalesce(:terms, terms)
+    WHERE id = :run"""
 PAUSE_RUN = "UPDATE runs SET state = 'paused', pause = :pause WHERE id = :run"
 GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'paused'"
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"

@@ -18,9 +18,10 @@ from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotF
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
+from common.runs.members import MemberColumns
 from common.runs.specification import RunSpec
 from common.storage.witness import Witness
-from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
+from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
 from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
@@ -117,18 +118,25 @@ class Party:
 
         Raises what `known`, `review` and `Ledger.approve` raise.
         """
-        return self.known(learner, proposal) or self.consent(learner, proposal, self.review(learner, proposal))
+        return self.known(learner, proposal) or self.consent(learner, proposal, self.price(learner, proposal))
 
-    def known(self, learner: str, proposal: RunProposal) -> Approval | None:
+    def known(self, learner: str, offer: RunOffer | RunProposal) -> Approval | None:
         """The approval that a run has; None for a new one. Raises ConflictError where it has another specification."""
-        consent = self.store.consent(learner, proposal.run)
-        return self._approval(proposal, consent) if consent else None
+        consent = self.store.consent(learner, offer.run)
+        return self._approval(offer, consent) if consent else None
 
-    def review(self, learner: str, proposal: RunProposal) -> Price:
-        """The price of a run that the owner allows; raises what `approval.review` raises, and notes a refusal.
+    def review(self, learner: str, offer: RunOffer) -> tuple[RunProposal, Price]:
+        """A run that is offered, and its price if the owner allows it; may take seconds.
 
-        May take seconds.
+        Raises UnknownMembersError where the members are named, and those of no run in memory; and what `price` raises.
         """
+        known = next((members for members in self._members(learner) if members.digest == offer.spec.parties), None)
+        spec = offer.spec.listed(known)
+        proposal = RunProposal(run=offer.run, spec=spec, user=offer.user, purpose=offer.purpose)
+        return proposal, self.price(learner, proposal)
+
+    def price(self, learner: str, proposal: RunProposal) -> Price:
+        """The price of a run that the owner allows; raises what `approval.review` raises, and notes a refusal."""
         with self._noting(learner, proposal.run, proposal.spec):
             return self._review(proposal.spec)
 
@@ -263,7 +271,11 @@ class Party:
                     self._prepared.popitem(last=False)
         return prepared
 
-    def _approval(self, proposal: RunProposal, consent: Consent) -> Approval:
+    def _members(self, learner: str) -> list[MemberColumns]:
+        """Those of a learner's runs in memory."""
+        return [consent.spec.members for (whose, _), (consent, _) in tuple(self._agreed.items()) if whose == learner]
+
+    def _approval(self, proposal: RunOffer | RunProposal, consent: Consent) -> Approval:
         """A consent as an answer to a proposal; raises ConflictError where it is a consent to something else."""
         if (digest := consent.spec.digest) != proposal.spec.digest:
             raise ConflictError(f"run {proposal.run} was approved with another specification")

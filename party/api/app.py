@@ -32,7 +32,7 @@ from common.service.prometheus import Metrics
 from common.service.witnessing.desk import Desk, add_witness
 from common.service.worker import Worker
 from common.strict import Strict
-from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
+from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer
 from common.wire.roster_api import Signature
 from party.answering.noise_pool import NoisePool
 from party.answering.party import Party, open_witness
@@ -149,20 +149,21 @@ def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
     @app.post("/v1/runs", summary="Propose a run", tags=["runs"])
     @large_json
     async def propose_run(
-        request: Request, response: Response, background: BackgroundTasks, proposal: RunProposal
+        request: Request, response: Response, background: BackgroundTasks, offer: RunOffer
     ) -> Approval:
         """Approve the run and name its price, or refuse: 403, whose ``rule`` says which of the owner's rules it breaks.
 
-        The same proposal again gets the same approval; the same run with another specification gets 409. The price is
+        The same proposal again gets the same approval; the same run with another specification gets 409, and so does
+        one whose parties stand as a digest that no run of this learner in memory has: list them. The price is
         reserved until the run ends, and charged round by round. What the party must work out first, it begins to after
         it has answered: ask again until it is ``prepared``.
         """
         learner = caller(request)
-        if not (approval := await desk.do(request, response, lambda: party.known(learner, proposal))):
-            price = await asyncio.to_thread(party.review, learner, proposal)
+        if not (approval := await desk.do(request, response, lambda: party.known(learner, offer))):
+            proposal, price = await asyncio.to_thread(party.review, learner, offer)
             approval = await desk.do(request, response, lambda: party.consent(learner, proposal, price))
         if not approval.prepared:
-            background.add_task(_prepare, party, learner, proposal.run)
+            background.add_task(_prepare, party, learner, offer.run)
         return approval
 
     @app.delete("/v1/runs/{run}", summary="End a run", tags=["runs"], status_code=204)

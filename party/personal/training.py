@@ -16,15 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
 from pydantic import ValidationError
 
-from common.client.approval import gather_facts, propose
+from common.client.approval import propose, recruit
 from common.client.endpoints import PeerEntry
 from common.client.federation import HttpFederation
 from common.client.party import PartyClient
-from common.client.peer import ask_all, open_client_of
+from common.client.peer import Line, ask_all
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
 from common.privacy.noise import NoNoise
@@ -32,9 +31,10 @@ from common.protocol.algorithm import Algorithm
 from common.protocol.driver import Federation, MemoryLog, drive
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
+from common.runs.members import Budget, Member
 from common.runs.model_document import model_document
 from common.runs.pricing import guarantees
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.specification import RunSpec
 from common.strict import faults
 from common.wire.party_api import RunProposal
 
@@ -86,7 +86,7 @@ async def learn(
     name: str,
     holding: Holding,
     peers: Sequence[PeerEntry],
-    connect: Callable[[PeerEntry], httpx.AsyncClient] = open_client_of,
+    connect: Callable[[PeerEntry], Line] = Line,
 ) -> dict[str, Any]:
     """The model document of a run on the others' shards and on the own one, which ``name`` holds.
 
@@ -98,8 +98,8 @@ async def learn(
     entries = {peer.name: peer for peer in peers}
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
-        sized, _ = await gather_facts(parties, draft, order.deadline)
-        spec, _ = sized.settled()
+        found = await recruit(order.run, parties, draft, order.deadline)
+        spec, _ = found.spec.settled()
         proposal = RunProposal(run=order.run, spec=spec, user=name, purpose="a model of the owner's own")
         await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
         document = await _train(order, name, holding, spec, parties)

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.privacy.account import Account, Cost, Price
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
 from common.wire.party_api import RunProposal
 from party.ledger.ledger import Ask, Ledger, create_ledger

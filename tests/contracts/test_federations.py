@@ -23,7 +23,8 @@ from common.protocol.driver import drive, logged_reply
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
-from common.runs.specification import Budget, Member, PublicRows, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import PublicRows, RunSpec
 from learner.storage.run_store import RunStore
 from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, upload, watch
 from tests.support.intercepted import learner_of

@@ -19,7 +19,7 @@ from pyarrow.csv import write_csv
 
 from common.arrays import FloatArray
 from common.client.endpoints import PeerEntry
-from common.client.peer import open_client_of
+from common.client.peer import Line
 from common.data.columns import Columns, Feature, Label
 from common.data.hold_out import Rows
 from common.data.loading import Loaded, shard_of
@@ -39,6 +39,7 @@ from party.data.owner_data import Holding
 from party.ledger.ledger import Kept
 from party.settings import PartySettings
 from tests.support.ledgers import make_ledger
+from tests.support.lines import line_over
 
 USER, LEARNER = "a-users-token", "the-learners-token"
 AUTHORIZED = {"Authorization": f"Bearer {USER}"}
@@ -199,8 +200,8 @@ async def asgi_learner(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A user's client of a learner in this process, which reaches each party by its transport."""
 
-    def connect_party(entry: PeerEntry) -> httpx.AsyncClient:
-        return open_client_of(entry, transports(entry.name))
+    def connect_party(entry: PeerEntry) -> Line:
+        return line_over(entry, transports(entry.name))
 
     async with running(create_learner(settings, connect_party)) as app:
         transport = httpx.ASGITransport(app)

@@ -11,12 +11,12 @@ import httpx
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from common.client.peer import open_client_of
 from learner.api.app import create_learner_app
 from party.api.app import create_party_app
 from party.keyholder.app import create_key_holder_app
 from tests.support.cluster import Cluster
 from tests.support.keyholder import FreshKeys, keyholder_settings
+from tests.support.lines import line_over
 
 SERVICES = ("learner", "party", "key holder")
 
@@ -34,7 +34,7 @@ def application(service: str, cluster: Cluster) -> Iterator[FastAPI]:
             for party in parties.values():
                 stack.enter_context(TestClient(party))
             wires = {name: httpx.ASGITransport(party) for name, party in parties.items()}
-            yield create_learner_app(cluster.learner_settings(), lambda entry: open_client_of(entry, wires[entry.name]))
+            yield create_learner_app(cluster.learner_settings(), lambda entry: line_over(entry, wires[entry.name]))
 
 
 def document_of(service: str, root: Path) -> dict[str, Any]:

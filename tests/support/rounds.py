@@ -7,7 +7,8 @@ import numpy as np
 
 from common.arrays import FloatArray, IntArray
 from common.encoding.npy import NPY, pack_array, unpack_array
-from common.runs.specification import Budget, Member, PublicRows, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import PublicRows, RunSpec
 from common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, Cluster
 

@@ -20,7 +20,8 @@ from common.errors import LedgerError
 from common.privacy.account import Account, Cost, Price
 from common.protocol.head import Head
 from common.protocol.receipts import write_receipt
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
 from common.storage.chain import next_link
 from common.wire.party_api import RunProposal

@@ -25,8 +25,8 @@ from common.privacy.filter import cover, largest_square, pure_mu
 from common.privacy.guarantee import Composition, View
 from common.privacy.statement import in_words
 from common.protocol.facts import FederationFacts
+from common.runs.members import Budget
 from common.runs.pricing import events, guarantees, highest_charge, price, schedule, transcript
-from common.runs.specification import Budget
 from common.wire.party_api import BudgetReport
 from tests.support.studies import numbers_study
 

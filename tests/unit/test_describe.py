@@ -29,8 +29,9 @@ from common.privacy.noise import NoNoise, SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.description import description_of
+from common.runs.members import Budget, Member
 from common.runs.model_document import model_document
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.specification import RunSpec
 
 FEATURES = (
     Feature(name="age", lower=0, upper=100),

@@ -24,6 +24,7 @@ from common.encoding.fixed_point import (
     checked_answer,
     checked_integers,
     from_wire,
+    sum_of_answers,
     to_integers,
     to_reals,
     to_wire,
@@ -120,6 +121,23 @@ def test_answers_past_the_integers_are_refused(bad: int) -> None:
         checked_answer(np.array([1, bad]))
     with pytest.raises(InvalidInputError, match="does not fit"):
         to_wire(np.array([MAX_INTEGER * 4]), 2)
+
+
+def test_any_number_of_answers_is_added_as_pythons_integers_are() -> None:
+    rng = np.random.default_rng(7)
+    for k, largest in ((1, 2**53), (1000, 2**53), (1025, 2**52), (10_000, 2**50)):
+        answers = rng.integers(-largest + 1, largest, (k, 5))
+        answers[:, 0] = largest - 1 if k < 2**8 else answers[:, 0]
+        assert sum_of_answers(answers).tolist() == [sum(column) for column in answers.T.tolist()]
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("k", [768, 1024, 1536, 2048, 2049, 10_000])
+def test_a_sum_that_would_wrap_is_refused(k: int, sign: int) -> None:
+    below = np.full((767, 1), sign * (2**53 - 1))
+    assert sum_of_answers(below).tolist() == [sign * 767 * (2**53 - 1)]
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        sum_of_answers(np.full((k, 1), sign * 2**53))
 
 
 @given(arrays(np.float64, 3, elements=st.floats(-1e6, 1e6)), st.integers(0, 20))

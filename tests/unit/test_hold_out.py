@@ -18,7 +18,8 @@ from common.data.hold_out import count_held_out, is_held_out, move_held_out_last
 from common.data.loading import load_columns
 from common.data.study import Study
 from common.errors import InvalidInputError
-from common.runs.specification import Budget, Member, PublicRows, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import PublicRows, RunSpec
 from party.data.owner_data import Holding, load_holding
 from party.data.reader import load_apart
 from party.policy.approval import review

@@ -25,8 +25,9 @@ from common.encoding.fixed_point import FEATURE_BITS, WEIGHT_BITS
 from common.errors import InvalidInputError
 from common.learning.column_sums import ColumnChoice, ColumnSums
 from common.learning.model import Model
+from common.runs.members import Budget, Member
 from common.runs.model_document import model_document, predict
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.specification import RunSpec
 from common.strict import faults
 
 FEATURES = (

@@ -18,7 +18,8 @@ from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.encoding.npy import pack_array, unpack_array
 from common.errors import InvalidInputError
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 
 # ── one spelling, one hash ───────────────────────────────────────────────────
 

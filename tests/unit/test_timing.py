@@ -7,7 +7,8 @@ import pytest
 from common.algorithms import MOST_ROUNDS
 from common.data.columns import Feature, Label
 from common.data.study import Study
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 from learner.timing import UNKNOWN, RoundTime, work_ms
 
 STUDY = Study(

@@ -14,7 +14,8 @@ import pytest
 
 from common.errors import ConflictError, LedgerError, ParleyError, UnavailableError
 from common.privacy.account import Account, Price
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
 from party.ledger.ledger import Ask, Kept, Ledger
 from tests.support.cluster import made_up

@@ -200,23 +200,24 @@ def json_rounds() -> Iterator[Hostile]:
 def proposals(cluster: Cluster) -> Iterator[Hostile]:
     """Runs that the owner does not allow, or that are none."""
     spec = run_spec(cluster).model_dump(mode="json")
-    own = spec["parties"][0]
+    whole = spec["parties"]
+    own = {"name": whole["names"][0], "n_examples": whole["n_examples"][0], "budget": whole["budgets"][0]}
     study = spec["study"]
     changes: dict[str, dict[str, Any]] = {
-        "epsilon 0": {"parties": [own | {"budget": {"epsilon": 0, "delta": 1e-5}}]},
-        "epsilon negative": {"parties": [own | {"budget": {"epsilon": -1, "delta": 1e-5}}]},
-        "epsilon nan": {"parties": [own | {"budget": {"epsilon": float("nan"), "delta": 1e-5}}]},
-        "epsilon infinite": {"parties": [own | {"budget": {"epsilon": float("inf"), "delta": 1e-5}}]},
-        "epsilon text": {"parties": [own | {"budget": {"epsilon": "many", "delta": 1e-5}}]},
-        "epsilon tiny": {"parties": [own | {"budget": {"epsilon": 1e-300, "delta": 1e-5}}]},
-        "epsilon too small for the grid": {"parties": [own | {"budget": {"epsilon": 1e-9, "delta": 1e-5}}]},
-        "epsilon huge": {"parties": [own | {"budget": {"epsilon": 1e300, "delta": 1e-5}}]},
-        "epsilon above the owner's": {"parties": [own | {"budget": {"epsilon": 101, "delta": 1e-5}}]},
-        "delta 0": {"parties": [own | {"budget": {"epsilon": 1, "delta": 0}}]},
-        "delta 1": {"parties": [own | {"budget": {"epsilon": 1, "delta": 1}}]},
-        "delta negative": {"parties": [own | {"budget": {"epsilon": 1, "delta": -0.1}}]},
-        "delta nan": {"parties": [own | {"budget": {"epsilon": 1, "delta": float("nan")}}]},
-        "delta above the owner's": {"parties": [own | {"budget": {"epsilon": 1, "delta": 0.2}}]},
+        "epsilon 0": {"parties": columns(own | {"budget": {"epsilon": 0, "delta": 1e-5}})},
+        "epsilon negative": {"parties": columns(own | {"budget": {"epsilon": -1, "delta": 1e-5}})},
+        "epsilon nan": {"parties": columns(own | {"budget": {"epsilon": float("nan"), "delta": 1e-5}})},
+        "epsilon infinite": {"parties": columns(own | {"budget": {"epsilon": float("inf"), "delta": 1e-5}})},
+        "epsilon text": {"parties": columns(own | {"budget": {"epsilon": "many", "delta": 1e-5}})},
+        "epsilon tiny": {"parties": columns(own | {"budget": {"epsilon": 1e-300, "delta": 1e-5}})},
+        "epsilon too small for the grid": {"parties": columns(own | {"budget": {"epsilon": 1e-9, "delta": 1e-5}})},
+        "epsilon huge": {"parties": columns(own | {"budget": {"epsilon": 1e300, "delta": 1e-5}})},
+        "epsilon above the owner's": {"parties": columns(own | {"budget": {"epsilon": 101, "delta": 1e-5}})},
+        "delta 0": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": 0}})},
+        "delta 1": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": 1}})},
+        "delta negative": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": -0.1}})},
+        "delta nan": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": float("nan")}})},
+        "delta above the owner's": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": 0.2}})},
         "unknown algorithm": {"algorithm": "gradient_ascent"},
         "algorithm of another type": {"algorithm": ["dp_gd"]},
         "algorithm without noise": {"algorithm": "local", "parameters": {}},
@@ -228,14 +229,22 @@ def proposals(cluster: Cluster) -> Iterator[Hostile]:
         "rounds huge": {"parameters": {"n_rounds": 10**30}},
         "regularization nan": {"parameters": {"regularization": float("nan")}},
         "regularization 0": {"parameters": {"regularization": 0}},
-        "roster without the party": {"parties": [own | {"name": "party-9"}]},
-        "roster empty": {"parties": []},
-        "roster with the party twice": {"parties": [own, own]},
-        "party name odd": {"parties": [own, own | {"name": "../x"}]},
-        "size misstated": {"parties": [own | {"n_examples": 10**6}]},
-        "size 0": {"parties": [own | {"n_examples": 0}]},
-        "size huge": {"parties": [own | {"n_examples": 10**40}]},
-        "size of another huge": {"parties": [own, own | {"name": "other", "n_examples": 2**63}]},
+        "roster without the party": {"parties": columns(own | {"name": "party-9"})},
+        "roster empty": {"parties": columns()},
+        "roster with the party twice": {"parties": columns(own, own)},
+        "roster unknown": {"parties": "0" * 64},
+        "roster no digest": {"parties": "0" * 63},
+        "roster of rows": {"parties": [own]},
+        "roster with a column short": {"parties": whole | {"n_examples": []}},
+        "roster with a column long": {"parties": whole | {"budget_of": [0] * 9}},
+        "roster with a budget missing": {"parties": whole | {"budget_of": [1] * len(whole["names"])}},
+        "roster with a place negative": {"parties": whole | {"budget_of": [-1] * len(whole["names"])}},
+        "roster with budgets of nobody": {"parties": whole | {"budgets": [own["budget"]] * 2}},
+        "party name odd": {"parties": columns(own, own | {"name": "../x"})},
+        "size misstated": {"parties": columns(own | {"n_examples": 10**6})},
+        "size 0": {"parties": columns(own | {"n_examples": 0})},
+        "size huge": {"parties": columns(own | {"n_examples": 10**40})},
+        "size of another huge": {"parties": columns(own, own | {"name": "other", "n_examples": 2**63})},
         "contributors 0": {"minimum_contributors": 0},
         "contributors too many": {"minimum_contributors": 99},
         "contributors huge": {"minimum_contributors": 10**30},
@@ -254,6 +263,12 @@ def proposals(cluster: Cluster) -> Iterator[Hostile]:
         body = json.dumps({"run": "hostile", "spec": spec | {"minimum_contributors": 1} | change})
         yield f"run {name}", "POST", "/v1/runs", {"content": body, "headers": JSON}
     yield from malformed_proposals(RunProposal(run="hostile", spec=run_spec(cluster)).model_dump_json())
+
+
+def columns(*members: dict[str, Any]) -> dict[str, Any]:
+    """Members as they are written down, each with a budget of its own."""
+    columns = {f"{name}s": [each[name] for each in members] for name in ("name", "budget")}
+    return columns | {"n_examples": [each["n_examples"] for each in members], "budget_of": [*range(len(members))]}
 
 
 def malformed_proposals(good: str) -> Iterator[Hostile]:

@@ -15,13 +15,14 @@ import httpx
 import pytest
 
 from common.client.endpoints import PeerEntry
-from common.client.peer import open_client_of
+from common.client.peer import Line
 from common.service.prometheus import Metrics
 from common.service.serve import Upkeep
 from common.service.tokens import SignInError, Tokens, hash_token
 from party.settings import PartySettings
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.cluster import LEARNER, Cluster
+from tests.support.lines import closing_line, line_over
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 
 PATIENCE = 30.0
@@ -200,11 +201,11 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
         entry = PeerEntry(name="party-1", url=url, token=LEARNER, ca=used.authority)
         with trusting(first) as kept:
             assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200
-            async with open_client_of(entry) as peer:
-                assert (await peer.get("/v1/party")).status_code == 200
+            async with closing_line(Line(entry)) as line:
+                assert (await line.ask("GET", "/v1/party")).status == 200
             install(second, used)
-            async with open_client_of(entry) as peer:
-                assert (await peer.get("/v1/party")).status_code == 200, "the learner's side reads its files anew too"
+            async with closing_line(Line(entry)) as line:
+                assert (await line.ask("GET", "/v1/party")).status == 200, "the learner's side reads its files anew too"
             assert status(url, trusting(second)) == 200
             assert status(url, trusting(first)) == 0
             assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"
@@ -248,14 +249,14 @@ async def test_a_changed_token_file_is_read_when_the_peer_refuses(tmp_path: Path
         return httpx.Response(200 if seen[-1] == good[0] else 401)
 
     entry = PeerEntry(name="party", url="http://party", token_file=file)
-    async with open_client_of(entry, httpx.MockTransport(answer)) as client:
-        assert (await client.get("/")).status_code == 200
-        good[0] = NEW
-        assert (await client.get("/")).status_code == 401
-        file.write_text(NEW)
-        assert (await client.get("/")).status_code == 200
-        assert (await client.get("/")).status_code == 200
-        file.unlink()
-        good[0] = "another"
-        assert (await client.get("/")).status_code == 401
+    line = line_over(entry, httpx.MockTransport(answer))
+    assert (await line.ask("GET", "/")).status == 200
+    good[0] = NEW
+    assert (await line.ask("GET", "/")).status == 401
+    file.write_text(NEW)
+    assert (await line.ask("GET", "/")).status == 200
+    assert (await line.ask("GET", "/")).status == 200
+    file.unlink()
+    good[0] = "another"
+    assert (await line.ask("GET", "/")).status == 401
     assert seen == [OLD, OLD, OLD, NEW, NEW, NEW]

@@ -25,7 +25,8 @@ from common.learning.tallies import Cells, tally
 from common.privacy.account import MICRO
 from common.privacy.noise import NoNoise
 from common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of
-from common.runs.specification import Budget, PublicRows, RunSpec
+from common.runs.members import Budget
+from common.runs.specification import PublicRows, RunSpec
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 from tests.support.rounds import run_spec

@@ -20,6 +20,7 @@ from learner.cli.display import follow
 from learner.run import RunEvent
 from tests.support.cluster import DEADLINE, Cluster, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, unreachable
+from tests.support.lines import line_to
 
 Parties = dict[str, Intercepted]
 
@@ -105,7 +106,7 @@ class Answers(httpx.AsyncBaseTransport):
 
     def party(self) -> PartyClient:
         """The party that answers so."""
-        return PartyClient("party-1", httpx.AsyncClient(base_url="http://party-1", transport=self))
+        return PartyClient("party-1", line_to("party-1", self))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(asyncio.get_running_loop().time())

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pydantic import HttpUrl, SecretStr, ValidationError
+from pydantic import ValidationError
 
 from common.client.endpoints import PeerEntry
-from common.client.peer import open_client_of
-from common.client.transport import Transport
+from common.client.peer import Line
+from common.client.transport import LONGEST_ANSWER
 from common.errors import InvalidInputError
 from common.service.serve import tls_context
 from common.service.settings import Tls
 from tests.support.certificates import make_certificates
+from tests.support.lines import closing_line
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -43,15 +44,15 @@ async def port_of(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncItera
 
 
 @asynccontextmanager
-async def client_of(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server that handles each connection by ``serve``."""
-    async with (
-        port_of(serve) as port,
-        httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}", transport=Transport(ssl.create_default_context())
-        ) as client,
-    ):
-        yield client
+async def line_of(serve: Serve) -> AsyncIterator[Line]:
+    """A line to a server that handles each connection by ``serve``."""
+    async with port_of(serve) as port, closing_line(Line(entry_of(f"http://127.0.0.1:{port}"))) as line:
+        yield line
+
+
+def entry_of(url: str, **files: Path) -> PeerEntry:
+    """A service at a URL."""
+    return PeerEntry.model_validate({"name": "p", "url": url, "token": "t"} | files)
 
 
 async def request_of(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -79,18 +80,18 @@ class Echo:
 
 
 async def test_keeps_its_connection() -> None:
-    async with client_of(echo := Echo()) as client:
+    async with line_of(echo := Echo()) as line:
         for body in (b"one", b"", b"x" * 300_000):
-            assert (await client.put("/", content=body)).content == body
+            assert (await line.ask("PUT", "/", body)).content == body
         assert echo.connections == 1
-        await asyncio.gather(*(client.put("/", content=b"at once") for _ in range(3)))
+        await asyncio.gather(*(line.ask("PUT", "/", b"at once") for _ in range(3)))
         assert echo.connections == 3
 
 
 async def test_opens_another_where_the_server_has_closed() -> None:
-    async with client_of(echo := Echo(per_connection=1)) as client:
+    async with line_of(echo := Echo(per_connection=1)) as line:
         for count in (1, 2, 3):
-            assert (await client.put("/", content=b"hello")).content == b"hello"
+            assert (await line.ask("PUT", "/", b"hello")).content == b"hello"
             assert echo.connections == count
             await asyncio.sleep(0.05)  # for the closing to arrive; if it does not, the next request says so
 
@@ -110,8 +111,8 @@ async def test_reads_every_kind_of_response(response: bytes, content: bytes) -> 
         writer.write(response)
         writer.close()
 
-    async with client_of(serve) as client:
-        assert (await client.get("/")).content == content
+    async with line_of(serve) as line:
+        assert (await line.ask("GET", "/")).content == content
 
 
 @pytest.mark.parametrize(
@@ -134,9 +135,9 @@ async def test_half_a_response_is_an_error_and_not_an_answer(response: bytes) ->
         writer.write(response)
         writer.close()
 
-    async with client_of(serve) as client:
+    async with line_of(serve) as line:
         with pytest.raises(httpx.TransportError):
-            await client.get("/")
+            await line.ask("GET", "/")
 
 
 @pytest.mark.parametrize(
@@ -156,10 +157,10 @@ async def test_what_comes_after_a_response_is_not_taken_for_the_next(surplus: by
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue" + surplus)
         writer.close()
 
-    async with client_of(serve) as client:
+    async with line_of(serve) as line:
         for count in (1, 2):
             try:
-                assert (await client.get("/")).content == b"true"
+                assert (await line.ask("GET", "/")).content == b"true"
             except httpx.TransportError:
                 assert surplus == b"junk"
             assert connections == count
@@ -167,52 +168,40 @@ async def test_what_comes_after_a_response_is_not_taken_for_the_next(surplus: by
 
 @pytest.mark.parametrize("value", ["one\r\nX-Other: two", "one\nX-Other: two", "one\0"])
 async def test_a_header_that_would_be_two_is_not_sent(value: str) -> None:
-    async with client_of(echo := Echo()) as client:
+    async with line_of(echo := Echo()) as line:
         with pytest.raises(httpx.LocalProtocolError):
-            await client.get("/", headers={"X-One": value})
-        assert (await client.get("/")).content == b""
+            await line.ask("GET", "/", b"", ("X-One", value))
+        assert (await line.ask("GET", "/")).content == b""
         assert echo.connections == 1
-
-
-async def test_a_body_of_unknown_length_is_not_sent() -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        yield b"piece"
-
-    async with client_of(Echo()) as client:
-        with pytest.raises(httpx.LocalProtocolError):
-            await client.put("/", content=pieces())
 
 
 async def test_speaks_tls_to_whom_the_authority_vouches_for(tmp_path: Path) -> None:
     files, strangers = make_certificates(tmp_path / "ours"), make_certificates(tmp_path / "theirs")
     tls = tls_context(Tls(certificate=files.certificate, key=files.key))
 
-    def client_trusting(authority: Path) -> httpx.AsyncClient:
-        return open_client_of(
-            PeerEntry(name="p", url=HttpUrl(f"https://127.0.0.1:{port}"), token=SecretStr("t"), ca=authority)
-        )
+    def line_trusting(authority: Path) -> Line:
+        return Line(entry_of(f"https://127.0.0.1:{port}", ca=authority))
 
     async with port_of(Echo(), tls) as port:
-        async with client_trusting(files.authority) as client:
+        async with closing_line(line_trusting(files.authority)) as line:
             for body in (b"one", b"two"):
-                assert (await client.put("/", content=body)).content == body
-        async with client_trusting(strangers.authority) as client:
+                assert (await line.ask("PUT", "/", body)).content == body
+        async with closing_line(line_trusting(strangers.authority)) as line:
             with pytest.raises(httpx.NetworkError, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.put("/", content=b"secret")
+                await line.ask("PUT", "/", b"secret")
 
 
 async def test_shows_a_certificate_to_whom_wants_to_see_one(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
     tls = tls_context(Tls(certificate=files.certificate, key=files.key, client_ca=files.authority))
     async with port_of(Echo(), tls) as port:
-        entry = PeerEntry(name="p", url=HttpUrl(f"https://127.0.0.1:{port}"), token=SecretStr("t"), ca=files.authority)
-        async with open_client_of(
-            entry.model_copy(update={"certificate": files.certificate, "key": files.key})
-        ) as client:
-            assert (await client.put("/", content=b"hello")).content == b"hello"
-        async with open_client_of(entry) as client:
+        entry = entry_of(f"https://127.0.0.1:{port}", ca=files.authority)
+        known = entry.model_copy(update={"certificate": files.certificate, "key": files.key})
+        async with closing_line(Line(known)) as line:
+            assert (await line.ask("PUT", "/", b"hello")).content == b"hello"
+        async with closing_line(Line(entry)) as line:
             with pytest.raises(httpx.TransportError):
-                await client.put("/", content=b"hello")
+                await line.ask("PUT", "/", b"hello")
 
 
 def test_certificates_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
@@ -221,13 +210,37 @@ def test_certificates_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="both certificate and key"):
         PeerEntry.model_validate(known)
     with pytest.raises(InvalidInputError, match="cannot be used as a certificate"):
-        open_client_of(PeerEntry.model_validate(known | {"key": files.certificate}))
+        Line(PeerEntry.model_validate(known | {"key": files.certificate}))
 
 
 async def test_nobody_there_is_an_error() -> None:
-    async with httpx.AsyncClient(transport=Transport(ssl.create_default_context())) as client:
-        with pytest.raises(httpx.NetworkError):
-            await client.get("http://127.0.0.1:1/")
+    with pytest.raises(httpx.NetworkError):
+        await Line(entry_of("http://127.0.0.1:1")).ask("GET", "/")
+
+
+async def test_no_more_of_a_response_is_read_than_anybody_wants() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        piece = b"100000\r\n" + bytes(2**20) + b"\r\n"
+        for _ in range(2 * LONGEST_ANSWER // 2**20):
+            writer.write(piece)
+            await writer.drain()
+
+    async with line_of(serve) as line:
+        assert LONGEST_ANSWER < len((await line.ask("GET", "/")).content) < 2 * LONGEST_ANSWER
+
+
+async def test_a_path_of_the_url_goes_before_that_of_the_request() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await request_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(head), head))
+
+    async with port_of(serve) as port:
+        for url in (f"http://127.0.0.1:{port}/behind/here", f"http://127.0.0.1:{port}/behind/here/"):
+            async with closing_line(Line(entry_of(url))) as line:
+                head = (await line.ask("GET", "/v1/x?a=b")).content
+            assert head.startswith(b"GET /behind/here/v1/x?a=b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % port)
 
 
 async def test_a_cancelled_request_leaves_no_connection_behind() -> None:
@@ -240,8 +253,8 @@ async def test_a_cancelled_request_leaves_no_connection_behind() -> None:
         closed.set()
         writer.close()
 
-    async with client_of(serve) as client:
-        task = asyncio.create_task(client.get("/"))
+    async with line_of(serve) as line:
+        task = asyncio.create_task(line.ask("GET", "/"))
         await heard.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

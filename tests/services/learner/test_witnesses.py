@@ -17,6 +17,7 @@ from learner.execution import witnesses
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, silent, unreachable
 from tests.support.ledgers import KEY
+from tests.support.lines import line_to
 
 Parties = dict[str, Intercepted]
 RECEIPTS = "/v1/receipts"
@@ -62,12 +63,12 @@ async def test_a_run_that_is_cancelled_as_witnesses_are_asked_leaves_nothing_beh
             await asyncio.sleep(60)
             return ()
 
-    async with httpx.AsyncClient() as client:
-        asking = asyncio.create_task(witnesses.Witnesses({"party-1": Asked("party-1", client)}).ask(["party-1"]))
-        await asyncio.sleep(0)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
+    peer = Asked("party-1", line_to("party-1", httpx.MockTransport(lambda _: httpx.Response(200))))
+    asking = asyncio.create_task(witnesses.Witnesses({"party-1": peer}).ask(["party-1"]))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
     gc.collect()  # a coroutine that nobody awaited would warn, and that is an error
 
 

@@ -13,7 +13,7 @@ from common.privacy.noise import NoNoise
 from common.protocol.messages import Query
 from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from common.protocol.receipts import read_receipt
-from common.runs.specification import Budget
+from common.runs.members import Budget
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from common.service.tokens import hash_token
 from party.api.app import create_party_app

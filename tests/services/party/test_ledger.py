@@ -24,7 +24,8 @@ from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
 from common.privacy.account import Account, Cost, Price
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
 from party.ledger.ledger import MOST_REFUSALS, Answer, Ask, Kept
 from tests.support.ledgers import open_ledger

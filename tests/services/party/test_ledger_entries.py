@@ -22,7 +22,8 @@ from common.errors import (
 from common.privacy.account import Account, Cost, Price
 from common.protocol.head import Head
 from common.protocol.receipts import Binding, read_receipt, verify_receipt, write_receipt
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
 from common.storage.chain import Chain
 from common.wire.party_api import RunProposal

@@ -13,7 +13,8 @@ import pytest
 from fastapi import FastAPI
 
 from common.client.endpoints import PeerEntry
-from common.client.peer import open_client_of
+from common.client.party import PartyClient
+from common.client.peer import Line
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
@@ -27,6 +28,7 @@ from party.personal.training import Order, OwnShard, joined, learn
 from party.settings import PartySettings
 from tests.support.cluster import DEADLINE, Cluster, party_apps
 from tests.support.intercepted import Intercepted, silent
+from tests.support.lines import line_over
 from tests.support.rounds import run_spec
 
 WU: dict[str, Any] = {
@@ -69,15 +71,15 @@ class Neighbours:
         } | changes)  # fmt: skip
         return await learn(order, name, load_holding(settings), settings.peers, self.connect)
 
-    def connect(self, entry: PeerEntry) -> httpx.AsyncClient:
-        return open_client_of(entry, self.wires[entry.name])
+    def connect(self, entry: PeerEntry) -> Line:
+        return line_over(entry, self.wires[entry.name])
 
     async def spent(self, name: str) -> float:
         """What an owner's ledger says is spent."""
         entry = next(peer for other in self.owners.names if other != name
                      for peer in self.owners.party_settings(other).peers if peer.name == name)  # fmt: skip
-        async with open_client_of(entry, httpx.ASGITransport(self.apps[name])) as client:
-            return float((await client.get("/v1/budget")).json()["units"]["spent"][0] / 1e6)
+        party = PartyClient(name, line_over(entry, httpx.ASGITransport(self.apps[name])))
+        return (await party.budget()).units.spent[0] / 1e6
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pytest
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes
 from common.protocol.simulation import simulate
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
 from learner.experiments.datasets import DIGITS, digits_columns
 from tests.support.cluster import AUTHORIZED, Stream, dealt, train
 from tests.support.keyholder_process import start_keyholder

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from common.algorithms import REGISTRY
 from common.data.columns import Feature, Label
 from common.data.study import Study
+from common.runs.members import Budget, Member
 from common.runs.secure_terms import check_roster, draft_roster, noise_text, round_terms, session_of
-from common.runs.specification import Budget, Member, RunSpec
+from common.runs.specification import RunSpec
 from common.secure_sum.errors import Reason
 from common.secure_sum.messages import MAX_TEXT, Roster, RosterKeyHolder, SumQuery
 from tests.support.rounds import completed
