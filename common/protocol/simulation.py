@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from common.data.shard import Shard
-from common.encoding.fixed_point import checked_answer, from_wire, to_wire
+from common.encoding.fixed_point import from_wire, sum_of_answers, to_wire
 from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.privacy.noise import Noise
@@ -55,7 +55,7 @@ class Simulation:
             for block in self.blocks
         )
         if query.reveal == "sum":
-            value = checked_answer(np.sum([each.sum(axis=0) for each in answers], axis=0))
+            value = sum_of_answers(np.stack([sum_of_answers(each) for each in answers]))
         else:
             value = np.concatenate(list(answers))
         return Reply(from_wire(value, facts.wire_shift), tuple(range(len(facts.parties))))
