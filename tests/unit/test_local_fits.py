@@ -22,6 +22,7 @@ def case(loss: Loss) -> Case:
     return Case(loss, Shard(X[:30], y[:30]), Shard(X[30:], y[30:]).pooled())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(2)], ids=repr)
 def test_a_line_compares_the_same_fits(loss: Loss) -> None:
     figures = local_fits.measured(case(loss))
