@@ -6,6 +6,7 @@ counts and of averages is drawn at once, as one party's that adds all of it: wha
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,11 @@ class Method:
     algorithm: type[Asked]
     calibration: str
     chosen: bool
+
+    @property
+    def exact(self) -> Asked:
+        """The algorithm to run without noise, at lambda = 1e-4: nothing has to be chosen."""
+        return self.algorithm(regularization=LAMBDA, calibration="paper")
 
     def build(self, facts: FederationFacts) -> Asked:
         """The algorithm for such facts; lambda is 1e-4 unless it is chosen."""
@@ -105,7 +111,7 @@ class Trial:
     """A split whose parties were trained, and what they answered."""
 
     split: Split
-    _averages: dict[float, FloatArray] = field(default_factory=dict)
+    _members: dict[float, FloatArray] = field(default_factory=dict)
 
     def facts(self, epsilon: float) -> FederationFacts:
         """What all agree on: a secure sum among all parties, public rows, delta = 1e-5 where there is one."""
@@ -123,13 +129,7 @@ class Trial:
         else:
             rows = np.arange(algorithm.n_asked(facts)) * len(self.split.public) // algorithm.n_asked(facts)
             total = self.votes[0][rows].reshape(-1)
-        run = drive(algorithm.program(facts), Kept(algorithm, facts, total, noise), "figure", MemoryLog())
-        try:
-            run.send(None)
-        except StopIteration as stop:
-            model: Model = stop.value
-            return model
-        raise AssertionError("a simulation never waits")
+        return asyncio.run(drive(algorithm.program(facts), Kept(algorithm, facts, total, noise), "figure", MemoryLog()))
 
     @cached_property
     def votes(self) -> tuple[IntArray, IntArray]:
@@ -138,22 +138,20 @@ class Trial:
         rows = np.concatenate([self.split.public, tests])
         asked = EnsembleVote(calibration="paper", local_regularization=LAMBDA, auxiliary_rows=len(rows))
         facts = replace(self.facts(1.0), public=rows, public_shape=rows.shape)
-        answer = Simulation.of(asked, self.split.parties, facts, NoNoise()).answer("figure", Query(1, "votes", rows))
-        try:
-            answer.send(None)
-        except StopIteration as stop:
-            votes = to_integers(stop.value.value).reshape(len(rows), -1)
+        simulation = Simulation.of(asked, self.split.parties, facts, NoNoise())
+        reply = asyncio.run(simulation.answer("figure", Query(1, "votes", rows)))
+        votes = to_integers(reply.value).reshape(len(rows), -1)
         return votes[: len(self.split.public)], votes[len(self.split.public) :]
 
     def members(self, regularization: float) -> FloatArray:
         """The parties' own minimisers, (M, d) or (M, K, d)."""
-        if regularization not in self._averages:
-            self._averages.clear()  # 20,000 parties' are 19 MB
+        if regularization not in self._members:
+            self._members.clear()  # those of one lambda at a time: 20,000 parties' are 19 MB
             facts = self.facts(1.0)
-            self._averages[regularization] = simulate(
+            self._members[regularization] = simulate(
                 Local(regularization), self.split.parties, facts, NoNoise()
             ).weights
-        return self._averages[regularization]
+        return self._members[regularization]
 
     def worth(self, model: Model) -> float:
         """A model's accuracy on the test rows."""
@@ -200,7 +198,7 @@ def accuracies(
     yield "batch", 0.0, trial.batch()
     yield "individual", 0.0, trial.individual()
     for place, (name, method) in enumerate(METHODS.items()):
-        yield name, 0.0, trial.worth(trial.run(_exact(method), 1.0, NoNoise()))
+        yield name, 0.0, trial.worth(trial.run(method.exact, 1.0, NoNoise()))
         for epsilon in epsilons:
             algorithm = method.build(trial.facts(epsilon))
             for i in range(repeat):
@@ -229,7 +227,7 @@ def averages(trial: Trial) -> Iterator[tuple[str, float]]:
     for name, average in ways.items():
         yield name, trial.worth(Model(average))
     for name in ("vote, paper", "soft, paper"):
-        yield name.removesuffix(", paper"), trial.worth(trial.run(_exact(METHODS[name]), 1.0, NoNoise()))
+        yield name.removesuffix(", paper"), trial.worth(trial.run(METHODS[name].exact, 1.0, NoNoise()))
     yield "batch", trial.batch()
     yield "individual", trial.individual()
 
@@ -259,11 +257,6 @@ def _risk(model: Model, split: Split, part: FloatArray) -> float:
     """J of a linear model on public rows, of whose votes the second class has these parts (N,)."""
     losses = Doubtful(split.loss).value(model.scores(split.public), 2 * part - 1)
     return float(losses.mean() + RISKY_LAMBDA / 2 * (model.weights**2).sum())
-
-
-def _exact(method: Method) -> Asked:
-    """Without noise nothing is chosen."""
-    return replace(method, calibration="paper", chosen=False).build(FederationFacts.__new__(FederationFacts))
 
 
 def _majority(weights: FloatArray, rows: FloatArray) -> IntArray:

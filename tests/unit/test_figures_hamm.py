@@ -1,7 +1,8 @@
-"""Hamm, Cao & Belkin's figures on made-up parties: what is kept of a trial, what noise is drawn, and that claims can fail."""
+"""Hamm, Cao & Belkin's figures on made-up parties: what a trial keeps, what noise it draws; that claims can fail."""
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import math
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def made_up(loss: Loss, parties: int = 30, rows: int = 6) -> Split:
     return Split(loss, stack, drawn(40).X, drawn(50))
 
 
-@pytest.fixture(params=LOSSES.values(), ids=LOSSES)
+@pytest.fixture(params=list(LOSSES.values()), ids=list(LOSSES))
 def trial(request: pytest.FixtureRequest) -> Trial:
     return Trial(made_up(request.param))
 
@@ -65,18 +66,12 @@ def test_the_noise_of_all_is_drawn_at_once(trial: Trial) -> None:
     assert isinstance(algorithm, Ensemble)
     total = trial.votes[0].reshape(-1)
     kept = Kept(algorithm, facts, total, SeededNoise(2))
-    noise = [answered(kept, Query(1, "votes", trial.split.public)) - total / UNIT for _ in range(30)]
+    noise = [
+        asyncio.run(kept.answer("", Query(1, "votes", trial.split.public))).value - total / UNIT for _ in range(30)
+    ]
     times = 1 if facts.loss.outputs == 1 else 2
     needed = gaussian_sigmas(np.array(1.0), np.array(DELTA), math.sqrt(times * len(trial.split.public)))
     assert np.std(noise) == pytest.approx(needed, rel=0.15)  # of at least 1,200 draws: 7 deviations
-
-
-def answered(kept: Kept, query: Query) -> np.ndarray:
-    try:
-        kept.answer("", query).send(None)
-    except StopIteration as stop:
-        return np.asarray(stop.value.value)
-    raise AssertionError
 
 
 def test_a_trial_has_all_lines_at_all_epsilons(trial: Trial) -> None:
@@ -108,8 +103,8 @@ def test_averages_differ_where_parties_lack_classes() -> None:
 
 
 def test_the_excess_risk_falls_as_the_theorem_says() -> None:
-    found = np.array(list(excess_risks(made_up(Logistic(), parties=64), 0, (16, 64), (1.0, 10.0), 20)))
-    excess, bound = found[:, 2].reshape(2, 2, 20).mean(axis=-1), found[:, 3].reshape(2, 2, 20)[..., 0]
+    found = np.array(list(excess_risks(made_up(Logistic(), parties=64), 0, (16, 64), (1.0, 10.0), 200)))
+    excess, bound = found[:, 2].reshape(2, 2, 200).mean(axis=-1), found[:, 3].reshape(2, 2, 200)[..., 0]
     assert (found[:, 2] >= 0).all()
     assert (found[:, 2] <= found[:, 3]).all()
     assert bound[0] == pytest.approx(16 * bound[1])

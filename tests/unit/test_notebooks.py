@@ -37,7 +37,8 @@ def ran(notebook: dict[str, Any]) -> dict[str, Any]:
 
 def outputs(source: str, names: dict[str, Any]) -> list[dict[str, Any]]:
     """What a cell prints and draws."""
-    printed, found = io.StringIO(), []
+    found: list[dict[str, Any]] = []
+    printed = io.StringIO()
     with redirect_stdout(printed):
         exec(compile(source, "a cell", "exec"), names)  # noqa: S102 -- the notebook is this repository's
     if text := printed.getvalue():
