@@ -10,11 +10,17 @@ of *output_tight*, which is (epsilon, 1e-5) for the model. Parties train at lamb
 Two alternatives of Section 3.2 have tight noise too: all classifiers released, each with its party's noise, which then
 vote; and noisy votes on 1,000 test rows, which share the budget.
 
+What was chosen after results were seen: HAR's rows have no intercept and one common radius, of four ways tried.
+(Divided by their own norms before they are mapped, average and vote are .80 and .82.) The bands that accuracies without
+noise are held to come from runs before these; the average's is missed, which is printed as such.
+
 ``average`` shows what averages are worth without noise: the paper has .67 on HAR. What becomes of a class that a party
-has no row of, and whether rows have an intercept, moves it by .2, and the paper says neither.
+has no row of, and whether rows have an intercept, moves it by .2, and the paper says neither. Of some twenty ways tried
+ten are shown; that one comes near .67 does not make it the paper's: with an intercept, votes and soft labels are .04
+farther from the paper's than without.
 
 ``theorem4`` is measured on KDD99's parties at lambda = .01: how much more the regularised risk of the soft labels is at
-the published model than at its minimum, beside the theorem's term for noise, at 95 %.
+the published model than at its minimum, beside the bound on that which the theorem's term for noise comes from.
 
 The data are looked for in the folder that $PARLEY_DATA names; without it nothing is drawn, and that is said.
 """
@@ -130,7 +136,8 @@ def judge_har(curves: Sequence[Curve]) -> Iterable[Verdict]:
     """The published accuracies without noise, and what becomes of them at epsilon = 1."""
     lines = {curve.name: curve for curve in curves}
     bands = (("batch", "batch", 0.89, 0.91, ".90"), ("vote", "vote, paper", 0.79, 0.81, ".79"),
-             ("soft", "soft, paper", 0.75, 0.77, ".76"), ("individual", "individual", 0.48, 0.5, ".47"))  # fmt: skip
+             ("soft", "soft, paper", 0.75, 0.77, ".76"), ("average", "average, paper", 0.77, 0.79, ".67"),
+             ("individual", "individual", 0.48, 0.5, ".47"))  # fmt: skip
     for name, line, *band, published in bands:
         yield near(name, lines[line], float(band[0]), float(band[1]), published)
     yield from tight_beats_paper(curves, "HAR, M = 1,000", 1.0, 0.7, 0.3)
@@ -170,7 +177,7 @@ def judge_risks(curves: Sequence[Curve]) -> Iterable[Verdict]:
         yield Verdict(f"Theorem 4: excess ∝ ε⁻² at M = {m:,.0f}", abs(slope + 2) <= SLOPE, f"slope {slope:.2f}")
     part = max(float((runs > (curve.bound or {})[m]).mean()) for curve in curves for m, runs in curve.runs.items())
     ratio = min((curve.bound or {})[m] / curve.mean(m) for curve in curves for m in curve.runs)
-    yield Verdict("Theorem 4: the bound holds in 95 % of runs", part <= 0.05,  # noqa: PLR2004
+    yield Verdict("Theorem 4: its proof's bound holds in 95 % of runs", part <= 0.05,  # noqa: PLR2004
                   f"in {1 - part:.0%}; it is at least {ratio:.3g} times the mean")  # fmt: skip
 
 

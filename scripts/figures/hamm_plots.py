@@ -96,7 +96,7 @@ def draw_ways(title: str, curves: Sequence[Curve], path: Path) -> None:
 
 
 def draw_risks(title: str, curves: Sequence[Curve], path: Path) -> None:
-    """Mean excess risks over M, a line an epsilon, and the theorem's bound of each, dashed."""
+    """Mean excess risks over M, a line an epsilon, and the bound of each, dashed."""
     with _styled():
         canvas, axis = plt.subplots(layout="constrained", figsize=(6.4, 4.8))
         for curve, colour in zip(curves, ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), strict=False):
@@ -104,7 +104,7 @@ def draw_risks(title: str, curves: Sequence[Curve], path: Path) -> None:
             axis.loglog(x, [curve.mean(m) for m in x.tolist()], "o-", color=colour, label=curve.name)
             if curve.bound is not None:
                 axis.loglog(x, [curve.bound[m] for m in x.tolist()], "--", color=colour)
-        axis.loglog([], [], "--", color="0.4", label="Theorem 4's bound")
+        axis.loglog([], [], "--", color="0.4", label="bound, 95 %")
         axis.set_xticks(x, [f"{m:,.0f}" for m in x])
         axis.minorticks_off()
         axis.set_xlabel("parties M")

@@ -235,9 +235,11 @@ def averages(trial: Trial) -> Iterator[tuple[str, float]]:
 def excess_risks(
     split: Split, number: int, parties: Sequence[int], epsilons: Sequence[float], repeat: int
 ) -> Iterator[tuple[float, int, float, float]]:
-    """Epsilon, M, how much more the risk of the published soft labels is with noise, and Theorem 4's bound on that.
+    """Epsilon, M, how much more the risk of the published soft labels is with noise, and a bound on that at 95 %.
 
-    Of the theorem's terms the bound is that of noise: 4 (d log(d / .05))^2 (c + lambda) / (lambda M epsilon)^2.
+    The noise b has |b| <= d log(d / .05) 2 / (lambda M epsilon) with that probability, and the risk curves by at most
+    c + lambda, so it rises by at most (c + lambda) |b|^2 / 2. In Theorem 4, of expected risks, this is the term for
+    noise, in M^-2 epsilon^-2, up to its constant.
     """
     for m in parties:
         trial = Trial(replace(split, parties=next(split.parties.parties(m))[1]))
@@ -246,7 +248,7 @@ def excess_risks(
         least = _risk(trial.run(algorithm, 1.0, NoNoise()), split, part)
         d = split.parties.n_features
         for epsilon in epsilons:
-            bound = 4 * (d * math.log(d / 0.05) / (RISKY_LAMBDA * m * epsilon)) ** 2
+            bound = 2 * (d * math.log(d / 0.05) / (RISKY_LAMBDA * m * epsilon)) ** 2
             for i in range(repeat):
                 noisy = trial.run(algorithm, epsilon, SeededNoise([number, m, round(100 * epsilon), i]))
                 excess = _risk(noisy, split, part) - least

@@ -152,7 +152,7 @@ def test_the_table_has_mean_and_deviation(tmp_path: Path) -> None:
 
 def as_published(panel: str) -> list[Curve]:
     """Made-up curves that bear the claims out."""
-    exact = {"batch": 0.9, "individual": 0.49, "vote, paper": 0.8, "soft, paper": 0.76}
+    exact = {"batch": 0.9, "individual": 0.49, "vote, paper": 0.8, "soft, paper": 0.76, "average, paper": 0.78}
     curves = []
     for name in LINES:
         noisy = {} if name in {"batch", "individual"} else {1 / e: 0.95 if "tight" in name else 0.2 for e in EPSILONS}
@@ -200,6 +200,7 @@ def changed(name: str, line: str, value: float) -> list[Curve]:
     [
         ("fig2", changed("fig2", "batch", 0.8), "batch"),
         ("fig2", changed("fig2", "individual", 0.8), "individual"),
+        ("fig2", changed("fig2", "average, paper", 0.67), "average"),
         ("fig2", changed("fig2", "vote, tight", 0.6), "tight vote at least 0.7"),
         ("fig2", changed("fig2", "soft, paper", 0.76), "noise at most 0.3"),
         ("fig3", changed("fig3", "vote, tight", 0.8), "tight vote at least 0.9"),
@@ -209,7 +210,7 @@ def changed(name: str, line: str, value: float) -> list[Curve]:
         ("average", changed("average", "average, intercept", 0.68)[1:], "within the range"),
         ("theorem4", risks(-1.5), "M⁻²"),
         ("theorem4", risks(-1.5), "ε⁻²"),
-        ("theorem4", risks(bound=0.5), "the bound"),
+        ("theorem4", risks(bound=0.5), "bound holds"),
     ],
 )
 def test_each_claim_can_fail(name: str, curves: list[Curve], claim: str) -> None:
