@@ -6,9 +6,9 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from scripts.figures import wu
+from scripts.figures import hamm, wu
 from scripts.figures.frame import main
 
 if __name__ == "__main__":
     names = sorted(path.stem for path in Path(__file__).parent.glob("*_fig*.py"))
-    sys.exit(max(wu.main(), *(main(import_module(f"scripts.figures.{name}").FIGURE) for name in names)))
+    sys.exit(max(wu.main(), hamm.main(), *(main(import_module(f"scripts.figures.{name}").FIGURE) for name in names)))

@@ -1,0 +1,121 @@
+"""How Hamm, Cao & Belkin's figures are drawn: accuracies over 1/epsilon, bars, and excess risks on logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import pyplot as plt
+
+from common.arrays import FloatArray
+from scripts.figures.frame import Line
+
+LINES = {
+    "batch": Line("batch (all rows pooled, no noise)", "#000000", "", "-"),
+    "vote, tight": Line("vote, tight", "#0072B2", "o", "-"),
+    "soft, tight": Line("soft labels, tight", "#D55E00", "o", "-"),
+    "average, tight": Line("average, tight", "#009E73", "o", "-"),
+    "soft, output_tight": Line("soft labels, output_tight", "#D55E00", "^", ":"),
+    "vote, paper": Line("vote, paper", "#0072B2", "s", "--"),
+    "soft, paper": Line("soft labels, paper", "#D55E00", "s", "--"),
+    "average, paper": Line("average, paper", "#009E73", "s", "--"),
+    "all released": Line("all classifiers released", "#CC79A7", "D", "-."),
+    "one by one": Line("1,000 predictions, one by one", "#E69F00", "D", "-."),
+    "individual": Line("individual (own rows, no noise)", "#7F7F7F", "", "-"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """A line of a panel: at each x, of several runs, the accuracy, or (``bound`` above it) the excess risk."""
+
+    panel: str
+    name: str
+    runs: Mapping[float, FloatArray]
+    bound: Mapping[float, float] | None = None
+
+    def mean(self, x: float) -> float:
+        """The mean of the runs at x."""
+        return float(self.runs[x].mean())
+
+    def sd(self, x: float) -> float:
+        """Their deviation; 0 of one run."""
+        return float(self.runs[x].std(ddof=1)) if len(self.runs[x]) > 1 else 0.0
+
+
+def draw_accuracies(title: str, curves: Sequence[Curve], path: Path) -> None:
+    """A panel for each data set, where 1/epsilon is evenly spaced; bars are deviations of the runs."""
+    panels = list(dict.fromkeys(curve.panel for curve in curves))
+    with _styled():
+        canvas, axes = plt.subplots(1, len(panels), sharey=True, squeeze=False, layout="constrained",
+                                    figsize=(4.4 * max(len(panels), 2), 4.9))  # fmt: skip
+        for axis, panel in zip(axes[0], panels, strict=True):
+            mine = [curve for name in LINES for curve in curves if (curve.panel, curve.name) == (panel, name)]
+            ticks = sorted({x for curve in mine for x in curve.runs})
+            for curve in mine:
+                line, each = LINES[curve.name], sorted(curve.runs)
+                places = [ticks.index(x) for x in each] if len(each) > 1 else [0, len(ticks) - 1]
+                runs = each if len(each) > 1 else each * 2  # what has no noise is the same whatever epsilon
+                axis.errorbar(
+                    places, [curve.mean(x) for x in runs], [curve.sd(x) for x in runs], label=line.label,
+                    color=line.colour, marker=line.marker, linestyle=line.dash, markersize=4.5, linewidth=1.3,
+                    elinewidth=0.6, capsize=2,
+                )  # fmt: skip
+            axis.set_xticks(range(len(ticks)), [f"{x:.2g}" for x in ticks])
+            axis.set_xlabel("1/ε (0: no noise)")
+            axis.set_title(panel, fontsize=10, loc="left")
+            axis.grid(axis="y", color="0.9", linewidth=0.8)
+            axis.set_ylim(0, 1)
+        canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
+        canvas.supylabel("accuracy on test rows, mean ± sd", fontsize=10)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        canvas.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        canvas.savefig(path, dpi=150)
+        plt.close(canvas)
+
+
+def draw_ways(title: str, curves: Sequence[Curve], path: Path) -> None:
+    """A bar each, of what is averaged and of what is not, and the paper's average."""
+    with _styled():
+        canvas, axis = plt.subplots(layout="constrained", figsize=(7.2, 0.32 * len(curves) + 1.2))
+        for place, curve in enumerate(curves):
+            colour = "#009E73" if curve.name.startswith("average") else "0.6"
+            axis.barh(place, curve.mean(0.0), xerr=curve.sd(0.0), color=colour, ecolor="0.3", capsize=2)
+        axis.axvline(0.67, color="#D55E00", linestyle="--")
+        axis.set_yticks(range(len(curves)), [curve.name for curve in curves])
+        axis.invert_yaxis()
+        axis.set_xlim(left=0.4)
+        axis.set_xlabel("accuracy on test rows, mean ± sd; dashed: the paper's average")
+        axis.set_title(title, fontsize=11, loc="left")
+        canvas.savefig(path, dpi=150)
+        plt.close(canvas)
+
+
+def draw_risks(title: str, curves: Sequence[Curve], path: Path) -> None:
+    """Mean excess risks over M, a line an epsilon, and the bound of each, dashed."""
+    with _styled():
+        canvas, axis = plt.subplots(layout="constrained", figsize=(6.4, 4.8))
+        for curve, colour in zip(curves, ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), strict=False):
+            x = np.array(sorted(curve.runs))
+            axis.loglog(x, [curve.mean(m) for m in x.tolist()], "o-", color=colour, label=curve.name)
+            if curve.bound is not None:
+                axis.loglog(x, [curve.bound[m] for m in x.tolist()], "--", color=colour)
+        axis.loglog([], [], "--", color="0.4", label="bound, 95 %")
+        axis.set_xticks(x, [f"{m:,.0f}" for m in x])
+        axis.minorticks_off()
+        axis.set_xlabel("parties M")
+        axis.set_ylabel("excess risk by the paper's noise")
+        axis.set_title(title, fontsize=11, loc="left")
+        axis.grid(color="0.9", linewidth=0.8)
+        canvas.legend(loc="outside lower center", ncols=4, frameon=False)
+        canvas.savefig(path, dpi=150)
+        plt.close(canvas)
+
+
+def _styled() -> AbstractContextManager[None]:
+    """Without a screen, and without a frame above and to the right."""
+    return mpl.rc_context({"backend": "agg", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False})

@@ -1,0 +1,282 @@
+"""What Hamm, Cao & Belkin's figures measure: accuracies of a trial's models at several epsilons, and excess risks.
+
+Parties are trained and asked once a trial, without noise; each run then draws the noise of all parties anew. That of
+counts and of averages is drawn at once, as one party's that adds all of it: what M shares add up to has the same law.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from common.algorithms._ensemble import Ensemble
+from common.algorithms.ensemble_soft import EnsembleSoft
+from common.algorithms.ensemble_vote import EnsembleVote
+from common.algorithms.local import Local
+from common.algorithms.parameter_average import ParameterAverage
+from common.algorithms.pooled import Pooled
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.classes import decode_classes
+from common.encoding.fixed_point import UNIT, from_wire, to_integers
+from common.learning.metrics import accuracy
+from common.learning.model import Model
+from common.learning.soft_labels import Doubtful
+from common.privacy.noise import Noise, NoNoise, SeededNoise
+from common.protocol.driver import MemoryLog, drive
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Reply
+from common.protocol.simulation import Simulation, simulate
+from scripts.figures.hamm_data import Split
+
+LAMBDA = 1e-4
+DELTA = 1e-5
+RISKY_LAMBDA = 0.01
+PREDICTIONS = 1_000
+"""How many answers one by one are to be had of a budget."""
+_POOLED = 50_000
+_MEMBERS = 300
+_BLOCK = 2**22
+Asked = Ensemble | ParameterAverage
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A private method: its algorithm, whose noise, and whether its parameters are chosen from public facts."""
+
+    algorithm: type[Asked]
+    calibration: str
+    chosen: bool
+
+    @property
+    def exact(self) -> Asked:
+        """The algorithm to run without noise, at lambda = 1e-4: nothing has to be chosen."""
+        return self.algorithm(regularization=LAMBDA, calibration="paper")
+
+    def build(self, facts: FederationFacts) -> Asked:
+        """The algorithm for such facts; lambda is 1e-4 unless it is chosen."""
+        given: dict[str, object] = {"calibration": self.calibration}
+        if self.chosen:
+            choices = self.algorithm.choose(facts, given, 1)  # type: ignore[arg-type]
+            return self.algorithm(**given, **{name: choice.value for name, choice in choices.items()})  # type: ignore[arg-type]
+        return self.algorithm(regularization=LAMBDA, **given)  # type: ignore[arg-type]
+
+
+METHODS = {
+    "vote, paper": Method(EnsembleVote, "paper", chosen=False),
+    "soft, paper": Method(EnsembleSoft, "paper", chosen=False),
+    "average, paper": Method(ParameterAverage, "paper", chosen=False),
+    "soft, output_tight": Method(EnsembleSoft, "output_tight", chosen=True),
+    "vote, tight": Method(EnsembleVote, "tight", chosen=True),
+    "soft, tight": Method(EnsembleSoft, "tight", chosen=True),
+    "average, tight": Method(ParameterAverage, "tight", chosen=True),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """A federation that was asked already: its sum ``total`` without noise is kept, and noise is drawn for each run."""
+
+    algorithm: Asked
+    facts: FederationFacts
+    total: IntArray
+    noise: Noise
+
+    async def answer(self, run: str, query: Query) -> Reply:  # noqa: ARG002
+        """The sum, with the noise of all."""
+        algorithm, alone = self.algorithm, all_noise(self.facts)
+        if isinstance(algorithm, ParameterAverage):
+            value = algorithm.local(query, self.total // int(algorithm.unit(self.facts)), alone, self.noise)
+        elif query.step == "noise":
+            value = algorithm.local(query, None, self.facts.everyone, self.noise).sum(axis=0)  # type: ignore[arg-type]
+        elif algorithm.hides_votes:
+            value = algorithm.hidden(self.total, algorithm.asked(query.message), alone, self.noise)
+        else:
+            value = self.total
+        return Reply(from_wire(value, 0), tuple(range(len(self.facts.parties))))
+
+
+def all_noise(facts: FederationFacts) -> OwnFacts:
+    """A party's view of the facts in which it adds all the noise of a sum."""
+    return replace(facts, secure_sum=False).of(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A split whose parties were trained, and what they answered."""
+
+    split: Split
+    _members: dict[float, FloatArray] = field(default_factory=dict)
+
+    def facts(self, epsilon: float) -> FederationFacts:
+        """What all agree on: a secure sum among all parties, public rows, delta = 1e-5 where there is one."""
+        split = self.split
+        return FederationFacts.uniform(
+            split.parties.n_examples, epsilon=epsilon, delta=DELTA, n_features=split.parties.n_features,
+            loss=split.loss, secure_sum=True, public=split.public, public_shape=split.public.shape,
+        )  # fmt: skip
+
+    def run(self, algorithm: Asked, epsilon: float, noise: Noise) -> Model:
+        """The model of an algorithm."""
+        facts = self.facts(epsilon)
+        if isinstance(algorithm, ParameterAverage):
+            total = to_integers(self.members(algorithm.regularization).sum(axis=0)).reshape(-1)
+        else:
+            rows = np.arange(algorithm.n_asked(facts)) * len(self.split.public) // algorithm.n_asked(facts)
+            total = self.votes[0][rows].reshape(-1)
+        return asyncio.run(drive(algorithm.program(facts), Kept(algorithm, facts, total, noise), "figure", MemoryLog()))
+
+    @cached_property
+    def votes(self) -> tuple[IntArray, IntArray]:
+        """The votes on public rows and on the first test rows, in integers of 2^-32; of two classes the second's."""
+        tests = self.split.test.X[:PREDICTIONS]
+        rows = np.concatenate([self.split.public, tests])
+        asked = EnsembleVote(calibration="paper", local_regularization=LAMBDA, auxiliary_rows=len(rows))
+        facts = replace(self.facts(1.0), public=rows, public_shape=rows.shape)
+        simulation = Simulation.of(asked, self.split.parties, facts, NoNoise())
+        reply = asyncio.run(simulation.answer("figure", Query(1, "votes", rows)))
+        votes = to_integers(reply.value).reshape(len(rows), -1)
+        return votes[: len(self.split.public)], votes[len(self.split.public) :]
+
+    def members(self, regularization: float) -> FloatArray:
+        """The parties' own minimisers, (M, d) or (M, K, d)."""
+        if regularization not in self._members:
+            self._members.clear()  # those of one lambda at a time: 20,000 parties' are 19 MB
+            facts = self.facts(1.0)
+            self._members[regularization] = simulate(
+                Local(regularization), self.split.parties, facts, NoNoise()
+            ).weights
+        return self._members[regularization]
+
+    def worth(self, model: Model) -> float:
+        """A model's accuracy on the test rows."""
+        return accuracy(model, self.split.test)
+
+    def batch(self) -> float:
+        """The accuracy of what all rows, pooled, teach; of more than 50,000 rows the first, which teach as much."""
+        pooled = self.split.parties.pooled()
+        some = Shard.adopt(pooled.X[:_POOLED].copy(), pooled.y[:_POOLED].copy())
+        facts = FederationFacts.uniform(
+            some.n_examples.reshape(1), epsilon=1, delta=DELTA, n_features=some.n_features, loss=self.split.loss
+        )
+        return self.worth(simulate(Pooled(LAMBDA), Shard.stack([some]), facts, NoNoise()))
+
+    def individual(self) -> float:
+        """The mean accuracy of what parties teach themselves, of the first 300 of them."""
+        return self.worth(Model(self.members(LAMBDA)[:_MEMBERS], "members"))
+
+    def released(self, epsilon: float, noise: Noise) -> float:
+        """The accuracy of the majority of all parties' classifiers, each released with tight noise of its own."""
+        facts = replace(self.facts(epsilon), secure_sum=False)
+        algorithm = ParameterAverage(LAMBDA)
+        exact = to_integers(self.members(LAMBDA)).reshape(len(facts.parties), -1)
+        noisy = algorithm.local(Query(1, "minimise", np.zeros(0)), exact // int(algorithm.unit(facts)),
+                                facts.everyone, noise)  # fmt: skip
+        test = self.split.test.view(slice(PREDICTIONS))
+        return _hits(_majority(noisy.astype(np.float64).reshape(-1, *facts.shape), test.X), test)
+
+    def answered(self, epsilon: float, noise: Noise) -> float:
+        """The accuracy of noisy majorities on 1,000 test rows, of which each spends its part of the budget."""
+        test = self.split.test.view(slice(PREDICTIONS))
+        algorithm, facts = EnsembleVote(auxiliary_rows=PREDICTIONS), self.facts(epsilon)
+        noisy = algorithm.hidden(self.votes[1].reshape(-1), test.X, all_noise(facts), noise) / UNIT
+        counts = noisy.reshape(len(test.y), -1)
+        if counts.shape[1] == 1:
+            counts = np.concatenate([len(facts.parties) - counts, counts], axis=1)
+        return _hits(counts, test)
+
+
+def accuracies(
+    trial: Trial, number: int, epsilons: tuple[float, ...], repeat: int
+) -> Iterator[tuple[str, float, float]]:
+    """Each line's name, 1/epsilon, and accuracy; those with noise so many times, and once without (0)."""
+    yield "batch", 0.0, trial.batch()
+    yield "individual", 0.0, trial.individual()
+    for place, (name, method) in enumerate(METHODS.items()):
+        yield name, 0.0, trial.worth(trial.run(method.exact, 1.0, NoNoise()))
+        for epsilon in epsilons:
+            algorithm = method.build(trial.facts(epsilon))
+            for i in range(repeat):
+                noise = SeededNoise([number, place, round(100 * epsilon), i])
+                yield name, 1 / epsilon, trial.worth(trial.run(algorithm, epsilon, noise))
+    for place, (name, alternative) in enumerate({"all released": trial.released, "one by one": trial.answered}.items()):
+        yield name, 0.0, alternative(1e4, NoNoise())
+        for epsilon in epsilons:
+            for i in range(repeat if name == "one by one" else 1):
+                noise = SeededNoise([number, len(METHODS) + place, round(100 * epsilon), i])
+                yield name, 1 / epsilon, alternative(epsilon, noise)
+
+
+def averages(trial: Trial) -> Iterator[tuple[str, float]]:
+    """Names and accuracies without noise: of the other methods, and of averages made in several ways."""
+    weights, split = trial.members(LAMBDA), trial.split
+    classes = decode_classes(split.parties.y, split.loss.outputs)
+    known = (classes[..., None] == np.arange(split.loss.outputs)).any(axis=1)[..., None]
+    ways = {
+        "average": weights.mean(axis=0),
+        "average, a class that a party lacks counts 0": (weights * known).mean(axis=0),
+        "average, of a class over who has it": (weights * known).sum(axis=0) / known.sum(axis=0),
+        "average, λ = 1e-2": trial.members(1e-2).mean(axis=0),
+        "average, λ = 1e-6": trial.members(1e-6).mean(axis=0),
+    }
+    for name, average in ways.items():
+        yield name, trial.worth(Model(average))
+    for name in ("vote, paper", "soft, paper"):
+        yield name.removesuffix(", paper"), trial.worth(trial.run(METHODS[name].exact, 1.0, NoNoise()))
+    yield "batch", trial.batch()
+    yield "individual", trial.individual()
+
+
+def excess_risks(
+    split: Split, number: int, parties: Sequence[int], epsilons: Sequence[float], repeat: int
+) -> Iterator[tuple[float, int, float, float]]:
+    """Epsilon, M, how much more the risk of the published soft labels is with noise, and a bound on that at 95 %.
+
+    The noise b has |b| <= d log(d / .05) 2 / (lambda M epsilon) with that probability, and the risk curves by at most
+    c + lambda, so it rises by at most (c + lambda) |b|^2 / 2. In Theorem 4, of expected risks, this is the term for
+    noise, in M^-2 epsilon^-2, up to its constant.
+    """
+    for m in parties:
+        trial = Trial(replace(split, parties=next(split.parties.parties(m))[1]))
+        algorithm = EnsembleSoft(regularization=RISKY_LAMBDA, calibration="paper")
+        part = trial.votes[0][:, 0] / (UNIT * m)
+        least = _risk(trial.run(algorithm, 1.0, NoNoise()), split, part)
+        d = split.parties.n_features
+        for epsilon in epsilons:
+            bound = 2 * (d * math.log(d / 0.05) / (RISKY_LAMBDA * m * epsilon)) ** 2
+            for i in range(repeat):
+                noisy = trial.run(algorithm, epsilon, SeededNoise([number, m, round(100 * epsilon), i]))
+                excess = _risk(noisy, split, part) - least
+                yield epsilon, m, excess, bound * (split.loss.smoothness + RISKY_LAMBDA)
+
+
+def _risk(model: Model, split: Split, part: FloatArray) -> float:
+    """J of a linear model on public rows, of whose votes the second class has these parts (N,)."""
+    losses = Doubtful(split.loss).value(model.scores(split.public), 2 * part - 1)
+    return float(losses.mean() + RISKY_LAMBDA / 2 * (model.weights**2).sum())
+
+
+def _majority(weights: FloatArray, rows: FloatArray) -> IntArray:
+    """How many of these linear classifiers, (M, d) or (M, K, d), are for each class of rows (N, d), (N, K)."""
+    outputs = 1 if weights.ndim == 2 else weights.shape[1]  # noqa: PLR2004
+    k = max(outputs, 2)
+    counts = np.zeros((len(rows), k), dtype=np.int64)
+    most = max(1, _BLOCK // (len(rows) * outputs))
+    for start in range(0, len(weights), most):
+        scores = weights[start : start + most] @ rows.T
+        chosen = scores.argmax(axis=1) if outputs > 1 else (scores > 0).astype(np.int64)
+        for each in range(k):
+            counts[:, each] += (chosen == each).sum(axis=0)
+    return counts
+
+
+def _hits(counts: FloatArray | IntArray, test: Shard) -> float:
+    """The share of rows whose class has the largest count, ties as in eq. 6."""
+    k = counts.shape[1]
+    winners = (counts[:, 1] >= counts[:, 0]) if k == 2 else counts.argmax(axis=1)  # noqa: PLR2004
+    return float((winners == decode_classes(test.y, k)).mean())

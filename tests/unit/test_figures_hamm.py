@@ -1,0 +1,218 @@
+"""Hamm, Cao & Belkin's figures on made-up parties: what a trial keeps, what noise it draws; that claims can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+from common.algorithms._ensemble import Ensemble
+from common.data.shard import Shard
+from common.encoding.classes import decode_classes, encode_classes
+from common.encoding.fixed_point import UNIT
+from common.learning.losses import Logistic, Loss, Softmax
+from common.privacy.calibration import gaussian_sigmas
+from common.privacy.noise import NoNoise, SeededNoise
+from common.protocol.messages import Query
+from common.protocol.simulation import simulate
+from scripts.figures import hamm
+from scripts.figures.hamm import EPSILONS, FIGURES, KDD, PARTIES, RISKY_EPSILONS, main, write_table
+from scripts.figures.hamm_data import Split, _dealt
+from scripts.figures.hamm_plots import LINES, Curve
+from scripts.figures.hamm_runs import DELTA, METHODS, Kept, Trial, accuracies, averages, excess_risks
+
+LOSSES = {"two classes": Logistic(), "three": Softmax(3)}
+
+
+def made_up(loss: Loss, parties: int = 30, rows: int = 6) -> Split:
+    """Rows about the corners of a simplex, one a class."""
+    k, rng = max(2, loss.outputs), np.random.default_rng(1)
+
+    def drawn(n: int) -> Shard:
+        classes = rng.integers(k, size=n)
+        X = 0.6 * np.eye(k + 1)[classes] + rng.normal(0, 0.15, (n, k + 1))
+        return Shard(X, encode_classes(classes, k))
+
+    owned = drawn(parties * rows)
+    stack = Shard(owned.X.reshape(parties, rows, -1), owned.y.reshape(parties, rows))
+    return Split(loss, stack, drawn(40).X, drawn(50))
+
+
+@pytest.fixture(params=list(LOSSES.values()), ids=list(LOSSES))
+def trial(request: pytest.FixtureRequest) -> Trial:
+    return Trial(made_up(request.param))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_kept_gives_the_models_that_a_simulation_gives(trial: Trial, name: str) -> None:
+    method = METHODS[name]
+    for epsilon in (1.0, 10.0):
+        facts = trial.facts(epsilon)
+        algorithm = method.build(facts)
+        simulated = simulate(algorithm, trial.split.parties, facts, NoNoise())
+        assert (trial.run(algorithm, epsilon, NoNoise()).weights == simulated.weights).all()
+
+
+def test_the_noise_of_all_is_drawn_at_once(trial: Trial) -> None:
+    facts = trial.facts(1.0)
+    algorithm = METHODS["vote, tight"].build(facts)
+    assert isinstance(algorithm, Ensemble)
+    total = trial.votes[0].reshape(-1)
+    kept = Kept(algorithm, facts, total, SeededNoise(2))
+    noise = [
+        asyncio.run(kept.answer("", Query(1, "votes", trial.split.public))).value - total / UNIT for _ in range(30)
+    ]
+    times = 1 if facts.loss.outputs == 1 else 2
+    needed = gaussian_sigmas(np.array(1.0), np.array(DELTA), math.sqrt(times * len(trial.split.public)))
+    assert np.std(noise) == pytest.approx(needed, rel=0.15)  # of at least 1,200 draws: 7 deviations
+
+
+def test_a_trial_has_all_lines_at_all_epsilons(trial: Trial) -> None:
+    found = {(name, x) for name, x, value in accuracies(trial, 0, EPSILONS[:2], 1) if 0 <= value <= 1}
+    private = LINES.keys() - {"batch", "individual"}
+    assert found == {(name, x) for name in private for x in (0.0, *(1 / each for each in EPSILONS[:2]))} | {
+        ("batch", 0.0),
+        ("individual", 0.0),
+    }
+
+
+def test_both_alternatives_are_majorities_of_the_parties(trial: Trial) -> None:
+    X, y = trial.split.test.X, trial.split.test.y
+    weights = trial.members(1e-4)
+    scores = weights @ X.T
+    chosen = scores.argmax(axis=1) if weights.ndim == 3 else (scores > 0).astype(int)
+    k = max(2, trial.split.loss.outputs)
+    winners = (chosen[..., None] == np.arange(k)).sum(axis=0)
+    expected = ((winners[:, 1] >= winners[:, 0]) if k == 2 else winners.argmax(axis=1)) == decode_classes(y, k)
+    assert trial.released(1e4, NoNoise()) == expected.mean()
+    assert trial.answered(1e4, NoNoise()) == pytest.approx(expected.mean(), abs=0.1)  # votes for classes that are known
+    assert trial.answered(0.01, SeededNoise(1)) < 0.8
+
+
+def test_averages_differ_where_parties_lack_classes() -> None:
+    ways = dict(averages(Trial(made_up(Softmax(3), rows=3))))
+    assert {"batch", "individual", "vote", "soft", "average"} < ways.keys()
+    assert ways["batch"] > ways["individual"]
+
+
+def test_the_excess_risk_falls_as_the_theorem_says() -> None:
+    found = np.array(list(excess_risks(made_up(Logistic(), parties=64), 0, (16, 64), (1.0, 10.0), 200)))
+    excess, bound = found[:, 2].reshape(2, 2, 200).mean(axis=-1), found[:, 3].reshape(2, 2, 200)[..., 0]
+    assert (found[:, 2] >= 0).all()
+    assert (found[:, 2] <= found[:, 3]).all()
+    assert bound[0] == pytest.approx(16 * bound[1])
+    assert bound[:, 0] == pytest.approx(100 * bound[:, 1])
+    assert excess[0] == pytest.approx(16 * excess[1], rel=0.5)
+    assert excess[:, 0] == pytest.approx(100 * excess[:, 1], rel=0.5)
+
+
+def test_rows_are_dealt_once() -> None:
+    parts = _dealt(3, 100, (30, 20))
+    assert [len(part) for part in parts] == [30, 20, 50]
+    assert sorted(np.concatenate(parts)) == list(range(100))
+    assert (parts[0] != _dealt(4, 100, (30, 20))[0]).any()
+
+
+def test_without_data_nothing_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PARLEY_DATA", raising=False)
+    monkeypatch.setattr(hamm, "FIGURES", {"fig4": FIGURES["fig4"]})
+    assert main(["--out", str(tmp_path)]) == 0
+    assert "hamm_fig4: not drawn: PARLEY_DATA has no url-subset" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_a_table_and_a_picture(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(FIGURES, name, replace(FIGURES[name], measure=lambda _size: CURVES[name]()))
+    assert main([name, "--out", str(tmp_path)]) == 0
+    assert "DOES NOT HOLD" not in capsys.readouterr().out
+    with (tmp_path / f"hamm_{name}.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == sum(len(curve.runs) for curve in CURVES[name]())
+    assert len(np.unique(plt.imread(tmp_path / f"hamm_{name}.png")[..., :3].reshape(-1, 3), axis=0)) > 10
+
+
+def test_the_table_has_mean_and_deviation(tmp_path: Path) -> None:
+    write_table("1/epsilon", [Curve("p", "l", {0.0: np.array([0.5, 0.7])})], tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["runs"], row["mean"], row["sd"], row["bound"]) == ("2", "0.6", "0.141421", "")
+
+
+def as_published(panel: str) -> list[Curve]:
+    """Made-up curves that bear the claims out."""
+    exact = {"batch": 0.9, "individual": 0.49, "vote, paper": 0.8, "soft, paper": 0.76, "average, paper": 0.78}
+    curves = []
+    for name in LINES:
+        noisy = {} if name in {"batch", "individual"} else {1 / e: 0.95 if "tight" in name else 0.2 for e in EPSILONS}
+        runs = {0.0: exact.get(name, 0.8)} | noisy
+        curves.append(Curve(panel, name, {x: np.full(3, value) for x, value in runs.items()}))
+    return curves
+
+
+def risks(power: float = -2.0, bound: float = 1e3) -> list[Curve]:
+    return [
+        Curve(
+            "",
+            f"ε = {e:g}",
+            {float(m): np.array([(m * e) ** power]) for m in PARTIES},
+            {float(m): bound * (m * e) ** power for m in PARTIES},
+        )
+        for e in RISKY_EPSILONS
+    ]
+
+
+def ways(first: float = 0.66) -> list[Curve]:
+    named = {"average": first, "average, otherwise": 0.8, "average, intercept": 0.6, "batch": 0.67}
+    return [Curve("HAR", name, {0.0: np.full(3, value)}) for name, value in named.items()]
+
+
+CURVES: dict[str, Callable[[], list[Curve]]] = {
+    "fig2": lambda: as_published("HAR, M = 1,000"),
+    "fig3": lambda: as_published(KDD),
+    "fig4": lambda: as_published("URL subset, M = 400"),
+    "average": ways,
+    "theorem4": risks,
+}
+
+
+def changed(name: str, line: str, value: float) -> list[Curve]:
+    """The curves of a figure, one of them at this value everywhere."""
+    return [
+        replace(curve, runs={x: np.full(3, value) for x in curve.runs}) if curve.name == line else curve
+        for curve in CURVES[name]()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "curves", "claim"),
+    [
+        ("fig2", changed("fig2", "batch", 0.8), "batch"),
+        ("fig2", changed("fig2", "individual", 0.8), "individual"),
+        ("fig2", changed("fig2", "average, paper", 0.67), "average"),
+        ("fig2", changed("fig2", "vote, tight", 0.6), "tight vote at least 0.7"),
+        ("fig2", changed("fig2", "soft, paper", 0.76), "noise at most 0.3"),
+        ("fig3", changed("fig3", "vote, tight", 0.8), "tight vote at least 0.9"),
+        ("fig3", changed("fig3", "vote, paper", 0.8), "noise at most 0.6"),
+        ("fig4", changed("fig4", "vote, tight", 0.4), "beats a party alone"),
+        ("average", ways(0.72), "one of them gives .67"),
+        ("average", changed("average", "average, intercept", 0.68)[1:], "within the range"),
+        ("theorem4", risks(-1.5), "M⁻²"),
+        ("theorem4", risks(-1.5), "ε⁻²"),
+        ("theorem4", risks(bound=0.5), "bound holds"),
+    ],
+)
+def test_each_claim_can_fail(name: str, curves: list[Curve], claim: str) -> None:
+    assert all(verdict.holds for verdict in FIGURES[name].judge(CURVES[name]()))
+    assert any(claim in verdict.claim for verdict in FIGURES[name].judge(curves) if not verdict.holds)
