@@ -24,6 +24,8 @@ D = 4
 """The number of features."""
 PUBLIC = np.random.default_rng(8).uniform(-0.5, 0.5, (6, D))
 """Public rows, for algorithms that ask about some; the first is a model's weights, for those that ask about a model."""
+ALIASES = {"batch", "individual"}
+"""Names of what has another one."""
 SIZES = np.array([7, 20, 13, 1])
 """The parties' numbers of examples."""
 STUDY = Study(
@@ -111,6 +113,7 @@ CASES = {
         name, build_algorithm(name, chosen), secure
     )
     for name in REGISTRY
+    if name not in ALIASES
     for chosen in variants(name)
     for secure in ((False,) if REGISTRY[name].curator else (False, True))
 }

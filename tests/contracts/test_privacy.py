@@ -163,6 +163,7 @@ def test_noise_has_the_law_that_its_event_declares_and_half_of_it_is_caught(case
 
 
 @EVERY_ADDITIVE
+@pytest.mark.slow
 def test_every_round_draws_its_noise_anew(case: Case) -> None:
     facts, noise = case.equal_facts(4000, 5), SeededNoise(6)
     for query in each_question(case):

@@ -128,6 +128,7 @@ def squares(moved: IntArray) -> list[int]:
 @ENSEMBLES
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(2), Softmax(6)], ids=repr)
 @pytest.mark.parametrize("delta", [1e-5, 0.0])
+@pytest.mark.slow
 def test_a_party_moves_counts_by_at_most_all_votes_turned_over(
     name: str, loss: Logistic | Softmax, delta: float
 ) -> None:
@@ -248,6 +249,7 @@ def worst_ratio(name: str, loss: Loss, pairs: int, least: float, *, row: bool) -
 @ENSEMBLES
 @EVERY_LOSS
 @pytest.mark.parametrize("row", [False, True], ids=["party", "party and row"])
+@pytest.mark.slow
 def test_a_party_moves_the_minimiser_by_at_most_its_bound(
     name: str,
     loss: Loss,
@@ -336,6 +338,7 @@ def average(loss: Loss, regularization: float, calibration: str) -> tuple[IntArr
 @EVERY_LOSS
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 @pytest.mark.parametrize("regularization", [1e-3, 0.1, 50.0])
+@pytest.mark.slow
 def test_a_party_moves_the_average_by_at_most_its_bound(loss: Loss, calibration: str, regularization: float) -> None:
     moved, sensitivity, of = average(loss, regularization, calibration)
     ratio = math.sqrt(Fraction(max(squares(moved))) / (Fraction(sensitivity) * UNIT) ** 2)

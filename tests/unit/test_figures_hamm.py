@@ -102,6 +102,7 @@ def test_averages_differ_where_parties_lack_classes() -> None:
     assert ways["batch"] > ways["individual"]
 
 
+@pytest.mark.slow
 def test_the_excess_risk_falls_as_the_theorem_says() -> None:
     found = np.array(list(excess_risks(made_up(Logistic(), parties=64), 0, (16, 64), (1.0, 10.0), 200)))
     excess, bound = found[:, 2].reshape(2, 2, 200).mean(axis=-1), found[:, 3].reshape(2, 2, 200)[..., 0]

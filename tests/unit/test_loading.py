@@ -232,6 +232,7 @@ def test_room_for_rows_that_a_file_does_not_have_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
+@pytest.mark.slow
 def test_little_more_than_the_shard_is_ever_in_memory(tmp_path: Path, kind: str) -> None:
     n, d = 400_000, 50
     rng = np.random.default_rng(1)

@@ -34,6 +34,7 @@ def test_a_line_compares_the_same_fits(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize(("goal", "status"), [(0.0, 0), (1e9, 1)])
+@pytest.mark.slow
 def test_a_goal_that_is_missed_fails(
     goal: float, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_share_of_discrete_laplace_has_its_law(make: MakeNoise, scale: float, 
 
 @SOURCES
 @pytest.mark.parametrize(("scale", "parts"), [(0.3, 3), (2.5, 2), (60.7, 7), (60.7, 100)])
+@pytest.mark.slow
 def test_shares_of_discrete_laplace_sum_to_it(make: MakeNoise, scale: float, parts: int) -> None:
     total = make().discrete_laplace(scale, (parts, N), parts).sum(axis=0)
     assert p_value(total, scale, 1) > ALARM
@@ -155,6 +156,7 @@ def test_shares_of_discrete_laplace_sum_to_it(make: MakeNoise, scale: float, par
 
 @SOURCES
 @pytest.mark.parametrize(("scale", "parts"), [(2.0**10, 5), (3.7e8, 2), (2.0**45, 3), (2.0**48, 40)])
+@pytest.mark.slow
 def test_shares_of_wide_discrete_laplace_look_continuous_down_to_their_last_bits(
     make: MakeNoise, scale: float, parts: int
 ) -> None:

@@ -74,6 +74,7 @@ def test_one_block_draws_what_a_stack_always_drew() -> None:
     assert reply.value.tolist() == (answers.sum(axis=0) * 2.0**-32).tolist()
 
 
+@pytest.mark.slow
 def test_noise_of_blocks_is_as_wide_as_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     shard, facts = federation(secure=True)
     algorithm, query = build_algorithm("dp_gd", {"n_rounds": 2}), Query(1, "gradient", np.zeros(D))

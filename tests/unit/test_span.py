@@ -94,6 +94,7 @@ def test_blocks_and_neighbours_change_no_bit(loss: Loss, monkeypatch: pytest.Mon
 
 
 @EVERY
+@pytest.mark.slow
 def test_a_problem_that_rounding_leaves_unsolved_harms_no_neighbour(loss: Loss) -> None:
     """With hardly any regularization, equal rows make a matrix that has no inverse in floating point."""
     shard = labels_of(loss, Shard.stack(ragged(7)))

@@ -54,6 +54,7 @@ def three_classes(n: int = 300) -> Examples:
     return Examples(Softmax(3), lambda _draw: (rows, rows), anew=False, beside={"corrected": rows})
 
 
+@pytest.mark.slow
 def test_a_line_says_what_was_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(grid, "ROUNDS", (0.5,))
     monkeypatch.setattr(grid, "WAYS", (0.5, 1.0, 2.0))
