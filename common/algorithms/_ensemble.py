@@ -38,6 +38,7 @@ from common.errors import InvalidInputError
 from common.learning.erm import check_smooth
 from common.learning.losses import Logistic, bounded_slope, largest_minimiser
 from common.learning.model import Model
+from common.learning.soft_labels import is_linear
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import ApproximateEvent, Event, GaussianEvent, NoEvent, NonPrivateEvent
 from common.privacy.guarantee import Adjacency, Guarantee
@@ -247,7 +248,7 @@ class Ensemble(Algorithm):
         flip = math.sqrt(2) if loss.outputs > 1 else 1.0 if tight and isinstance(loss, Logistic) else 2.0
         part = 1.0
         if self.part_moved == "share":
-            part = 1 / facts.minimum_contributors + (0.0 if is_on_grid(facts) else 2.0**-17)
+            part = 1 / facts.minimum_contributors + (0.0 if is_linear(facts.loss) else 2.0**-17)
         moved = flip * part
         if self.hide_auxiliary_row:
             moved = moved * (n - 1) / n + 2 * bounded_slope(loss) / n
@@ -325,8 +326,3 @@ def unit_of_noise(deviation: float, most_bits: int) -> float:
 def is_pure(facts: FederationFacts) -> bool:
     """Whether a party asks for a delta of 0: all noise is Laplace's then."""
     return float(facts.delta.min()) == 0
-
-
-def is_on_grid(facts: FederationFacts) -> bool:
-    """Whether soft labels enter the global risk as they are, and not on the grid of labels."""
-    return facts.loss.outputs > 1 or isinstance(facts.loss, Logistic)

@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._ensemble import Ensemble, classes_of, is_on_grid, is_pure
+from common.algorithms._ensemble import Ensemble, classes_of, is_pure
 from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray, IntArray
 from common.encoding.fixed_point import FEATURE_BITS, UNIT
 from common.errors import InvalidInputError
-from common.learning.soft_labels import fit_label_sum, fit_votes
+from common.learning.soft_labels import fit_label_sum, fit_votes, is_linear
 from common.privacy.mechanisms.additive import add_l2_laplace, l2_laplace_deviation
 from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -47,7 +47,7 @@ class EnsembleSoft(Ensemble):
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """As of every ensemble; the Huber loss has no statistic."""
-        if self.release == "statistic" and not is_on_grid(facts):
+        if self.release == "statistic" and not is_linear(facts.loss):
             raise InvalidInputError("labels in doubt enter the Huber loss by no sum: take release = 'counts'")
         return Ensemble.questions(self, facts)
 
@@ -105,12 +105,13 @@ class EnsembleSoft(Ensemble):
             return Ensemble.noise_on_slope(self, facts)
         own, n = facts.everyone, self.n_asked(facts)
         moved = self.moved(np.zeros((n, 0)), facts)
-        sigmas = (
-            l2_laplace_deviation(own.own_epsilon / moved, self.lanes(facts))
-            if is_pure(facts)
-            else self.sigma(moved, own)
+        return (
+            _ISOTROPIC
+            * facts.deviation_of_sum(self.width(moved, own))
+            * 2.0 ** self._shift(facts)
+            / len(facts.parties)
+            / n
         )
-        return _ISOTROPIC * facts.deviation_of_sum(sigmas) * 2.0 ** self._shift(facts) / len(facts.parties) / n
 
     def _shift(self, facts: FederationFacts) -> int:
         """How many bits a statistic is divided by, so that its noise fits whatever N is: it stays on the grid."""
