@@ -36,6 +36,7 @@ from common.service.tokens import hash_token, new_token
 from party.api.app import create_party_app
 from party.ledger.ledger import create_ledger
 from party.settings import PartySettings
+from scripts.benchmarks.rounds import party_toml
 from scripts.loopback import COMMANDS, free_ports, processes, resident_mb, wait_until_ready
 
 ROWS, FEATURES = 50, 10
@@ -155,6 +156,7 @@ def write_files(folder: Path, ports: dict[str, int], user_token: str) -> None:
     (folder / "studies").mkdir()
     (folder / "studies" / "benchmark.json").write_text(study.model_dump_json(), encoding="utf-8")
     learner_token = new_token()
+    learner_hash = hash_token(learner_token)
     own = f'name = "learner"\nport = {ports["learner"]}\nstate = "{folder}/learner"\nstudies = "{folder}/studies"\n'
     lines = [own, f'[[users]]\nname = "benchmark"\ntoken_hash = "{hash_token(user_token)}"\n']
     for name, port in ports.items():
@@ -164,29 +166,9 @@ def write_files(folder: Path, ports: dict[str, int], user_token: str) -> None:
         rows = [",".join([*map(str, x), "yes" if sum(x) > 0 else "no"]) for x in X.tolist()]
         table = "\n".join([",".join([*study.feature_names, "y"]), *rows])
         (folder / f"{name}.csv").write_text(table, encoding="utf-8")
-        (folder / f"{name}.toml").write_text(party_toml(folder, name, port, learner_token), encoding="utf-8")
+        (folder / f"{name}.toml").write_text(party_toml(folder, name, port, learner_hash, kind="csv"), encoding="utf-8")
         lines.append(f'[[parties]]\nname = "{name}"\nurl = "http://127.0.0.1:{port}"\ntoken = "{learner_token}"\n')
     (folder / "learner.toml").write_text("".join(lines), encoding="utf-8")
-
-
-def party_toml(folder: Path, name: str, port: int, token: str) -> str:
-    """A party's settings."""
-    return f"""\
-name = "{name}"
-port = {port}
-state = "{folder}/{name}"
-study = "{folder}/studies/benchmark.json"
-[data]
-path = "{folder}/{name}.csv"
-[policy]
-epsilon = 10.0
-delta = 1e-3
-max_epsilon_per_run = 10.0
-max_delta_per_run = 1e-3
-[[learners]]
-name = "learner"
-token_hash = "{hash_token(token)}"
-"""
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import argparse
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,12 +101,43 @@ def main(figure: Figure, arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     write_table(table, options.out / f"{figure.name}.csv")
     draw(figure, table, options.out / f"{figure.name}.png")
-    print(f"{figure.name}: wrote {options.out / figure.name}.csv and .png")
-    verdicts = tuple(figure.judge(table))
+    return announce(options.out / figure.name, figure.judge(table), "repetitions" if options.quick else None)
+
+
+def redraw_named(  # noqa: PLR0913, PLR0917 -- a command line, and what it calls
+    prog: str,
+    description: str,
+    names: Collection[str],
+    quick: str,
+    redraw: Callable[[str, Path, bool], int],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Redraw the figures of a paper that the command line names: 1 if one does not hold, else 0.
+
+    ``redraw`` takes a name, a directory, and whether to be ``quick``, which that says in words.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"which of {', '.join(names)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help=f"{quick}: shows, judges not")
+    parser.add_argument("--out", type=Path, default=OUT, help="directory of the CSVs and PNGs (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.names) - set(names)):
+        parser.error(f"no such figure: {', '.join(unknown)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    return max([redraw(name, options.out, options.quick) for name in options.names or names])
+
+
+def announce(stem: Path, judged: Iterable[Verdict], too_few: str | None) -> int:
+    """Say what was written, and each claim with its verdict; 1 if one does not hold.
+
+    ``too_few`` names what there is too little of to put claims to the test; None where there is enough.
+    """
+    print(f"{stem.name}: wrote {stem}.csv and .png")
+    verdicts = tuple(judged)
     for verdict in verdicts:
-        word = "too few repetitions to tell" if options.quick else "holds" if verdict.holds else "DOES NOT HOLD"
-        print(f"{figure.name}: {verdict.claim}: {word} ({verdict.evidence})")
-    return int(not options.quick and not all(verdict.holds for verdict in verdicts))
+        word = f"too few {too_few} to tell" if too_few else "holds" if verdict.holds else "DOES NOT HOLD"
+        print(f"{stem.name}: {verdict.claim}: {word} ({verdict.evidence})")
+    return int(not too_few and not all(verdict.holds for verdict in verdicts))
 
 
 def sweep(points: Sequence[Point], most_repeats: int | None = None) -> Table:

@@ -27,7 +27,6 @@ The data are looked for in the folder that $PARLEY_DATA names; without it nothin
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections import defaultdict
@@ -37,7 +36,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.figures.frame import OUT, Verdict
+from scripts.figures.frame import Verdict, announce, redraw_named
 from scripts.figures.hamm_data import Draw, har, kdd99, url
 from scripts.figures.hamm_plots import Curve, draw_accuracies, draw_risks, draw_ways
 from scripts.figures.hamm_runs import RISKY_LAMBDA, Trial, accuracies, averages, excess_risks
@@ -205,18 +204,12 @@ FIGURES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw figures as the command line says; 1 if a claim was put to the test and does not hold, else 0."""
-    parser = argparse.ArgumentParser(prog="hamm", description="Figures 2-4 of Hamm, Cao & Belkin 2016")
-    parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"which of {', '.join(FIGURES)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_TRIALS} trials: shows, judges not")
-    parser.add_argument("--out", type=Path, default=OUT, help="directory of the CSVs and PNGs (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.names) - FIGURES.keys()):
-        parser.error(f"no such figure: {', '.join(unknown)}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    return max([redraw(name, options.out, quick=options.quick) for name in options.names or FIGURES])
+    return redraw_named(
+        "hamm", "Figures 2-4 of Hamm, Cao & Belkin 2016", FIGURES, f"{QUICK_TRIALS} trials", redraw, arguments
+    )
 
 
-def redraw(name: str, out: Path, *, quick: bool) -> int:
+def redraw(name: str, out: Path, quick: bool) -> int:  # noqa: FBT001 -- as `redraw_named` calls it
     """Measure, draw, and print each claim with its verdict; 1 if one does not hold."""
     figure = FIGURES[name]
     try:
@@ -226,12 +219,7 @@ def redraw(name: str, out: Path, *, quick: bool) -> int:
         return 0
     write_table(figure.x, curves, out / f"hamm_{name}.csv")
     figure.draw(figure.title, curves, out / f"hamm_{name}.png")
-    print(f"hamm_{name}: wrote {out / f'hamm_{name}'}.csv and .png")
-    verdicts = tuple(figure.judge(curves))
-    for verdict in verdicts:
-        word = "too few trials to tell" if quick else "holds" if verdict.holds else "DOES NOT HOLD"
-        print(f"hamm_{name}: {verdict.claim}: {word} ({verdict.evidence})")
-    return int(not quick and not all(verdict.holds for verdict in verdicts))
+    return announce(out / f"hamm_{name}", figure.judge(curves), "trials" if quick else None)
 
 
 def write_table(x: str, curves: Sequence[Curve], path: Path) -> None:

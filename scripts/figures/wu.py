@@ -15,7 +15,6 @@ The data are looked for in the folder that $PARLEY_DATA names; without it nothin
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from common.arrays import FloatArray
-from scripts.figures.frame import OUT, Verdict
+from scripts.figures.frame import Verdict, announce, redraw_named
 from scripts.figures.wu_plots import DRAW, Kind, Series
 from scripts.figures.wu_runs import FRAUDS, LOANS, Owners, Setting, examples, line, path, predicted
 
@@ -197,18 +196,17 @@ FIGURES = dict(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw figures as the command line says; 1 if a claim was put to the test and does not hold, else 0."""
-    parser = argparse.ArgumentParser(prog="wu", description="Figures 2-11 of Wu, Farokhi, Smith & Kaafar 2020")
-    parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"which of {', '.join(FIGURES)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_REPEAT} runs a point: shows, judges not")
-    parser.add_argument("--out", type=Path, default=OUT, help="directory of the CSVs and PNGs (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.names) - FIGURES.keys()):
-        parser.error(f"no such figure: {', '.join(unknown)}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    return max([redraw(name, options.out, quick=options.quick) for name in options.names or FIGURES])
+    return redraw_named(
+        "wu",
+        "Figures 2-11 of Wu, Farokhi, Smith & Kaafar 2020",
+        FIGURES,
+        f"{QUICK_REPEAT} runs a point",
+        redraw,
+        arguments,
+    )
 
 
-def redraw(name: str, out: Path, *, quick: bool) -> int:
+def redraw(name: str, out: Path, quick: bool) -> int:  # noqa: FBT001 -- as `redraw_named` calls it
     """Measure, draw, and print each claim with its verdict; 1 if one does not hold."""
     figure = FIGURES[name]
     if examples(figure.setting.study) is None:
@@ -217,12 +215,7 @@ def redraw(name: str, out: Path, *, quick: bool) -> int:
     series = figure.measure(QUICK_REPEAT if quick else figure.repeat)
     write_table(series, out / f"wu_{name}.csv")
     DRAW[figure.kind](figure.title, figure.x_label, series, out / f"wu_{name}.png")
-    print(f"wu_{name}: wrote {out / f'wu_{name}'}.csv and .png")
-    verdicts = tuple(figure.judge(series))
-    for verdict in verdicts:
-        word = "too few runs to tell" if quick else "holds" if verdict.holds else "DOES NOT HOLD"
-        print(f"wu_{name}: {verdict.claim}: {word} ({verdict.evidence})")
-    return int(not quick and not all(verdict.holds for verdict in verdicts))
+    return announce(out / f"wu_{name}", figure.judge(series), "runs" if quick else None)
 
 
 def write_table(series: Sequence[Series], path: Path) -> None:
