@@ -249,25 +249,15 @@ def worst_ratio(name: str, loss: Loss, pairs: int, least: float, *, row: bool) -
 @ENSEMBLES
 @EVERY_LOSS
 @pytest.mark.parametrize("row", [False, True], ids=["party", "party and row"])
-@pytest.mark.slow
-def test_a_party_moves_the_minimiser_by_at_most_its_bound(
+@pytest.mark.parametrize(("n_pairs", "near"), [(20, 0.0), pytest.param(500, 0.5, marks=pytest.mark.slow)])
+def test_a_party_moves_the_minimiser_by_at_most_its_bound_and_of_many_pairs_some_come_near_it(
     name: str,
     loss: Loss,
+    n_pairs: int,
+    near: float,
     row: bool,  # noqa: FBT001 -- a parameter
 ) -> None:
-    worst_ratio(name, loss, 20, 0.0, row=row)
-
-
-@pytest.mark.slow
-@ENSEMBLES
-@EVERY_LOSS
-@pytest.mark.parametrize("row", [False, True], ids=["party", "party and row"])
-def test_of_many_pairs_some_come_near_the_bound_of_the_minimiser(
-    name: str,
-    loss: Loss,
-    row: bool,  # noqa: FBT001 -- a parameter
-) -> None:
-    worst_ratio(name, loss, 500, 0.5, row=row)
+    worst_ratio(name, loss, n_pairs, near, row=row)
 
 
 @EVERY_LOSS
