@@ -3,7 +3,7 @@
 A peer that was set back, together with all that this learner knew of it, is found out by whoever still holds a later
 receipt of it: before a run is proposed or taken up, its peers are asked for what they hold of each other, and each must
 account for it (`common.client.receipts`). While runs go on what is new is handed on, a little at a time, and all of it
-at a run's end. Nothing of this holds up or fails a run: a witness that does not answer at once is passed over.
+at a run's end. Nothing of this fails a run or holds it up for long: a witness that does not answer soon is passed over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from common.service.witnessing.messages import MOST_RECEIPTS
 
 _T = TypeVar("_T")
 
-_PATIENCE = 1.0  # seconds for one witness
+_PATIENCE_TO_ASK = 5.0  # seconds for one witness, before a run that most likely needs it
+_PATIENCE_TO_TELL = 1.0
 _PAUSE = 1.0  # seconds between two turns
 _TOLD_A_TURN = 2  # witnesses
 
@@ -42,7 +43,7 @@ class Witnesses:
     async def ask(self, names: Iterable[str]) -> None:
         """Ask these what they hold of all; whoever signed it must account for it before it is asked anything else."""
         witnesses = [self._peers[name] for name in names if name in self._peers]
-        held = await asyncio.gather(*(_at_once(witness.held) for witness in witnesses))
+        held = await asyncio.gather(*(_soon(witness.held, _PATIENCE_TO_ASK) for witness in witnesses))
         for text in {text for texts in held for text in texts or ()}:
             try:
                 signer = read_receipt(text).signer
@@ -73,14 +74,14 @@ class Witnesses:
             await witness.hold([receipt.text for receipt in news])
             return True
 
-        if await _at_once(hold):
+        if await _soon(hold, _PATIENCE_TO_TELL):
             told |= {receipt.signer: receipt.head.link for receipt in news}
 
 
-async def _at_once(ask: Callable[[], Awaitable[_T]]) -> _T | None:
-    """What a witness answers at once, or None."""
+async def _soon(ask: Callable[[], Awaitable[_T]], seconds: float) -> _T | None:
+    """What a witness answers within so many seconds, or None."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(seconds):
             return await ask()
     except (UnavailableError, RefusedError, TimeoutError) as error:
         structlog.get_logger().debug("witness", error=type(error).__name__)

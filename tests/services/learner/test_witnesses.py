@@ -49,7 +49,7 @@ LYING: dict[str, Callable[[], Intercept]] = {
 async def test_no_witness_holds_up_or_fails_a_run(
     cluster: Cluster, parties: Parties, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(witnesses, "_PATIENCE", 0.2)
+    monkeypatch.setattr(witnesses, "_PATIENCE_TO_ASK", 0.2)
     parties["party-2"].intercept = LYING[kind]()
     async with learner_of(cluster, parties) as client:
         run = await submit(client, parameters={"n_rounds": 3})
