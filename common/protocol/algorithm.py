@@ -29,17 +29,19 @@ Program = Generator[Query, Reply, Model]
 class Choice:
     """A parameter that was chosen for a run, and why, in words."""
 
-    value: float | int
+    value: float | int | str
     why: str
+
+    def __str__(self) -> str:
+        value = self.value if isinstance(self.value, str) else f"{self.value:g}"
+        return f"{value}: {self.why}"
 
 
 class Algorithm(ABC):
     """A paper's algorithm: a frozen dataclass whose fields are the run's parameters, validated when built.
 
     ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
-    baselines in which one trusted curator holds all shards (a federation of one party). ``roles`` says that what a
-    party does depends on who it is, so that parties with equal budgets and sizes may pay differently. ``whole_noise``
-    says that each party adds all the noise that its events count, under a secure sum too, and none of it in shares.
+    baselines in which one trusted curator holds all shards (a federation of one party).
     ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model.
     ``needs_public_rows`` says that it asks about rows that are no secret, which a run must name.
     """
@@ -48,8 +50,6 @@ class Algorithm(ABC):
 
     adjacency: ClassVar[Adjacency] = "replace_one"
     curator: ClassVar[bool] = False
-    roles: ClassVar[bool] = False
-    whole_noise: ClassVar[bool] = False
     rows: ClassVar[Rows] = "training"
     trains: ClassVar[bool] = True
     needs_public_rows: ClassVar[bool] = False
@@ -112,6 +112,16 @@ class Algorithm(ABC):
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """What must hold for the events to cost what they say and no party can see, in words; often nothing."""
         return ()
+
+    @property
+    def roles(self) -> bool:
+        """Whether what a party does depends on who it is, so that some of equal budget and size pay differently."""
+        return False
+
+    @property
+    def whole_noise(self) -> bool:
+        """Whether each party adds all the noise that its events count, under a secure sum too, and none in shares."""
+        return False
 
     @property
     def clip_norm(self) -> float:

@@ -105,7 +105,11 @@ def variants(name: str) -> Iterator[dict[str, object]]:
         short["regularization"] = 0.1
     yield short
     for parameter, schema in properties.items():
-        yield from (short | {parameter: v} for v in schema.get("enum", ()) if v != schema["default"])
+        for value in schema.get("enum", ()):
+            if value == "thesis":
+                yield short | {parameter: value, "mechanism": "generalized"}
+            elif value != schema["default"]:
+                yield short | {parameter: value}
 
 
 CASES = {

@@ -154,7 +154,7 @@ class TestSettling:
             settle("dp_gd", {"step": -1.0}, facts_of())
 
     def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
-        for name in REGISTRY.keys() - {"dp_gd", *BASELINES, *ENSEMBLES, *REGULARIZED}:
+        for name in REGISTRY.keys() - {"dp_gd", *BASELINES, *ENSEMBLES, *REGULARIZED, "release", "average"}:
             assert settle(name, {}, facts_of()) == (build_algorithm(name), {})
 
     def test_baselines_are_hardly_regularised(self) -> None:
@@ -193,13 +193,15 @@ class TestRegularization:
         curated = facts.curated()
         gop, choices = settle("gop", {"calibration": "tight"}, facts)
         assert isinstance(gop, Gop)
-        tilt = gop.mechanism(curated.of(0)).tilt / 5000 / choices["regularization"].value
+        tilt = gop.mechanism(curated.of(0)).tilt / 5000 / gop.regularization
         assert tilt == pytest.approx(2.4, rel=0.1)
 
     def test_losses_without_a_proof_are_refused_in_words(self) -> None:
-        for name in ("gop", "local_average"):
-            with pytest.raises(InvalidInputError):
-                settle(name, {}, facts_of(loss=Hinge() if name == "local_average" else Softmax(3)))
+        with pytest.raises(InvalidInputError):
+            settle("gop", {}, facts_of(loss=Softmax(3)))
+        for name in ("local_average", "release", "average"):
+            with pytest.raises(InvalidInputError, match="bounded slope"):
+                settle(name, {}, facts_of(loss=Squared()))
 
 
 class TestDescent:

@@ -129,8 +129,9 @@ class TestAnswers:
         }
         reasons = {name: answer.reason for name, answer in answers.items() if isinstance(answer, NoForecast)}
         assert not reasons.keys() & {name for name, _ in WAYS}
-        for name in ("local", "individual"):
+        for name in ("local", "individual", "release"):
             assert "a model of its own" in reasons.pop(name)
+        assert "several mechanisms" in reasons.pop("average")
         for name in ("ensemble_vote", "ensemble_soft"):
             assert "of 2 votes on a row, each count will be right to ±" in reasons.pop(name)
         assert "an average that hides parties" in reasons.pop("parameter_average")
@@ -152,7 +153,7 @@ class TestAnswers:
             if isinstance(answer, Forecast):
                 assert not answer.excess.estimate <= 0
 
-    @pytest.mark.parametrize("name", ["gop", "psgd", "local_average", "pooled"])
+    @pytest.mark.parametrize("name", ["gop", "psgd", "pooled"])
     def test_exact_minimisers_and_slack_refuse_a_kink(self, name: str) -> None:
         with pytest.raises(InvalidInputError, match="hinge"):
             forecast(build_algorithm(name), facts_of([100], [1.0], Hinge()))
