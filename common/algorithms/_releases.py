@@ -37,7 +37,7 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "generalized": generalized,
     "none": exact,
 }
-_DRIFTS: Mapping[Mechanism, float] = {"output": 0.7, "objective": 2.4, "generalized": 2.4, "none": 2.4}
+DRIFTS: Mapping[Mechanism, float] = {"output": 0.7, "objective": 2.4, "generalized": 2.4, "none": 2.4}
 _MOST_DOUBLINGS = 60
 
 MechanismChoice = Annotated[Mechanism, Field(description="how a site's model becomes private")]
@@ -77,8 +77,8 @@ class Prepared:
         """The releases, (m,) or (K, m)."""
         if len(self.parts) == 1:
             return self.sites[0].answer(self.sites, self.parts[0], noise)
-        pairs = zip(self.sites, self.parts, strict=True)
-        return np.stack([site.answer([site], part, noise) for site, part in pairs])
+        alone = enumerate(zip(self.sites, self.parts, strict=True))
+        return np.stack([site.answer([site], part, noise.member(index)) for index, (site, part) in alone])
 
 
 @algorithm
@@ -94,6 +94,11 @@ class Releases(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """As `choose_release`."""
+        return cls.choose_release(facts, given)
+
+    @classmethod
+    def choose_release(cls, facts: FederationFacts, given: Mapping[str, Any]) -> dict[str, Choice]:
         """The mechanism that the loss allows, the law that moves weights less, and lambda for the noise of both."""
         bounded_slope(facts.loss)
         chosen: dict[str, Choice] = {}
@@ -103,7 +108,7 @@ class Releases(Algorithm):
         if "law" in cls.left_open - given.keys():
             chosen["law"] = one._law_for(facts)
             one = replace(one, law=cast("Law", chosen["law"].value))
-        noise, drift = one.noise_of_model(facts), _DRIFTS[one.mechanism]
+        noise, drift = one.noise_of_model(facts), DRIFTS[one.mechanism]
         return chosen | choose_regularization(given, noise, drift)
 
     @staticmethod
@@ -157,8 +162,7 @@ class Releases(Algorithm):
         """The mechanisms of those whose view the facts are; raises InvalidInputError as `set_site` does."""
         return tuple(set_site(*self.terms(facts, index), facts.parties[index]) for index in own_indices(facts))
 
-    @property
-    def whole_noise(self) -> bool:
+    def whole_noise(self, round: int) -> bool:
         """A release is private whoever sees it."""
         return True
 
@@ -167,8 +171,8 @@ class Releases(Algorithm):
         """Where some do otherwise."""
         return bool(self.sites)
 
-    def prepare(self, shard: Shard, facts: OwnFacts) -> Prepared:
-        """What comes before the noise: a minimiser, or the shard."""
+    def prepare(self, shard: Shard, facts: OwnFacts) -> Any:  # noqa: ANN401 -- as `Algorithm.prepare`
+        """`Prepared`, for what comes before the noise: a minimiser, or the shard."""
         sites = self.own_sites(facts)
         if len({site.kind for site in sites}) == 1:
             return Prepared(sites, (sites[0].prepare(sites, shard),))
