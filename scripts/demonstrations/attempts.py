@@ -20,12 +20,17 @@ from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.learning.gradients import gradient_sum
 from common.learning.losses import Logistic
+from common.learning.metrics import accuracy
 from common.privacy.events import Event, L2LaplaceEvent, NonPrivateEvent
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise, NoNoise, SeededNoise
+from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query
+from common.protocol.simulation import simulate
+from learner.experiments.datasets import simulated
+from learner.experiments.simulation import Metric, SimulationSettings, deal_repetition
 
 N, D = 25, 10
 TRIALS = 200
@@ -150,6 +155,16 @@ class Neighbours:
         facts = self.facts.of(0)
         queries = (Query(round, "gradient", w) for round, w in enumerate(weights, start=1))
         return to_reals(np.stack([draft.local(query, shard, facts, noise) for query in queries]))
+
+
+def accuracies(algorithm: Callable[[FederationFacts], Algorithm], settings: SimulationSettings) -> Metric:
+    """Those of an algorithm that no registry has, on the paper's simulated data, over draws of data and noise."""
+    data, values = simulated(), []
+    for repetition in range(settings.repeat):
+        train, test, facts = deal_repetition(settings, data, repetition)
+        model = simulate(algorithm(facts), train, facts, SeededNoise([settings.seed, repetition, 3]))
+        values.append(accuracy(model, test))
+    return Metric(tuple(values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from statistics import fmean
 
 from common.algorithms import settle
-from common.learning.metrics import accuracy
-from common.privacy.noise import SeededNoise
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from learner.experiments.datasets import simulated
-from learner.experiments.simulation import SimulationSettings, deal_repetition
-from scripts.demonstrations.attempts import Composed, Finding, report
+from learner.experiments.simulation import SimulationSettings
+from scripts.demonstrations.attempts import Composed, Finding, accuracies, report
 
 EPSILON = 1.0
 ROUNDS = (1, 2, 4, 8, 12)
@@ -43,13 +38,8 @@ def _composed(rounds: int, *, halving: bool) -> Callable[[FederationFacts], Algo
 
 
 def _accuracy(algorithm: Callable[[FederationFacts], Algorithm]) -> float:
-    """The mean over draws of data and noise."""
-    settings, data = SimulationSettings("simulated", epsilon=EPSILON, delta=1e-5, seed=12), simulated()
-    accuracies = []
-    for repetition in range(REPEAT):
-        train, test, facts = deal_repetition(settings, data, repetition)
-        accuracies.append(accuracy(simulate(algorithm(facts), train, facts, SeededNoise([12, repetition, 3])), test))
-    return fmean(accuracies)
+    settings = SimulationSettings("simulated", epsilon=EPSILON, delta=1e-5, repeat=REPEAT, seed=12)
+    return accuracies(algorithm, settings).mean
 
 
 def _evidence(accuracies: list[float]) -> str:

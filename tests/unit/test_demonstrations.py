@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from common.algorithms import REGISTRY
+from common.algorithms.local_average import LocalAverage
+from common.algorithms.psgd import Psgd
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_reals
+from common.learning.losses import Logistic
+from common.privacy.noise import SeededNoise
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 from common.runs.pricing import transcript
-from scripts.demonstrations import attempts, averaging, differences, halving
+from scripts.demonstrations import attempts, averaging, differences, halving, laws
 from scripts.demonstrations.attempts import Composed, Draft, Finding, FreshNoise, Neighbours, OneTimeNoise, report
 
 DRAFTS = (FreshNoise, OneTimeNoise, attempts.RedrawnNoise, Composed)
@@ -33,8 +42,33 @@ def test_composed_budgets_are_kept(*, halving: bool) -> None:
     assert 0.4 < promise.epsilon <= 0.5 + 1e-9
 
 
+def test_the_coordinates_law_is_as_private_as_the_2_norms() -> None:
+    facts = Neighbours.drawn(0.5).facts.of(0)
+    for kind in (LocalAverage, laws.LocalAverageByCoordinates):
+        promise = transcript(kind(regularization=1.0), facts)
+        assert promise.epsilon <= 0.5 + 1e-9
+        assert promise.epsilon > 0.3
+
+
+def test_eta_by_own_data_adds_up_to_the_same_variance() -> None:
+    """Of the sum of 3 parties' etas over 4,000 draws, to six standard errors: a false alarm in 1e8."""
+    facts = FederationFacts.uniform(
+        np.array([1, 2, 7]), epsilon=1.0, delta=0.05, n_features=1, loss=Logistic(), secure_sum=True
+    )
+    empty = Shard(np.zeros((3, 1, 1)), np.ones((3, 1)), np.zeros((3, 1), dtype=np.bool_))
+    for kind in (Psgd, laws.PsgdByOwnData):
+        psgd = kind(regularization=10.0)
+        sigma, beta = psgd.scales(facts)
+        sums = []
+        for seed in range(4000):
+            answers = psgd.local(Query(1, "gradient", np.zeros(1)), empty, facts.everyone, SeededNoise(seed))
+            sums.append(to_reals(answers).sum())
+        wanted = sigma**2 + 3 * 2 / beta**2  # eta, and three whole rho
+        assert abs(np.var(sums) / wanted - 1) < 6 * math.sqrt(4 / 4000)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("demonstration", [averaging, differences, halving], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("demonstration", [averaging, differences, halving, laws], ids=lambda module: module.__name__)
 def test_each_finding_holds(demonstration: ModuleType) -> None:
     for finding in demonstration.findings():
         print(finding)
