@@ -122,6 +122,8 @@ def _csv_row(place: Place, outcome: Outcome) -> dict[str, object]:
         "parameters": json.dumps(dict(settings.parameters)),
         "parties": settings.parties,
         "skew": settings.skew,
+        "shares": json.dumps(settings.shares) if settings.shares else "",
+        "folds": settings.folds or "",
         "epsilon": settings.epsilon,
         "delta": settings.delta,
         "repeat": len(outcome.accuracies),
