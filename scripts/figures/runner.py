@@ -89,7 +89,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
         from distributed import Client  # noqa: PLC0415 -- an extra
     except ImportError:
         sys.exit("--dask needs the extra of that name: pip install 'parley[dask]'")
-    with Client(address) as client:
+    with Client(address) as client:  # type: ignore[no-untyped-call]
         yield client.get_executor()
 
 

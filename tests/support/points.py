@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 from threadpoolctl import threadpool_info
 
@@ -12,6 +13,14 @@ def doubled(log: str, x: float) -> list[float]:
     with Path(log).open("a", encoding="utf-8") as file:
         file.write(f"{x:g}\n")
     return [2 * x]
+
+
+def waiting(fifo: str) -> None:
+    """Say on a named pipe that this began, then keep it open for good."""
+    with Path(fifo).open("w", encoding="utf-8") as file:
+        file.write("began\n")
+        file.flush()
+        Event().wait()
 
 
 def failing() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -131,6 +134,32 @@ def test_processes_compute_the_same_with_one_thread_each(monkeypatch: pytest.Mon
         assert complete(cache, [*points, *counts], executor) == 5
     assert [cache.result(point) for point in points] == [[0], [2], [4]]
     assert [cache.result(point) for point in counts] == [1, 1]
+
+
+KILLED = """
+from pathlib import Path
+from scripts.figures.point import Point
+from scripts.figures.runner import Cache, complete, processes
+from tests.support.points import doubled, waiting
+log, fifo, cache = {arguments}
+with processes(1) as executor:
+    for point in (Point.of(doubled, log=log, x=1), Point.of(waiting, fifo=fifo)):
+        complete(Cache(Path(cache)), [point], executor)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_leaves_no_process_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    log, fifo, cache = tmp_path / "log", tmp_path / "fifo", tmp_path / "cache"
+    os.mkfifo(fifo)
+    script = KILLED.format(arguments=[str(log), str(fifo), str(cache)])
+    with subprocess.Popen([sys.executable, "-c", script], cwd=sources.ROOT) as run, fifo.open() as child:
+        assert child.readline() == "began\n"
+        run.kill()
+        assert not child.read(), "which ends when the child does"
+    with ThreadPoolExecutor(1) as executor:
+        complete(Cache(cache), [Point.of(doubled, log=str(log), x=1)], executor)
+    assert computed_so_far(log) == [1]
 
 
 @pytest.mark.slow
