@@ -161,7 +161,7 @@ def draw(lines: Mapping[str, Line], x_label: str, title: str, panels: Panels, pa
         canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
         canvas.supylabel("accuracy on held-out data, mean ± 2 standard errors", fontsize=10)
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        canvas.legend(handles, labels, loc="outside lower center", ncols=min(3, len(columns)), frameon=False)
         canvas.savefig(path, dpi=150)
         plt.close(canvas)
 

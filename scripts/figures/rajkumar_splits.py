@@ -50,15 +50,15 @@ RANDOM = Deal(
 )
 
 
-def place(epsilon: float, line: str, x: int) -> Place:
+def place(deal: Deal, epsilon: float, line: str, x: int) -> Place:
     """Where a line's point is drawn."""
-    return Place(f"ε = {epsilon:g}", "all parties", line, x)
+    return Place(deal.title, f"ε = {epsilon:g}", line, x)
 
 
 def simulations(data: SimulationSettings, deal: Deal) -> dict[Place, SimulationSettings]:
     """A panel for each epsilon, a line for each method."""
     return {
-        place(epsilon, line, x): replace(
+        place(deal, epsilon, line, x): replace(
             settings_of(data.data, line, parties, 0.0, epsilon), shares=shares, folds=data.folds
         )
         for epsilon in EPSILONS
@@ -71,7 +71,7 @@ def figure(number: int, title: str, data: SimulationSettings, deal: Deal) -> Fig
     """Accuracy by split."""
     every = simulations(data, deal)
     return Figure(
-        PAPER, f"rajkumar_fig{number}_{deal.name}", f"{title}, {deal.title}", sweep(every), sweep(every, QUICK_REPEAT),
+        PAPER, f"rajkumar_fig{number}_{deal.name}", title, sweep(every), sweep(every, QUICK_REPEAT),
         Panels.of, write, partial(draw, LINES, deal.x_label), partial(judge, deal),
     )  # fmt: skip
 
@@ -79,12 +79,12 @@ def figure(number: int, title: str, data: SimulationSettings, deal: Deal) -> Fig
 def judge(deal: Deal, panels: Panels) -> Iterator[Verdict]:
     """The paper's claims at each epsilon, from the first split to the last."""
     for epsilon in EPSILONS:
-        for verdict in _judged(deal, partial(_outcome, panels, epsilon)):
+        for verdict in _judged(deal, partial(_outcome, panels, deal, epsilon)):
             yield replace(verdict, claim=f"ε = {epsilon:g}: {verdict.claim}")
 
 
-def _outcome(panels: Panels, epsilon: float, line: str, x: int) -> Outcome:
-    return panels.outcomes[place(epsilon, line, x)]
+def _outcome(panels: Panels, deal: Deal, epsilon: float, line: str, x: int) -> Outcome:
+    return panels.outcomes[place(deal, epsilon, line, x)]
 
 
 def _judged(deal: Deal, outcome: Callable[[str, int], Outcome]) -> Iterator[Verdict]:
