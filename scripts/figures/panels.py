@@ -159,7 +159,8 @@ def draw(lines: Mapping[str, Line], x_label: str, title: str, panels: Panels, pa
                 axes[i, j].set_title(f"{row}, {column}", fontsize=10, loc="left")
                 axes[-1, j].set_xlabel(x_label)
         canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
-        canvas.supylabel("accuracy on held-out data, mean ± 2 standard errors", fontsize=10)
+        space = " " if len(rows) > 1 else "\n"
+        canvas.supylabel(f"accuracy on held-out data,{space}mean ± 2 standard errors", fontsize=10)
         handles, labels = axes[0, 0].get_legend_handles_labels()
         canvas.legend(handles, labels, loc="outside lower center", ncols=min(3, len(columns)), frameon=False)
         canvas.savefig(path, dpi=150)
