@@ -93,10 +93,10 @@ def _judged(deal: Deal, outcome: Callable[[str, int], Outcome]) -> Iterator[Verd
     first, last = (outcome("local_average", x) for x in (xs[0], xs[-1]))
     certainty = errors(fall(first, last))
     evidence = f"{first.mean:.3f} → {last.mean:.3f}, {certainty:.1f} standard errors"
-    yield Verdict(f"LA {deal.harm}", certainty > SURE, evidence)
+    yield Verdict(f"LA {deal.harm}", certainty > SURE, evidence, "sensitive to the number of parties and the shares")
     means = [outcome("psgd", x).mean for x in xs]
     same = max(means) - min(means) < EQUAL
-    yield Verdict("PSGD is the same at all splits", same, f"{min(means):.3f} to {max(means):.3f}")
+    yield Verdict("PSGD is the same at all splits", same, f"{min(means):.3f} to {max(means):.3f}", "depends on neither")
     psgd, gop, tight = (outcome(line, xs[-1]) for line in ("psgd", "gop", "dp_gd"))
     evidence = f"PSGD {psgd.mean:.3f}, GOP {gop.mean:.3f}"
     yield Verdict("PSGD does as well as GOP, without a curator", gop.mean - psgd.mean < EQUAL, evidence)
