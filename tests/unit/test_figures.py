@@ -126,7 +126,8 @@ def test_the_page_keeps_other_figures_rows_in_the_order_of_the_figures(tmp_path:
 def test_only_what_is_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "rajkumar", "wu_fig02"]) == 0
     listed = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == ["rajkumar_fig1", "rajkumar_fig2", "wu_fig02"]
+    splits = [f"rajkumar_fig{number}_{deal}" for number in (1, 2) for deal in ("shares", "simplex")]
+    assert listed == ["rajkumar_fig1", "rajkumar_fig2", *splits, "wu_fig02"]
     with pytest.raises(SystemExit):
         main(["rajkumar_fig9"])
     assert "no such figure: rajkumar_fig9" in capsys.readouterr().err
