@@ -160,8 +160,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         )
         algorithm, choices = self._settled(facts)
         promise = transcript(algorithm, facts.of(0)).assuming(*_ASSUMED, *self._read())
-        shard = Shard.adopt(_design(study, X), encode_classes(codes, len(classes)))
-        model = simulate(algorithm, Shard.stack([shard]), facts, self._noise()).members[0]
+        stack = Shard(_design(study, X)[None], encode_classes(codes, len(classes))[None])
+        model = simulate(algorithm, stack, facts, self._noise()).members[0]
         self.classes_, self.study_, self.model_, self.choices_ = classes, study, model, choices
         self.coef_, self.intercept_ = _in_units(study, model)
         self.guarantee_ = promise if self.random_state is None else None
