@@ -37,7 +37,7 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "generalized": generalized,
     "none": exact,
 }
-_DRIFTS: Mapping[Mechanism, float] = {"output": 0.7, "objective": 2.4, "generalized": 2.4, "none": 2.4}
+DRIFTS: Mapping[Mechanism, float] = {"output": 0.7, "objective": 2.4, "generalized": 2.4, "none": 2.4}
 _MOST_DOUBLINGS = 60
 _LEAST_SOLVABLE = "the least with which a solver surely finds the minimiser; the noise needs no more"
 
@@ -78,8 +78,8 @@ class Prepared:
         """The releases, (m,) or (K, m)."""
         if len(self.parts) == 1:
             return self.sites[0].answer(self.sites, self.parts[0], noise)
-        pairs = zip(self.sites, self.parts, strict=True)
-        return np.stack([site.answer([site], part, noise) for site, part in pairs])
+        alone = enumerate(zip(self.sites, self.parts, strict=True))
+        return np.stack([site.answer([site], part, noise.member(index)) for index, (site, part) in alone])
 
 
 @algorithm
@@ -95,6 +95,11 @@ class Releases(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """As `choose_release`."""
+        return cls.choose_release(facts, given)
+
+    @classmethod
+    def choose_release(cls, facts: FederationFacts, given: Mapping[str, Any]) -> dict[str, Choice]:
         """The mechanism that the loss allows, the law that moves weights less, and lambda for the noise of both."""
         bounded_slope(facts.loss)
         chosen: dict[str, Choice] = {}
@@ -126,7 +131,7 @@ class Releases(Algorithm):
 
     def strength_for(self, facts: FederationFacts) -> Choice:
         """Lambda as the noise needs it; the least with which all sites' mechanisms can be set, where that is more."""
-        noise, drift = self.noise_of_model(facts), _DRIFTS[self.mechanism]
+        noise, drift = self.noise_of_model(facts), DRIFTS[self.mechanism]
         choice = choose_regularization({}, noise, drift)["regularization"]
         one = replace(self, regularization=cast("float", choice.value))
         sites = dict.fromkeys(one.terms(facts, index) for index in range(len(facts.parties)))
@@ -169,8 +174,7 @@ class Releases(Algorithm):
         """The mechanisms of those whose view the facts are; raises InvalidInputError as `set_site` does."""
         return tuple(set_site(*self.terms(facts, index), facts.parties[index]) for index in own_indices(facts))
 
-    @property
-    def whole_noise(self) -> bool:
+    def whole_noise(self, round: int) -> bool:
         """A release is private whoever sees it."""
         return True
 
@@ -179,8 +183,8 @@ class Releases(Algorithm):
         """Where some do otherwise."""
         return bool(self.sites)
 
-    def prepare(self, shard: Shard, facts: OwnFacts) -> Prepared:
-        """What comes before the noise: a minimiser, or the shard."""
+    def prepare(self, shard: Shard, facts: OwnFacts) -> Any:  # noqa: ANN401 -- as `Algorithm.prepare`
+        """`Prepared`, for what comes before the noise: a minimiser, or the shard."""
         sites = self.own_sites(facts)
         if len({site.kind for site in sites}) == 1:
             return Prepared(sites, (sites[0].prepare(sites, shard),))

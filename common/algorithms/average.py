@@ -65,19 +65,19 @@ class AverageMethod(Releases):
         sites = cast("tuple[OutputPerturbation, ...]", self.own_sites(facts))
         if len(prepared.parts) == 1:
             return OutputPerturbation.hide(sites, prepared.parts[0], facts.share, noise)
-        pairs = zip(sites, prepared.parts, strict=True)
-        return np.stack([site.hide([site], part, facts.share, noise) for site, part in pairs])
+        alone = enumerate(zip(sites, prepared.parts, strict=True))
+        return np.stack([site.hide([site], part, facts.share, noise.member(i)) for i, (site, part) in alone])
 
     def in_shares(self, facts: FederationFacts) -> bool:
         """Whether parties add shares of the noise of one sum."""
-        return facts.secure_sum and not self.whole_noise
+        return facts.secure_sum and not self.whole_noise(1)
 
-    @property
-    def whole_noise(self) -> bool:
+    def whole_noise(self, round: int) -> bool:
         """Unless it is on the answers, and drawn once."""
         mechanisms = {self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}
         laws = {self.law, *(site.law or self.law for site in self.sites)}
-        return self.noise == "sites" or mechanisms != {"output"} or len(laws) > 1
+        whose = {self.calibration, *(site.calibration or self.calibration for site in self.sites)}
+        return self.noise == "sites" or mechanisms != {"output"} or len(laws) > 1 or len(whose) > 1
 
     def own_sites(self, facts: OwnFacts) -> tuple[SiteRelease, ...]:
         """Of noise in shares, each as the strictest budget and the answer that moves furthest need it."""
@@ -92,9 +92,10 @@ class AverageMethod(Releases):
         return cast("OutputPerturbation", set_site(*self.terms(facts, index), facts.parties[index]))
 
     def _kinds(self, facts: FederationFacts) -> set[int]:
-        """A site of each size, and those that do otherwise."""
+        """A site of each size among those that do as all do, and those that do otherwise."""
         own = {facts.parties.index(site.party) for site in self.sites if site.party in facts.parties}
-        return own | set(np.unique(facts.n_examples, return_index=True)[1].tolist())
+        others = np.array([index for index in range(len(facts.parties)) if index not in own], dtype=np.int64)
+        return own | set(others[np.unique(facts.n_examples[others], return_index=True)[1]].tolist())
 
     def noise_of_model(self, facts: FederationFacts) -> float:
         """The deviation of the noise on each weight of the average."""

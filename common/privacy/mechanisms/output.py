@@ -6,8 +6,8 @@ leave of the gradient adds to L (`common.learning.convergence`). So the hinge wi
 loss of the least half-width that a solver surely finds the minimiser of, which lies as near to it as this is narrow.
 
 Noise of density exp(-beta |b|), beta = epsilon / moved, is pure. Gaussian noise is the least that is (epsilon, delta)
-private, or Jain & Thakurta's sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): twice what is needed, and
-valid.
+private, or Jain & Thakurta's sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): valid, and more than is
+needed (1.9 times at epsilon = 1, delta = 1e-5; 7.8 times at .1, .05).
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ class ExactMinimiser(SiteRelease):
 
 
 def exact(terms: SiteTerms) -> ExactMinimiser:
-    """The minimiser as it is; raises InvalidInputError for a loss without one."""
+    """The minimiser as it is; raises InvalidInputError for a loss without one, or a site without examples."""
+    terms.check_examples()
     loss = solvable(terms.loss, terms.n_examples, terms.n_features, terms.regularization)
     check_smooth(loss)
     return ExactMinimiser(terms, loss)

@@ -61,13 +61,17 @@ class SiteTerms:
     def check(self, *calibrations: SiteCalibration) -> None:
         """Raise InvalidInputError for a budget that is none, a law without its delta, or another calibration."""
         check_epsilon(self.epsilon)
-        if self.n_examples < 1:
-            raise InvalidInputError("a site without examples has no model to release")
+        self.check_examples()
         if self.law == "gaussian" and self.delta == 0:
             raise InvalidInputError("Gaussian noise needs a delta above 0: take law = l2_laplace")
         if self.calibration not in calibrations:
             known = ", ".join(calibrations)
             raise InvalidInputError(f"there is no such noise here: calibration is {self.calibration}, not of {known}")
+
+    def check_examples(self) -> None:
+        """Raise InvalidInputError where there are none."""
+        if self.n_examples < 1:
+            raise InvalidInputError("a site without examples has no model to release")
 
 
 class SiteRelease(ABC):
