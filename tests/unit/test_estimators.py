@@ -18,10 +18,14 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from common.algorithms import settle
 from common.arrays import FloatArray, IntArray
+from common.data.loading import shard_of
+from common.data.shard import Shard
 from common.errors import InvalidInputError
-from common.learning.losses import Logistic
+from common.learning.losses import Logistic, build_loss
 from common.privacy.guarantee import Guarantee
+from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
+from common.protocol.simulation import simulate
 from common.runs.pricing import transcript
 from learner.estimators import EXPECTED_FAILED_CHECKS, PrivateClassifier
 
@@ -156,6 +160,20 @@ class TestPrivacy:
         )
         assert (model.coef_ == other.coef_).all()
         assert (model.decision_function(wild) == other.decision_function(np.minimum(X, 3))).all()
+
+    @pytest.mark.parametrize(
+        ("name", "delta", "n_classes"), [("release", 0.0, 2), ("release", 0.0, 4), ("dp_gd", 1e-5, 4)]
+    )
+    def test_a_fit_is_the_run_of_a_party_that_loaded_the_rows(self, name: str, delta: float, n_classes: int) -> None:
+        model = fitted(n_classes, delta=delta, random_state=3)
+        X, y = rows(n_classes)
+        shard = shard_of(model.study_, dict(zip(model.study_.feature_names, X.T, strict=True)) | {"y": y}, clip=True)
+        facts = FederationFacts.uniform(
+            np.array([N]), epsilon=1.0, delta=delta, n_features=D + 1, loss=build_loss(model.study_)
+        )
+        noise = SeededNoise(int(np.random.RandomState(3).randint(2**31)))
+        run = simulate(settle(name, {}, facts)[0], Shard.stack([shard]), facts, noise)
+        assert (run.members[0].weights == model.model_.weights).all()
 
 
 class TestModel:
