@@ -65,15 +65,14 @@ class AverageMethod(Releases):
         sites = cast("tuple[OutputPerturbation, ...]", self.own_sites(facts))
         if len(prepared.parts) == 1:
             return OutputPerturbation.hide(sites, prepared.parts[0], facts.share, noise)
-        pairs = zip(sites, prepared.parts, strict=True)
-        return np.stack([site.hide([site], part, facts.share, noise) for site, part in pairs])
+        alone = enumerate(zip(sites, prepared.parts, strict=True))
+        return np.stack([site.hide([site], part, facts.share, noise.member(i)) for i, (site, part) in alone])
 
     def in_shares(self, facts: FederationFacts) -> bool:
         """Whether parties add shares of the noise of one sum."""
-        return facts.secure_sum and not self.whole_noise
+        return facts.secure_sum and not self.whole_noise(1)
 
-    @property
-    def whole_noise(self) -> bool:
+    def whole_noise(self, round: int) -> bool:
         """Unless it is on the answers, and drawn once."""
         mechanisms = {self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}
         laws = {self.law, *(site.law or self.law for site in self.sites)}

@@ -58,8 +58,7 @@ class Psgd(Algorithm):
         tilt = facts.deviation_of_sum(np.full(len(facts.parties), sigma))
         return choose_regularization(given, math.hypot(tilt, fading) / facts.n_total, _DRIFT)
 
-    @property
-    def whole_noise(self) -> bool:
+    def whole_noise(self, round: int) -> bool:
         """The noise of a round is each party's own."""
         return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from common.arrays import FloatArray, IntArray
 from common.data.hold_out import Rows
@@ -22,6 +22,7 @@ from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reply
 
+PublicRowsNeeded = Literal["none", "rows", "labelled"]
 Program = Generator[Query, Reply, Model]
 
 
@@ -43,7 +44,6 @@ class Algorithm(ABC):
     ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
     baselines in which one trusted curator holds all shards (a federation of one party).
     ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model.
-    ``needs_public_rows`` says that it asks about rows that are no secret, which a run must name.
     """
 
     __slots__ = ()
@@ -52,7 +52,6 @@ class Algorithm(ABC):
     curator: ClassVar[bool] = False
     rows: ClassVar[Rows] = "training"
     trains: ClassVar[bool] = True
-    needs_public_rows: ClassVar[bool] = False
 
     @classmethod
     def choose(
@@ -114,13 +113,17 @@ class Algorithm(ABC):
         return ()
 
     @property
+    def public_rows(self) -> PublicRowsNeeded:
+        """What rows that are no secret a run must name: none, rows, or rows whose last column is their label."""
+        return "none"
+
+    @property
     def roles(self) -> bool:
         """Whether what a party does depends on who it is, so that some of equal budget and size pay differently."""
         return False
 
-    @property
-    def whole_noise(self) -> bool:
-        """Whether each party adds all the noise that its events count, under a secure sum too, and none in shares."""
+    def whole_noise(self, round: int) -> bool:
+        """Whether each party adds all the noise that a round's event counts, under a secure sum too: none in shares."""
         return False
 
     @property

@@ -325,7 +325,7 @@ def test_half_of_the_noise_is_caught_in_answers_of_the_real_party(audit: Audit, 
     if isinstance(event, ApproximateEvent):
         judge_tilts(audit, owners)
         return
-    whole = algorithm.whole_noise or isinstance(event, LaplaceEvent) or not audit.summed
+    whole = algorithm.whole_noise(1) or isinstance(event, LaplaceEvent) or not audit.summed
     parts = 1 if whole else PARTIES - COLLUDERS
     one, other = (each.heard(parts) for each in neighbours)
     apart = (one - other)[0] / parts  # one party's record is another, and the rest hold what they held
