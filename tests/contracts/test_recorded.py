@@ -21,7 +21,7 @@ from tests.contracts.algorithms import CASES, Case, conversation, federation
 
 RECORD = Path(__file__).parents[1] / "vectors" / "recorded" / "algorithms.json"
 SOLVED = {"gop", "release", "average"}
-"""Algorithms that, with noise inside it, answer a solver's floating-point numbers, rounded; another machine's last bits may differ."""
+"""Algorithms that answer a solver's floating-point numbers, rounded, where noise is inside it; last bits may differ."""
 _SLACK = 64  # units of 2^-32: what a gradient of 1e-9 leaves undecided
 
 
