@@ -51,8 +51,8 @@ class SimulationSettings:
     or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
     stand in its place, or ``random`` ones, uniform on the simplex and new in each repetition. Of the training examples
     ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about public rows,
-    with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so many parts of the examples; their order
-    is drawn anew when each was tested on.
+    with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so many parts
+    of the examples; their order is drawn anew when each was tested on.
     """
 
     data: str = "wdbc"
