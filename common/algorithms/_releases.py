@@ -7,7 +7,7 @@ A site is a party. Which mechanism makes its release, with which lambda and whos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -134,10 +134,7 @@ class Releases(Algorithm):
         noise, drift = self.noise_of_model(facts), DRIFTS[self.mechanism]
         choice = choose_regularization({}, noise, drift)["regularization"]
         one = replace(self, regularization=cast("float", choice.value))
-        sites = dict.fromkeys(one.terms(facts, index) for index in range(len(facts.parties)))
-        needed = (_least_regularization(*site) for site in sites if not _can_set(*site))
-        least = max(filter(None, needed), default=None)
-        return choice if least is None else Choice(least, _LEAST_SOLVABLE)
+        return solvable_choice(choice, (one.terms(facts, index) for index in range(len(facts.parties))))
 
     def noise_of_model(self, facts: FederationFacts) -> float:
         """About how far noise moves each weight of a model that somebody gets: of the site in the middle."""
@@ -215,6 +212,13 @@ class Releases(Algorithm):
 def own_indices(facts: OwnFacts) -> list[int]:
     """Which of the parties those are whose view the facts are."""
     return [int(index) for index in np.atleast_1d(np.arange(len(facts.parties))[facts.index])]
+
+
+def solvable_choice(choice: Choice, sites: Iterable[tuple[Mechanism, SiteTerms]]) -> Choice:
+    """A choice of lambda, or the least with which all sites' mechanisms can be set, where that is more."""
+    needed = (_least_regularization(*site) for site in dict.fromkeys(sites) if not _can_set(*site))
+    least = max(filter(None, needed), default=None)
+    return choice if least is None else Choice(least, _LEAST_SOLVABLE)
 
 
 def set_site(mechanism: Mechanism, terms: SiteTerms, name: str) -> SiteRelease:

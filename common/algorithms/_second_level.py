@@ -13,7 +13,7 @@ import numpy as np
 
 from common.algorithms._parameters import rounded
 from common.algorithms._regularization import choose_regularization
-from common.algorithms._releases import DRIFTS, own_indices, set_site
+from common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice
 from common.algorithms._span import check_labelled, combined, in_span, weigh
 from common.algorithms.dp_gd import DpGd
 from common.arrays import FloatArray, IntArray
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=FederationFacts)
 Second = Literal["public", "full", "all", "own"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Levels:
+    """What the first level is released from, and the rows of the second."""
+
+    first: Prepared
+    shard: Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +100,10 @@ class Full(Public):
         """The second level's lambda, by the rule of releases."""
         if "second_regularization" in given or self.aggregator not in facts.parties:
             return {}
-        site = self.site(facts, 1.0)
-        chosen = choose_regularization({}, site.deviation, DRIFTS[self.terms.second_mechanism])
-        return {"second_regularization": chosen["regularization"]}
+        drift = DRIFTS[self.terms.second_mechanism]
+        chosen = choose_regularization({}, self.site(facts, 1.0).deviation, drift)["regularization"]
+        told = self.told(facts, float(chosen.value))
+        return {"second_regularization": solvable_choice(chosen, [(self.terms.second_mechanism, told)])}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One, which the aggregator alone has a part in."""
@@ -139,11 +148,14 @@ class Full(Public):
 
     def site(self, facts: FederationFacts, regularization: float | None = None) -> SiteRelease:
         """The aggregator's mechanism, in as many features as there are parties."""
+        return set_site(self.terms.second_mechanism, self.told(facts, regularization), self.aggregator)
+
+    def told(self, facts: FederationFacts, regularization: float | None = None) -> SiteTerms:
+        """What the aggregator's mechanism is told."""
         terms, place = self.terms, facts.parties.index(self.aggregator)
         n, k, budget = int(facts.n_examples[place]), len(facts.parties), facts.of(place).strictest
         strength = terms.second_regularization if regularization is None else regularization
-        told = SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration)
-        return set_site(terms.second_mechanism, told, self.aggregator)
+        return SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration)
 
     @property
     def aggregator(self) -> str:

@@ -18,15 +18,14 @@ thesis's scenario 2, in which the aggregator alone adds noise, is ``mechanism="n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from common.algorithms._parameters import Regularization, Rounds, Step, algorithm
-from common.algorithms._releases import MechanismChoice, Prepared, Releases, own_indices
-from common.algorithms._second_level import SECOND, Public, Second
+from common.algorithms._releases import MechanismChoice, Releases, own_indices
+from common.algorithms._second_level import SECOND, Levels, Public, Second
 from common.algorithms._span import Selection, collected, labelled, selected, spanned
 from common.algorithms.dp_gd import Momentum
 from common.arrays import FloatArray, IntArray
@@ -40,14 +39,6 @@ from common.protocol.messages import Query, Question
 from common.strict import Identifier
 
 _SHOWS_THROUGH = "the sites' models are released as they are: their raw minimisers show through, whatever comes after"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Levels:
-    """What the first level is released from, and the rows of the second."""
-
-    first: Prepared
-    shard: Shard
 
 
 @algorithm
@@ -69,8 +60,14 @@ class FeatureMethod(Releases):
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
         """As for releases, and what the second level chooses."""
         check_single_score(facts.loss)
-        level = cls(**given).level
-        return cls.choose_release(level.first_facts(facts), given) | level.choose(facts, given, most_rounds)
+        chosen = cls.choose_release(cls(**given).level.first_facts(facts), given)
+        level = cls(**dict(given) | {name: choice.value for name, choice in chosen.items()}).level
+        return chosen | level.choose(facts, given, most_rounds)
+
+    @classmethod
+    def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """An owner who learns weighs the models by its own rows, unless it says otherwise."""
+        return {"second": "own", "aggregator": name} | dict(given)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """The releases; then what the second level asks."""

@@ -66,6 +66,11 @@ class Algorithm(ABC):
         """
         return {}
 
+    @classmethod
+    def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """The parameters of a run whose learner is the owner of that ``name``; by default those given."""
+        return dict(given)
+
     @abstractmethod
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """What each round asks, (rounds,): parties approve this, and answer nothing else.

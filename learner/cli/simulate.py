@@ -23,7 +23,9 @@ SIMULATIONS = (
 
 
 def simulate_command(
-    data: Annotated[str, typer.Option(help="wdbc, digits, simulated, or a CSV or Parquet file")] = "wdbc",
+    data: Annotated[
+        str, typer.Option(help="wdbc, digits, simulated, simulated-ball, or a CSV or Parquet file")
+    ] = "wdbc",
     study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
     algorithm: Annotated[
         str,

@@ -16,14 +16,15 @@ Kaynak 1998; UCI Machine Learning Repository; scikit-learn's copy).
 
 *Simulated data*: N examples in the unit ball of d = 10 dimensions, linearly separable through the origin, as in the
 experiments of Rajkumar & Agarwal, "A Differentially Private Stochastic Gradient Descent Algorithm for Multiparty
-Classification", AISTATS 2012. The law within the ball is ours: directions uniform on the sphere, label
-the side of a random hyperplane, drawn anew for every data set, with N test examples from the same law.
+Classification", AISTATS 2012. The laws within the ball are ours: uniform on the sphere around it (``simulated``) or in
+its interior (``simulated-ball``); label the side of a random hyperplane, drawn anew for every data set, with N test
+examples from the same law.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +98,7 @@ DIGITS = Study(
 )
 """The digits study: 64 pixels, ten classes, softmax."""
 
-BUILT_IN = ("wdbc", "digits", "simulated")
+BUILT_IN = ("wdbc", "digits", "simulated", "simulated-ball")
 """The data sets that need no file."""
 
 
@@ -106,12 +107,15 @@ class Dataset:
     """Data that can be drawn again and again: each draw is a training and a test shard, (n, d) and (m, d).
 
     ``kind`` says what a model of it predicts, hence how it is measured; ``unit`` is what 1 is in a real label's units.
+    ``fold`` draws likewise, but holds out the i-th of k parts of the examples in the generator's order; None where
+    each draw makes new examples, which have no parts.
     """
 
     loss: Loss
     draw: Callable[[np.random.Generator], tuple[Shard, Shard]]
     kind: StudyKind = "binary"
     unit: float = 1.0
+    fold: Callable[[np.random.Generator, int, int], tuple[Shard, Shard]] | None = None
 
 
 def load_dataset(name: str, study: Path | None = None) -> Dataset:
@@ -123,8 +127,8 @@ def load_dataset(name: str, study: Path | None = None) -> Dataset:
         return examples(WDBC, shard_of(WDBC, wdbc_columns(), clip=True))
     if name == "digits":
         return examples(DIGITS, shard_of(DIGITS, digits_columns()))
-    if name == "simulated":
-        return simulated()
+    if name in {"simulated", "simulated-ball"}:
+        return simulated(interior=name == "simulated-ball")
     if study is None:
         raise InvalidInputError(f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data needs a study")
     terms = read_study(study)
@@ -132,9 +136,9 @@ def load_dataset(name: str, study: Path | None = None) -> Dataset:
 
 
 def examples(study: Study, shard: Shard) -> Dataset:
-    """A study's examples (n, d); each draw holds out a quarter at random for the test.
+    """A study's examples (n, d); each draw holds out a quarter at random for the test, each fold one of its parts.
 
-    Raises InvalidInputError for too few rows.
+    Raises InvalidInputError for too few rows; so do its folds.
     """
     n = len(shard.y)
     n_test = int(n * TEST_FRACTION)
@@ -145,18 +149,30 @@ def examples(study: Study, shard: Shard) -> Dataset:
         order = rng.permutation(n)
         return _rows(shard, order[n_test:]), _rows(shard, order[:n_test])
 
+    def fold(rng: np.random.Generator, index: int, folds: int) -> tuple[Shard, Shard]:
+        if folds > n:
+            raise InvalidInputError(f"{n} examples are too few for {folds} folds")
+        parts = np.array_split(rng.permutation(n), folds)
+        held_out = parts.pop(index)
+        return _rows(shard, np.concatenate(parts)), _rows(shard, held_out)
+
     label = study.label
     unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
-    return Dataset(build_loss(study), draw, study.kind, unit)
+    return Dataset(build_loss(study), draw, study.kind, unit, fold)
 
 
-def simulated(n_examples: int = 1000, n_features: int = 10) -> Dataset:
-    """N training and N test examples on the unit sphere, separated by a random hyperplane, new in every draw."""
+def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = False) -> Dataset:
+    """N training and N test examples, separated by a random hyperplane, new in every draw.
+
+    They lie on the unit sphere; or are uniform in the ball, if they shall lie in its ``interior``.
+    """
 
     def draw(rng: np.random.Generator) -> tuple[Shard, Shard]:
         normal = rng.standard_normal(n_features)
         X = rng.standard_normal((2, n_examples, n_features))
         X /= np.linalg.norm(X, axis=-1, keepdims=True)
+        if interior:
+            X *= rng.random((2, n_examples, 1)) ** (1 / n_features)
         y = np.where(X @ normal > 0, 1.0, -1.0)
         return Shard(X[0], y[0]), Shard(X[1], y[1])
 
@@ -195,12 +211,33 @@ def shard_sizes(n_examples: int, parties: int, skew: float = 0.0) -> tuple[int, 
     """
     if parties < 1 or not 0 <= skew < math.inf:
         raise InvalidInputError(f"parties must be positive and skew not negative, not {parties} and {skew}")
-    shares = np.cumsum(np.arange(1, parties + 1, dtype=np.float64) ** skew)
-    ends = np.rint(shares / shares[-1] * n_examples).astype(np.int64)
-    sizes = np.diff(ends, prepend=0)
+    return sizes_by_shares(n_examples, (np.arange(1, parties + 1, dtype=np.float64) ** skew).tolist())
+
+
+def sizes_by_shares(n_examples: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """How many of n examples each of K parties gets, of shares (K,) in any unit; they add up to n.
+
+    >>> sizes_by_shares(1000, (0.01, 0.29, 0.2, 0.25, 0.25))
+    (10, 290, 200, 250, 250)
+
+    Raises InvalidInputError when a party would get nothing.
+    """
+    ends = np.cumsum(shares)
+    sizes = np.diff(np.rint(ends / ends[-1] * n_examples).astype(np.int64), prepend=0)
     if sizes.min() < 1:
-        raise InvalidInputError(f"{n_examples} examples are too few for {parties} parties with skew {skew:g}")
+        raise InvalidInputError(f"{n_examples} examples are too few for {len(sizes)} parties of such shares")
     return tuple(sizes.tolist())
+
+
+def random_sizes(n_examples: int, parties: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """Sizes drawn from all ways to give each of K parties at least one of n examples, each way as likely: (K,).
+
+    That is shares uniform on the simplex, on the grid of 1/n. Raises InvalidInputError when there are too few examples.
+    """
+    if not 1 <= parties <= n_examples:
+        raise InvalidInputError(f"{n_examples} examples are too few for {parties} parties")
+    cuts = np.sort(rng.choice(n_examples - 1, parties - 1, replace=False)) + 1
+    return tuple(np.diff(cuts, prepend=0, append=n_examples).tolist())
 
 
 def deal(shard: Shard, sizes: tuple[int, ...]) -> Shard:

@@ -3,7 +3,13 @@
 *Lending Club*: loans with the interest rate to predict, from what is numeric and known before issue. Left out are the
 grades and the instalment, which are functions of the rate, and all that comes after issue (payments, status).
 
+*Lending Club, coded*: the same with five categories besides, each value an integer, as the paper has them: the place in
+the list below, which is an order for the years of employment alone.
+
 *Credit card*: transactions with frauds to find, 28 principal components and the amount (Worldline and ULB, 2013).
+
+The paper trains on ten principal components. `reduced` fits them to a tenth of the rows, which no owner has then:
+components of private rows would have to be paid for.
 
 A path leads to the publisher's CSV or to a Parquet file of the same columns; without one, files are looked for in the
 folder that ``$PARLEY_DATA`` names. Bounds are typed below, not computed: round figures that hold most of what published
@@ -23,6 +29,7 @@ from common.arrays import FloatArray
 from common.data.columns import Columns, Feature, Label, RealLabel
 from common.data.loading import shard_of
 from common.data.losses import HingeLoss, SquaredLoss
+from common.data.principal import with_projection_of
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
@@ -51,6 +58,32 @@ LENDING_CLUB = Study(
 )
 """Interest rates by linear regression; rates and utilisations are fractions."""
 
+_CODES = {
+    "emp_length": ("< 1 year", "1 year", *(f"{years} years" for years in range(2, 10)), "10+ years"),
+    "home_ownership": ("RENT", "OWN", "MORTGAGE", "OTHER", "NONE"),
+    "verification_status": ("Not Verified", "Source Verified", "Verified"),
+    "purpose": (
+        "car", "credit_card", "debt_consolidation", "educational", "home_improvement", "house", "major_purchase",
+        "medical", "moving", "other", "renewable_energy", "small_business", "vacation", "wedding",
+    ),
+    "addr_state": (
+        "AK", "AL", "AR", "AZ", "CA", "CO", "CT", "DC", "DE", "FL", "GA", "HI", "IA", "ID", "IL", "IN", "KS",
+        "KY", "LA", "MA", "MD", "ME", "MI", "MN", "MO", "MS", "MT", "NC", "ND", "NE", "NH", "NJ", "NM", "NV",
+        "NY", "OH", "OK", "OR", "PA", "RI", "SC", "SD", "TN", "TX", "UT", "VA", "VT", "WA", "WI", "WV", "WY",
+    ),
+}  # fmt: skip
+
+LENDING_CLUB_CODED = LENDING_CLUB.model_copy(
+    update={
+        "name": "lending-club-coded",
+        "features": (
+            *LENDING_CLUB.features,
+            *(Feature(name=name, lower=0, upper=len(values) - 1) for name, values in _CODES.items()),
+        ),
+    }
+)
+"""Interest rates with categories as integers, as published."""
+
 _COMPONENT_SPREADS = (
     2.0, 1.7, 1.5, 1.4, 1.4, 1.3, 1.2, 1.2, 1.1, 1.1, 1.0, 1.0, 1.0, 1.0,
     0.9, 0.9, 0.8, 0.8, 0.8, 0.8, 0.7, 0.7, 0.6, 0.6, 0.5, 0.5, 0.4, 0.3,
@@ -70,26 +103,52 @@ CREDIT_CARD = Study(
 )
 """Frauds by a linear support vector machine; a fraud is positive."""
 
+_ASIDE = 10
+"""Of so many rows one is set aside."""
+
 _FILES = {
     LENDING_CLUB.name: Path("lending-club", "loans-2007-2011.parquet"),
+    LENDING_CLUB_CODED.name: Path("lending-club", "loans-2007-2011.parquet"),
     CREDIT_CARD.name: Path("creditcard-subset", "creditcard-subset.parquet"),
 }
 
 
 def published(study: Study, path: Path | None = None) -> Shard | None:
-    """The examples of `LENDING_CLUB` or `CREDIT_CARD` in the order of the file, without rows that miss a value.
+    """The examples of a study of this module in the order of the file, without rows that miss a value.
 
     None where there is neither a path nor ``$PARLEY_DATA``. Raises InvalidDataError for a file that does not fit.
     """
+    columns = _columns(study, path)
+    return None if columns is None else shard_of(study, columns, clip=True)
+
+
+def reduced(study: Study, path: Path | None = None, n_components: int = 10) -> tuple[Study, Shard] | None:
+    """The study projected onto the principal components of every tenth row, and the examples of all others.
+
+    None and errors as `published`; raises InvalidInputError for more components than those rows have directions.
+    """
+    columns = _columns(study, path)
+    if columns is None:
+        return None
+    aside = np.arange(len(columns[study.label.name])) % _ASIDE == 0
+    public, own = ({name: column[rows] for name, column in columns.items()} for rows in (aside, ~aside))
+    terms = with_projection_of(study, public, n_components).study
+    return terms, shard_of(terms, own, clip=True)
+
+
+def _columns(study: Study, path: Path | None) -> Columns | None:
+    """A study's columns, (n,) each, without rows that miss a value; None where the file is not here."""
     if path is None:
         folder = os.environ.get("PARLEY_DATA")
         if not folder:
             return None
         path = Path(folder) / _FILES[study.name]
     columns = read_columns(path)
-    if study.name == LENDING_CLUB.name:
+    if study.name != CREDIT_CARD.name:
         columns = loans(columns)
-    return shard_of(study, complete(study, columns), clip=True)
+    if study.name == LENDING_CLUB_CODED.name:
+        columns = coded(columns)
+    return complete(study, columns)
 
 
 def loans(columns: Columns) -> Columns:
@@ -104,6 +163,20 @@ def loans(columns: Columns) -> Columns:
         "revol_util": _fractions(columns["revol_util"]),
         "credit_years": _years(columns["issue_d"]) - _years(columns["earliest_cr_line"]),
         **({} if term is None else {"term_months": _numbers(term)}),
+    }
+
+
+def coded(columns: Columns) -> Columns:
+    """Lending Club's columns with each category's values as integers; others than the lists have are missing."""
+    if missing := sorted(_CODES.keys() - columns.keys()):
+        raise InvalidDataError(f"columns missing from the data: {', '.join(missing)}")
+    numbers = {name: dict(zip(values, range(len(values)), strict=True)) for name, values in _CODES.items()}
+    return {
+        **columns,
+        **{
+            name: np.array([codes.get(value, np.nan) for value in columns[name].tolist()], dtype=np.float64)
+            for name, codes in numbers.items()
+        },
     }
 
 

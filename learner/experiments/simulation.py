@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,12 +31,12 @@ from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
 from learner.experiments.baselines import Baselines, baselines
-from learner.experiments.datasets import Dataset, deal, load_dataset, shard_sizes
+from learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
 
 BASELINES_FROM = 5
 """How many splits baselines are told from."""
 _MOST_PUBLIC = 2_000
-_DATA, _NOISE = 1, 2
+_DATA, _NOISE, _SHARES = 1, 2, 4
 """The random streams of a repetition."""
 
 Progress = Callable[[int, int], None]
@@ -48,9 +48,11 @@ class SimulationSettings:
     """What to simulate: ``data`` as `load_dataset` takes it, and an algorithm of the registry on K parties.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
-    or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s. Of the training
-    examples ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about
-    public rows, with their labels where that is what these ask for.
+    or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
+    stand in its place, or ``random`` ones, uniform on the simplex and new in each repetition. Of the training examples
+    ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about public rows,
+    with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so many parts
+    of the examples; their order is drawn anew when each was tested on.
     """
 
     data: str = "wdbc"
@@ -65,15 +67,39 @@ class SimulationSettings:
     repeat: int = 20
     seed: int = 0
     public_rows: int | None = None
+    shares: tuple[float, ...] | Literal["random"] | None = None
+    folds: int | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
+        self._check_split()
         if self.repeat < 1 or self.seed < 0:
             raise InvalidInputError(f"repeat must be positive and seed not negative, not {self.repeat}, {self.seed}")
         if self.reveal not in {"sum", "each"}:
             raise InvalidInputError(f"reveal must be 'sum' or 'each', not {self.reveal!r}")
         if self.public_rows is not None and self.public_rows < 1:
             raise InvalidInputError(f"public_rows must be positive, not {self.public_rows}")
+
+    def _check_split(self) -> None:
+        """Raise InvalidInputError for shares that are not K positive ones, or come with a skew, and for one fold."""
+        if self.folds is not None and self.folds < 2:  # noqa: PLR2004 -- one to test on, one to train on
+            raise InvalidInputError(f"folds must be at least 2, not {self.folds}")
+        if self.shares is None:
+            return
+        if self.skew:
+            raise InvalidInputError("shares stand in the place of a skew: give one of the two")
+        if self.shares != "random" and not (
+            len(self.shares) == self.parties and all(0 < share < math.inf for share in self.shares)
+        ):
+            raise InvalidInputError(f"shares must be {self.parties} positive numbers, not {self.shares}")
+
+    def sizes(self, n_examples: int, repetition: int) -> tuple[int, ...]:
+        """How many of n training examples each party has in a repetition, (K,); raises InvalidInputError for none."""
+        if self.shares == "random":
+            return random_sizes(n_examples, self.parties, np.random.default_rng([self.seed, repetition, _SHARES]))
+        if self.shares is not None:
+            return sizes_by_shares(n_examples, self.shares)
+        return shard_sizes(n_examples, self.parties, self.skew)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +205,13 @@ def deal_repetition(
     settings: SimulationSettings, dataset: Dataset, repetition: int
 ) -> tuple[Shard, Shard, FederationFacts]:
     """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
-    train, test = dataset.draw(np.random.default_rng([settings.seed, repetition, _DATA]))
+    train, test = _drawn(settings, dataset, repetition)
     terms: dict[str, Any] = {}
     needed = build_algorithm(settings.algorithm, given_of(settings.parameters)).public_rows
     if needed != "none":
         public, train = _set_aside(settings, train, labelled=needed == "labelled")
         terms = {"public": public, "public_shape": public.shape}
-    sizes = shard_sizes(train.X.shape[-2], settings.parties, settings.skew)
+    sizes = settings.sizes(train.X.shape[-2], repetition)
     facts = FederationFacts.uniform(
         np.array(sizes),
         epsilon=settings.epsilon,
@@ -196,6 +222,16 @@ def deal_repetition(
         **terms,
     )
     return deal(train, sizes), test, facts
+
+
+def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> tuple[Shard, Shard]:
+    """A repetition's training and test examples; raises InvalidInputError where data have no folds."""
+    if settings.folds is None:
+        return dataset.draw(np.random.default_rng([settings.seed, repetition, _DATA]))
+    if dataset.fold is None:
+        raise InvalidInputError(f"data {settings.data!r} are drawn anew each time, so they have no folds")
+    order, index = divmod(repetition, settings.folds)
+    return dataset.fold(np.random.default_rng([settings.seed, order, _DATA]), index, settings.folds)
 
 
 def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) -> tuple[FloatArray, Shard]:

@@ -28,7 +28,7 @@ import numpy as np
 from common.arrays import FloatArray
 from scripts.figures.point import Point
 
-PAPERS = ("rajkumar", "wu", "hamm")
+PAPERS = ("rajkumar", "rajkumar_splits", "wu", "wu_joining", "hamm")
 TWO_ERRORS = 2.0
 """Error bars reach two standard errors of the mean either way, about 95 %."""
 Table = TypeVar("Table")
@@ -72,7 +72,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Figure(Generic[Table]):
-    """A figure, or a table: ``name`` is the stem of its files; ``quick`` has the labels of ``full``, and fewer runs.
+    """A figure, or a table: ``name`` is the stem of its files; ``quick`` has labels of ``full``, and fewer runs.
 
     ``draw`` takes the title, the table and the path of a PNG; ``write`` the table and the path of a CSV.
     """

@@ -122,6 +122,8 @@ def _csv_row(place: Place, outcome: Outcome) -> dict[str, object]:
         "parameters": json.dumps(dict(settings.parameters)),
         "parties": settings.parties,
         "skew": settings.skew,
+        "shares": json.dumps(settings.shares) if settings.shares else "",
+        "folds": settings.folds or "",
         "epsilon": settings.epsilon,
         "delta": settings.delta,
         "repeat": len(outcome.accuracies),
@@ -157,9 +159,10 @@ def draw(lines: Mapping[str, Line], x_label: str, title: str, panels: Panels, pa
                 axes[i, j].set_title(f"{row}, {column}", fontsize=10, loc="left")
                 axes[-1, j].set_xlabel(x_label)
         canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
-        canvas.supylabel("accuracy on held-out data, mean ± 2 standard errors", fontsize=10)
+        space = " " if len(rows) > 1 else "\n"
+        canvas.supylabel(f"accuracy on held-out data,{space}mean ± 2 standard errors", fontsize=10)
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        canvas.legend(handles, labels, loc="outside lower center", ncols=min(3, len(columns)), frameon=False)
         canvas.savefig(path, dpi=150)
         plt.close(canvas)
 

@@ -5,8 +5,8 @@
 sensitive to the number of parties and the relative fractions of data owned by the different parties"; the guarantees of
 PSGD "do not depend on the number of parties or the relative sizes of the individual data sets".
 
-The sweep is ours, for the figures' exact proportions were not at hand: K = 5, 10, 15 parties; the k-th of K owns a
-share proportional to k^skew, from even (0) to steeper than 1 : 2 : ... : K (1.5); epsilon = .1, .2; delta = .05. All
+The sweep is ours; `scripts.figures.rajkumar_splits` has the paper's splits. K = 5, 10, 15 parties; the k-th of K owns
+a share proportional to k^skew, from even (0) to steeper than 1 : 2 : ... : K (1.5); epsilon = .1, .2; delta = .05. All
 parties add their noise in shares, as under secure sum.
 
 What comes out: LA's noise goes as 1 / (K n_min). With even shares K n_min = N whatever K, and more parties do LA no
@@ -64,7 +64,7 @@ _ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
 def simulations(data: str) -> dict[Place, SimulationSettings]:
     """A panel for each epsilon (row) and number of parties (column), a line for each method."""
     return {
-        Place(f"ε = {epsilon:g}", f"K = {parties}", line, skew): _settings(data, line, parties, skew, epsilon)
+        Place(f"ε = {epsilon:g}", f"K = {parties}", line, skew): settings_of(data, line, parties, skew, epsilon)
         for epsilon in EPSILONS
         for parties in PARTIES
         for line in LINES
@@ -81,7 +81,8 @@ def grid(name: str, data: str, title: str) -> Figure[Panels]:
     )  # fmt: skip
 
 
-def _settings(data: str, line: str, parties: int, skew: float, epsilon: float) -> SimulationSettings:
+def settings_of(data: str, line: str, parties: int, skew: float, epsilon: float) -> SimulationSettings:
+    """What is simulated for a line at a point."""
     algorithm, parameters = _ALGORITHMS[line]
     return SimulationSettings(
         data, algorithm=algorithm, parameters=parameters, parties=parties, skew=skew, epsilon=epsilon, delta=DELTA,

@@ -102,21 +102,53 @@ def draw_slopes(x_label: str, title: str, series: Sequence[Series], path: Path) 
                 axes.plot(along, np.exp(intercept) * along**slope, color=colour, linestyle="--", label=label)
         axes.set(xlabel=x_label, xscale="log", yscale="log")
         axes.grid(color="0.92")
-        axes.legend(frameon=False, title="mean and 5-95 %; fitted where noise dominates")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, title="mean and 5-95 %; fitted where noise dominates")
 
 
 def draw_surface(x_label: str, title: str, series: Sequence[Series], path: Path) -> None:
     """The median as colour over epsilon and n, with its value in each field."""
     with canvas(title, path) as axes:
-        grid = np.array([one.median for one in series])
-        axes.imshow(np.log10(grid), origin="lower", aspect="auto", cmap="cividis_r")
-        for (row, column), value in np.ndenumerate(grid):
-            dark = np.log10(value) > np.log10(grid).mean()
-            axes.text(column, row, f"{value:.2g}", ha="center", va="center", color="white" if dark else "black")
+        _colours(axes, np.array([one.median for one in series]))
         axes.set_xticks(range(len(series[0].x)), [f"{x:g}" for x in series[0].x])
         axes.set_yticks(range(len(series)), [f"{int(one.name):,}" for one in series])
         axes.set(xlabel=x_label, ylabel="n, examples of all owners")
         axes.set_title("median ψ, on a logarithmic scale of colours", fontsize=9, loc="left")
+
+
+def _colours(axes: Axes, grid: FloatArray) -> None:
+    """A grid (rows, columns) as colours, the first row lowest, with its values."""
+    shown = np.log10(np.maximum(grid, LEAST))
+    axes.imshow(shown, origin="lower", aspect="auto", cmap="cividis_r")
+    for (row, column), value in np.ndenumerate(grid):
+        colour = "white" if shown[row, column] > shown.mean() else "black"
+        axes.text(column, row, f"{value:.2g}", ha="center", va="center", color=colour, fontsize=8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surface:
+    """A panel: its title, and a grid (rows, columns) with what stands at its rows and columns."""
+
+    title: str
+    grid: FloatArray
+    rows: Sequence[str]
+    columns: Sequence[str]
+
+
+def draw_surfaces(title: str, labels: tuple[str, str], surfaces: Sequence[Surface], path: Path) -> None:
+    """Panels two abreast, each with colours of its own; ``labels`` are those of columns and of rows."""
+    with mpl.rc_context({"backend": "agg", "font.size": 9}):
+        rows = (len(surfaces) + 1) // 2
+        figure, every = plt.subplots(rows, 2, figsize=(9.6, 3.6 * rows), layout="constrained", squeeze=False)
+        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+        for axes, surface in zip(every.flat, surfaces, strict=False):
+            _colours(axes, surface.grid)
+            axes.set_xticks(range(len(surface.columns)), surface.columns)
+            axes.set_yticks(range(len(surface.rows)), surface.rows)
+            axes.set(xlabel=labels[0], ylabel=labels[1])
+            axes.set_title(surface.title, fontsize=9, loc="left")
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
 
 
 def draw_boxes(x_label: str, title: str, series: Sequence[Series], path: Path) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from common.algorithms import build_algorithm
+from common.algorithms.wu_subgradient import WuSubgradient
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import Study
 from common.forecast.coalitions import CoalitionRun
 from common.forecast.forecast import Forecast, forecast
 from common.forecast.forecasters import forecaster_of
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, build_loss
+from common.learning.losses import build_loss
 from common.learning.metrics import relative_fitness
 from common.learning.model import Model
 from common.privacy.noise import SeededNoise
@@ -29,24 +29,35 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation, simulate
 from learner.experiments.datasets import deal
-from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
+from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, published, reduced
+from learner.experiments.optimum import optimum
 from scripts.utility.examples import AbsentError
 
 DELTA = 1e-5
 NEARLY_EXACT = 1000.0
 """The epsilon at which psi is its floor: what the horizon and the steps cost."""
-_KINK = 1e-2
-"""The half-width of the Huber loss whose minimiser stands in for the hinge's: psi is off by less than .005."""
+_AS_PUBLISHED = 1e-9
+"""The least lambda that an algorithm takes, for the paper's g_1 = 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A study, the folder of ``$PARLEY_DATA`` with its data, the algorithm that learns from it, and its parameters."""
+    """A study, the folder of ``$PARLEY_DATA`` with its data, the algorithm that learns from it, and its parameters.
 
+    ``components`` is to how many principal components of rows set aside the study is reduced, if it is.
+    """
+
+    name: str
     study: Study
     folder: str
     algorithm: str
     parameters: Mapping[str, Any] = field(hash=False)
+    components: int | None = None
+
+    @property
+    def n_features(self) -> int:
+        """The columns that are trained on, an intercept among them."""
+        return self.study.n_features if self.components is None else self.components + 1
 
     @property
     def regularization(self) -> float:
@@ -55,18 +66,32 @@ class Setting:
 
 
 LOANS = Setting(
-    LENDING_CLUB, "lending-club", "wu_strongly_convex", {"n_rounds": 100, "regularization": 0.1, "l1_clip": 2.0}
+    "loans", LENDING_CLUB, "lending-club", "wu_strongly_convex",
+    {"n_rounds": 100, "regularization": 0.1, "l1_clip": 2.0},
+)  # fmt: skip
+LOANS_SUBGRADIENT = replace(LOANS, name="loans-algorithm2", algorithm="wu_subgradient")
+LOANS_PUBLISHED = replace(
+    LOANS,
+    name="loans-published",
+    study=LENDING_CLUB_CODED,
+    parameters={**LOANS.parameters, "regularization": _AS_PUBLISHED},
+    components=10,
 )
 FRAUDS = Setting(
-    CREDIT_CARD, "creditcard-subset", "wu_subgradient", {"n_rounds": 100, "regularization": 0.1, "l1_clip": 4.0}
-)
-SETTINGS = {setting.folder: setting for setting in (LOANS, FRAUDS)}
+    "frauds", CREDIT_CARD, "creditcard-subset", "wu_subgradient",
+    {"n_rounds": 100, "regularization": 0.1, "l1_clip": 4.0},
+)  # fmt: skip
+SETTINGS = {setting.name: setting for setting in (LOANS, LOANS_SUBGRADIENT, LOANS_PUBLISHED, FRAUDS)}
 
 
 @cache
 def examples(setting: Setting) -> Shard:
     """A setting's examples in an order drawn once; raises AbsentError."""
-    shard = published(setting.study)
+    if setting.components is None:
+        shard = published(setting.study)
+    else:
+        found = reduced(setting.study, n_components=setting.components)
+        shard = found and found[1]
     if shard is None:
         raise AbsentError("PARLEY_DATA is not set")
     order = np.random.default_rng(7).permutation(len(shard.y))
@@ -98,7 +123,7 @@ class Owners:
             n_examples=np.array(self.sizes),
             epsilon=np.array(self.epsilons),
             delta=np.full(k, DELTA),
-            n_features=setting.study.n_features,
+            n_features=setting.n_features,
             loss=build_loss(setting.study),
             minimum_contributors=k,
         )
@@ -118,7 +143,7 @@ def psi_of_rounds(setting: str, sizes: Sequence[int], epsilons: Sequence[float],
         watched = Watched(Simulation.of(run.algorithm, run.stack, run.facts, noise), [])
         asyncio.run(drive(run.algorithm.program(run.facts), watched, "figure", MemoryLog()))
         iterates = np.array(watched.asked)
-        shown = _averages(iterates) if run.setting is FRAUDS else iterates
+        shown = _averages(iterates) if isinstance(run.algorithm, WuSubgradient) else iterates
         every.append([run.psi(Model(weights)) for weights in shown])
     return every
 
@@ -174,10 +199,9 @@ class _Run:
         """Of owners whose examples are the first ones."""
         shard, n = examples(setting), sum(owners.sizes)
         if n > len(shard.y):
-            raise ValueError(f"{setting.study.name} has too few examples here")
+            raise ValueError(f"{setting.name} has too few examples here")
         own, loss = Shard(shard.X[:n], shard.y[:n]), build_loss(setting.study)
-        smooth = Huber(_KINK) if isinstance(loss, Hinge) else loss
-        best = Model(minimise(smooth, own, setting.regularization * n))
+        best = optimum(loss, own, setting.regularization).model
         algorithm = build_algorithm(setting.algorithm, setting.parameters)
         return cls(setting, algorithm, own, deal(own, owners.sizes), owners.facts(setting), best)
 

@@ -20,7 +20,7 @@ from common.encoding.classes import decode_classes
 from common.errors import InvalidDataError, InvalidInputError, ParleyError
 from common.files.tables import read_columns
 from common.learning.erm import minimise
-from common.learning.losses import Softmax, Squared
+from common.learning.losses import Logistic, Softmax, Squared
 from common.learning.metrics import accuracy
 from common.learning.model import Model
 from learner.experiments.datasets import (
@@ -30,8 +30,10 @@ from learner.experiments.datasets import (
     digits_columns,
     examples,
     load_dataset,
+    random_sizes,
     shard_sizes,
     simulated,
+    sizes_by_shares,
     wdbc_columns,
 )
 
@@ -110,8 +112,17 @@ def test_simulated_examples_lie_in_the_ball_on_two_sides_of_a_plane() -> None:
     assert accuracy(Model(weights), test) > 0.97
 
 
+def test_points_may_be_uniform_in_the_ball() -> None:
+    """Then |x|^d is uniform: by Hoeffding its mean over 2,000 examples is off by .065 with probability below 1e-6."""
+    train, test = load_dataset("simulated-ball").draw(rng())
+    norms = np.linalg.norm(np.concatenate([train.X, test.X]), axis=-1)
+    assert norms.max() <= 1
+    assert abs((norms**10).mean() - 0.5) < 0.065
+    assert accuracy(Model(minimise(Logistic(), train, 1e-6)), train) == 1.0
+
+
 def test_a_draw_is_its_generators_alone() -> None:
-    for dataset in (simulated(), load_dataset("wdbc")):
+    for dataset in (simulated(), simulated(interior=True), load_dataset("wdbc")):
         first, again, other = (dataset.draw(rng(seed))[0].X for seed in (1, 1, 2))
         assert (first == again).all()
         assert (first != other).any()
@@ -122,6 +133,20 @@ def test_examples_are_held_out_once_and_all_used() -> None:
     assert (train.X.shape[0], test.X.shape[0]) == (427, 142)
     everything = shard_of(WDBC, wdbc_columns(), clip=True)
     assert sorted(np.vstack([train.X, test.X]).tolist()) == sorted(everything.X.tolist())
+
+
+def test_each_example_is_in_one_fold() -> None:
+    dataset = load_dataset("wdbc")
+    assert dataset.fold is not None
+    parts = [dataset.fold(rng(), index, 5) for index in range(5)]
+    everything = sorted(shard_of(WDBC, wdbc_columns(), clip=True).X.tolist())
+    assert [len(test.y) for _, test in parts] == [114, 114, 114, 114, 113]
+    assert sorted(np.vstack([test.X for _, test in parts]).tolist()) == everything
+    for train, test in parts:
+        assert sorted(np.vstack([train.X, test.X]).tolist()) == everything
+    with pytest.raises(InvalidInputError, match="too few for 570 folds"):
+        dataset.fold(rng(), 0, 570)
+    assert simulated().fold is None
 
 
 def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: Path) -> None:
@@ -211,6 +236,35 @@ def test_sizes_grow_with_the_rank_and_add_up(n_examples: int, parties: int, skew
 def test_impossible_deals_are_refused(n_examples: int, parties: int, skew: float) -> None:
     with pytest.raises(InvalidInputError):
         shard_sizes(n_examples, parties, skew)
+
+
+@given(st.integers(1, 500), st.lists(st.floats(0.01, 1), min_size=1, max_size=20))
+def test_sizes_follow_the_shares(n_examples: int, shares: list[float]) -> None:
+    wanted = np.array(shares) / sum(shares) * n_examples
+    try:
+        sizes = sizes_by_shares(n_examples, shares)
+    except InvalidInputError:
+        assert wanted.min() < 1
+        return
+    assert sum(sizes) == n_examples
+    assert min(sizes) >= 1
+    assert np.abs(np.array(sizes) - wanted).max() <= 1
+
+
+def test_random_sizes_are_each_way_to_deal_as_often() -> None:
+    """Of 6 examples to 3 parties there are 10 ways; 10,000 draws, six standard errors: a false alarm in 1e8."""
+    seen: dict[tuple[int, ...], int] = {}
+    generator = rng()
+    for _ in range(10_000):
+        sizes = random_sizes(6, 3, generator)
+        seen[sizes] = seen.get(sizes, 0) + 1
+    assert all(sum(sizes) == 6 and min(sizes) >= 1 for sizes in seen)
+    assert len(seen) == 10
+    assert max(abs(count - 1000) for count in seen.values()) < 6 * 30
+    assert random_sizes(4, 4, generator) == (1, 1, 1, 1)
+    for parties in (0, 5):
+        with pytest.raises(InvalidInputError, match="too few"):
+            random_sizes(4, parties, generator)
 
 
 def test_dealing_keeps_every_row_and_its_label() -> None:

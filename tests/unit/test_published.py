@@ -18,7 +18,7 @@ from common.learning.erm import minimise
 from common.learning.losses import build_loss
 from common.learning.metrics import r_squared
 from common.learning.model import Model
-from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
+from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, coded, published, reduced
 
 HEADER = (
     "loan_amnt,term,int_rate,annual_inc,dti,revol_util,delinq_2yrs,inq_last_6mths,open_acc,pub_rec,revol_bal,total_acc,"
@@ -70,6 +70,40 @@ def test_rates_are_learnt_from_what_is_known_before_issue() -> None:
     fit = r_squared(Model(minimise(build_loss(LENDING_CLUB), shard, 1e-4 * len(shard.y))), shard)
     print(f"Lending Club: {len(shard.y)} loans, R^2 {fit:.3f}")
     assert 0.45 < fit < 0.9  # the grade or the instalment would give it away
+
+
+def test_categories_become_integers() -> None:
+    spelt = {
+        "emp_length": ["< 1 year", "10+ years", "n/a"],
+        "home_ownership": ["RENT", "MORTGAGE", "OWN"],
+        "verification_status": ["Verified", "Not Verified", "Source Verified"],
+        "purpose": ["car", "wedding", "medical"],
+        "addr_state": ["AK", "WY", "CA"],
+    }
+    numbers = coded({name: np.array(values, dtype=object) for name, values in spelt.items()})
+    assert [numbers[name].tolist()[:2] for name in spelt] == [[0, 10], [0, 2], [2, 0], [0, 13], [0, 50]]
+    assert np.isnan(numbers["emp_length"].tolist()[2]), "missing"
+    with pytest.raises(InvalidDataError, match="addr_state"):
+        coded({})
+
+
+@pytest.mark.parametrize(
+    ("study", "rows"), [(LENDING_CLUB_CODED, 37_202), (CREDIT_CARD, 8_048)], ids=["loans", "frauds"]
+)
+def test_ten_components_come_from_rows_that_no_owner_has(study: Study, rows: int) -> None:
+    here(study)
+    found = reduced(study)
+    assert found is not None
+    terms, shard = found
+    assert terms.projection is not None
+    assert terms.projection.n_outputs == 10
+    assert shard.X.shape == (rows, 11)  # and an intercept
+    assert terms.loss == study.loss
+
+
+def test_without_a_folder_nothing_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARLEY_DATA", raising=False)
+    assert reduced(CREDIT_CARD) is None
 
 
 def test_all_frauds_are_there() -> None:

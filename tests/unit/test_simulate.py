@@ -9,7 +9,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import Mock
 
 import numpy as np
@@ -23,7 +23,7 @@ from common.data.study import Study
 from common.errors import InvalidInputError
 from common.privacy.noise import SeededNoise
 from learner.cli.display import measured
-from learner.experiments.datasets import WDBC, examples, simulated, wdbc_columns
+from learner.experiments.datasets import WDBC, examples, load_dataset, simulated, wdbc_columns
 from learner.experiments.simulation import SimulationSettings, deal_repetition, run_simulation
 
 DIGITS_DESCENT = {"n_rounds": 50, "step": 4.0, "regularization": 1e-4}
@@ -111,6 +111,28 @@ def test_a_curators_baseline_is_dealt_to_nobody(name: str) -> None:
     alone, dealt = (run_simulation(replace(settings, parties=k, skew=s)) for k, s in ((1, 0.0), (15, 1.0)))
     assert alone.metrics == dealt.metrics
     assert alone.guarantees == dealt.guarantees
+
+
+def test_examples_are_dealt_by_shares_or_at_random() -> None:
+    dataset = load_dataset("simulated")
+
+    def sizes(shares: tuple[float, ...] | Literal["random"], repetition: int) -> list[int]:
+        _, _, facts = deal_repetition(replace(SIMULATED, parties=3, shares=shares), dataset, repetition)
+        own: list[int] = facts.n_examples.tolist()
+        return own
+
+    assert sizes((0.01, 0.49, 0.5), 0) == sizes((1, 49, 50), 1) == [10, 490, 500]
+    assert sizes("random", 0) == sizes("random", 0) != sizes("random", 1)
+    assert sum(sizes("random", 0)) == 1000
+
+
+def test_repetitions_go_through_the_folds_of_one_order_and_then_of_another() -> None:
+    dataset, settings = load_dataset("wdbc"), SimulationSettings("wdbc", folds=5)
+    tests = [deal_repetition(settings, dataset, repetition)[1] for repetition in range(10)]
+    for once in (tests[:5], tests[5:]):
+        assert sum(len(test.y) for test in once) == 569
+    first, again = (sorted(tests[place].X.tolist()) for place in (0, 5))
+    assert first != again
 
 
 def test_a_seed_fixes_everything_and_a_repetition_stands_alone() -> None:
@@ -236,6 +258,12 @@ def test_every_other_algorithm_learns_classes_and_real_labels(algorithm: str, do
         {"parties": 2000},
         {"skew": -1.0},
         {"reveal": "all"},
+        {"shares": (0.5, 0.5)},
+        {"shares": (1.0, 1.0, 1.0, 1.0, 0.0)},
+        {"shares": (1.0, 1.0, 1.0, 1.0, 1e-9)},
+        {"shares": "random", "skew": 1.0},
+        {"folds": 1},
+        {"folds": 5},
         {"algorithm": "magic"},
         {"parameters": {"n_rounds": 0}},
         {"parameters": {"unknown": 1}},

@@ -17,9 +17,8 @@ from common.encoding.fixed_point import UNIT
 from common.errors import InvalidInputError
 from common.forecast.dynamics import Descent, Forecaster
 from common.forecast.forecasters import forecaster_of
-from common.learning.erm import minimise
 from common.learning.gradients import gradient_sum
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from common.learning.losses import Hinge, Logistic, Loss, Squared
 from common.learning.metrics import relative_fitness
 from common.learning.model import Model
 from common.privacy.events import GaussianEvent, LaplaceEvent
@@ -31,6 +30,7 @@ from common.protocol.simulation import simulate
 from common.runs.pricing import events, transcript
 from learner.experiments.datasets import deal
 from learner.experiments.finance import CREDIT_CARD, published
+from learner.experiments.optimum import optimum
 
 D = 6
 
@@ -52,9 +52,8 @@ def forecaster(algorithm: Algorithm) -> Forecaster:
 
 
 def best(loss: Loss, shard: Shard, regularization: float) -> Model:
-    """The non-private optimum; the hinge's by its smoothed kin."""
-    smooth = Huber(1e-2) if isinstance(loss, Hinge) else loss
-    return Model(minimise(smooth, shard, regularization * shard.X.shape[-2]))
+    """The non-private optimum."""
+    return optimum(loss, shard, regularization).model
 
 
 def facts_of(
