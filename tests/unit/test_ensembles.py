@@ -120,6 +120,12 @@ def moves(algorithm: Ensemble, loss: Logistic | Softmax, rows: FloatArray, delta
     return exact[:PAIRS] - exact[PAIRS:], float(np.max(algorithm.sensitivity(query, own)))
 
 
+def longest_square(moved: IntArray) -> int:
+    """The squared 2-norm of the longest of integers (pairs, m), exactly: floating point says which may be that."""
+    about = (moved.astype(np.float64) ** 2).sum(axis=1)
+    return max(squares(moved[about >= (1 - 1e-9) * about.max()]))
+
+
 def squares(moved: IntArray) -> list[int]:
     """Squared 2-norms (pairs,) of integers (pairs, m), exactly."""
     return [sum(int(value) ** 2 for value in row if value) for row in moved.tolist()]
@@ -158,7 +164,7 @@ def test_a_party_moves_a_statistic_by_at_most_its_bound(loss: Logistic | Softmax
     }[rows]
     moved, sensitivity = moves(ensemble("ensemble_soft", release="statistic"), loss, asked, delta)
     bound = (Fraction(sensitivity) * UNIT) ** 2
-    largest = max(squares(moved))
+    largest = longest_square(moved)
     ratio = math.sqrt(Fraction(largest) / bound)
     print(f"{loss} {rows}: a statistic moves by {ratio:.3f} of its bound")
     assert ratio <= 1
@@ -249,7 +255,7 @@ def worst_ratio(name: str, loss: Loss, pairs: int, least: float, *, row: bool) -
 @ENSEMBLES
 @EVERY_LOSS
 @pytest.mark.parametrize("row", [False, True], ids=["party", "party and row"])
-@pytest.mark.parametrize(("n_pairs", "near"), [(20, 0.0), pytest.param(500, 0.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n_pairs", "near"), [(8, 0.0), pytest.param(500, 0.5, marks=pytest.mark.slow)])
 def test_a_party_moves_the_minimiser_by_at_most_its_bound_and_of_many_pairs_some_come_near_it(
     name: str,
     loss: Loss,

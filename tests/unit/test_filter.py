@@ -57,7 +57,9 @@ def test_what_covers_a_pure_release_is_rounded_up() -> None:
         assert 1e-10 < pure_mu(epsilon) / exactly - 1 < 1e-8
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 10, 50, 1000])
+@pytest.mark.parametrize(
+    "d", [1, 2, pytest.param(3, marks=pytest.mark.slow), 10, pytest.param(50, marks=pytest.mark.slow), 1000]
+)
 @pytest.mark.parametrize("bound", [1e-3, 0.1, 1.0, 5.0, 15.0])
 def test_the_gaussian_profile_lies_above_that_of_l2_laplace_noise(bound: float, d: int) -> None:
     mu = l2_laplace_mu(bound, d)
