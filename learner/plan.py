@@ -37,7 +37,8 @@ class Plan:
         spent: dict[tuple[object, ...], tuple[float, ...]] = {}
         epsilon_after = {}
         for index, member in enumerate(spec.parties):
-            kind = (member.n_examples, member.budget, view := views[member.name])
+            role = index if algorithm.roles else None
+            kind = (member.n_examples, member.budget, role, view := views[member.name])
             if kind not in spent:
                 costs = schedule(algorithm, facts.of(index), view)
                 spent[kind] = tuple(total / MICRO for total in accumulate(cost.epsilon for cost in costs))

@@ -44,7 +44,7 @@ from common.privacy.events import ApproximateEvent, Event, GaussianEvent, NoEven
 from common.privacy.guarantee import Adjacency, Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, add_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm, Choice, Program
+from common.protocol.algorithm import Algorithm, Choice, Program, PublicRowsNeeded
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reply
 
@@ -89,7 +89,6 @@ class Ensemble(Algorithm):
         bool, Field(description="whether a model with noise on it hides each auxiliary row too, from who sees it alone")
     ] = False
     adjacency: ClassVar[Adjacency] = "whole_party"
-    needs_public_rows: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -207,6 +206,11 @@ class Ensemble(Algorithm):
             epsilon, delta, "model", kind, "auxiliary_row", 0, ("the model is the exact minimiser", _FLOATS)
         )
         return (claim, row) if self.hide_auxiliary_row else (claim,)
+
+    @property
+    def public_rows(self) -> PublicRowsNeeded:
+        """Those that are voted on."""
+        return "rows"
 
     @property
     def hides_votes(self) -> bool:

@@ -8,21 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from common.algorithms._parameters import rounded
-from common.arrays import FloatArray, IntArray
+from common.arrays import IntArray
 from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_NORM, to_integers, weights_on_grid
-from common.learning.convergence import MOST_STEPS, TOLERANCE
-from common.learning.erm import check_smooth, minimise
-from common.learning.losses import Loss
+from common.learning.erm import check_smooth
 from common.learning.model import Model
 from common.privacy.events import Event, NonPrivateEvent
+from common.privacy.mechanisms.output import solve
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reveal
-
-_LARGEST = MAX_NORM - 1.0
-"""Norm of weights that leaves room for their rounding."""
 
 
 def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Question, Query]:
@@ -33,18 +28,6 @@ def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Quest
     check_smooth(facts.loss)
     query = Query(1, "minimise", np.zeros(0), reveal)
     return Question(query.step, query.message.shape, facts.n_weights, reveal), query
-
-
-def solve(loss: Loss, shard: Shard, strength: FloatArray, most_steps: int = MOST_STEPS) -> IntArray:
-    """The regularised minimiser of a shard or each of a stack, on the weights' grid of 2^-20, as integers (..., m).
-
-    Whatever the examples are, there is an answer: one outside the ball of the largest weights is projected onto it,
-    which brings no two answers further apart.
-    """
-    found = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
-    weights = found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features)
-    weights = weights * np.minimum(1.0, _LARGEST / np.maximum(np.linalg.norm(weights, axis=-1, keepdims=True), 1.0))
-    return to_integers(weights_on_grid(weights))
 
 
 class Curated(Algorithm):

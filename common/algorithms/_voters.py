@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.algorithms._minimisers import solve
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes
 from common.encoding.fixed_point import to_reals
 from common.learning.classifiers import Voter
+from common.privacy.mechanisms.output import solve
 from common.protocol.facts import OwnFacts
 
 _BLOCK = 2**22

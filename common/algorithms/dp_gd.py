@@ -10,7 +10,7 @@ bounds their Frobenius norm.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import numpy as np
@@ -67,12 +67,18 @@ class DpGd(Algorithm):
 
     def program(self, facts: FederationFacts) -> Program:
         """Projected gradient descent on the noisy sums of whoever contributed."""
+        return (yield from self.descend(facts))
+
+    def descend(
+        self, facts: FederationFacts, after: int = 0, within: Callable[[FloatArray], FloatArray] = np.asarray
+    ) -> Program:
+        """The descent, ``after`` so many rounds of another kind; ``within`` projects onto a subspace."""
         radius, first = self.radius(facts), self.n_rounds - self.n_averaged
         weights = last = average = start_of(facts)
         for round in range(1, self.n_rounds + 1):
-            reply = yield Query(round, "gradient", weights)
+            reply = yield Query(after + round, "gradient", weights)
             gradient = mean_gradient(reply, facts) + self.regularization * weights
-            moved = weights + self.momentum * (weights - last) - self.step * gradient
+            moved = within(weights + self.momentum * (weights - last) - self.step * gradient)
             last, weights = weights, moved * min(1.0, radius / max(float(np.linalg.norm(moved)), radius))
             if round > first:
                 average = average + (weights - average) / (round - first)

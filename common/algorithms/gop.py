@@ -13,7 +13,8 @@ from common.errors import InvalidInputError
 from common.learning.losses import bounded_slope, check_single_score
 from common.privacy.events import ApproximateEvent, Event
 from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.objective import ObjectivePerturbation
+from common.privacy.mechanisms.objective import ObjectivePerturbation, objective
+from common.privacy.mechanisms.site import SiteTerms
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Choice
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -48,19 +49,22 @@ class Gop(Curated):
         stack = prepared.y.shape[:-1]
         if stack not in ((), (1,)):
             raise InvalidInputError("gop needs one trusted curator who holds all shards")
-        return self.mechanism(facts).answer(prepared.pooled(), noise).reshape(*stack, -1)
+        return ObjectivePerturbation.answer([self.mechanism(facts)], prepared.pooled(), noise).reshape(*stack, -1)
 
     def mechanism(self, facts: OwnFacts) -> ObjectivePerturbation:
         """The mechanism for the strictest budget; raises InvalidInputError where there is none."""
         epsilon, delta = facts.strictest
-        return ObjectivePerturbation.calibrated(
+        terms = SiteTerms(
             facts.loss,
-            (facts.n_total, facts.n_features),
-            regularization=self.regularization,
-            epsilon=epsilon,
-            delta=delta,
-            calibration=self.calibration,
+            facts.n_total,
+            facts.n_features,
+            self.regularization,
+            epsilon,
+            delta,
+            "gaussian",
+            self.calibration,
         )
+        return objective(terms)
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Both the tilt's and the answer's."""

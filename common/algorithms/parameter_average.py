@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from common.algorithms._ensemble import is_pure, unit_of_noise
-from common.algorithms._minimisers import ask_minimiser, solve
+from common.algorithms._minimisers import ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
 from common.algorithms._regularization import choose_regularization
 from common.arrays import FloatArray, IntArray
@@ -28,6 +28,7 @@ from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
 from common.privacy.guarantee import Adjacency
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from common.privacy.mechanisms.output import solve
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
@@ -49,7 +48,6 @@ class Psgd(Algorithm):
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
     clip_norm: ClipNorm = 1.0
-    whole_noise: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -59,6 +57,10 @@ class Psgd(Algorithm):
         fading = float(l2_laplace_deviation(beta, facts.n_features)) * math.sqrt(len(facts.parties) / one.n_rounds)
         tilt = facts.deviation_of_sum(np.full(len(facts.parties), sigma))
         return choose_regularization(given, math.hypot(tilt, fading) / facts.n_total, _DRIFT)
+
+    def whole_noise(self, round: int) -> bool:
+        """The noise of a round is each party's own."""
+        return True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T sums of gradients; the proof is for a loss of one score."""

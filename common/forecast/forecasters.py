@@ -15,7 +15,6 @@ import numpy as np
 
 from common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
 from common.privacy import calibration
-from common.privacy.mechanisms.objective import tilt_sigma
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
@@ -160,7 +159,7 @@ def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
 def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
     """The tilt of the sum."""
     (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
-    sigma = tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss, algorithm.calibration)
+    sigma = calibration.tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss.lipschitz, algorithm.calibration)
     return Answers.drawn_once(float(np.square(sigma)))
 
 
@@ -189,6 +188,11 @@ _ENTRIES: Mapping[str, _Entry | str] = {
     "common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
     "common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
     "common.algorithms.parameter_average:ParameterAverage": "no forecast is known of an average that hides parties",
+    "common.algorithms.release:PrivateRelease": "every owner releases a model of its own, so there is no common one",
+    "common.algorithms.average:AverageMethod": "no bound is known of the average of minimisers of several mechanisms",
+    "common.algorithms.feature:FeatureMethod": "no bound is known of models that are weighed by a second level",
+    "common.algorithms.multilevel_feature:MultilevelFeature": "no bound is known of models that climb a tree",
+    "common.algorithms.matrix_perturbation:MatrixPerturbation": "every owner releases a model of its own",
     "common.algorithms.local:Local": "every owner keeps a model of its own, so there is no common one to forecast",
     "common.algorithms.evaluate:Evaluate": "it trains no model, and tells how good one is",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,11 +52,14 @@ model a party; ``statistics`` are no model but counts and sums."""
 class Model:
     """Weights, and their kind by its name in `KINDS`: unless said otherwise linear of one axis, softmax of two.
 
+    ``made_of`` are arrays by name that tell how the weights came about, such as what each site contributes.
+
     Raises InvalidInputError for an unknown kind, or weights of other axes than it has.
     """
 
     weights: FloatArray
     kind: str = ""
+    made_of: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.kind:

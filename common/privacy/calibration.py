@@ -66,6 +66,13 @@ def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> 
     return lipschitz * (math.sqrt(q) + math.sqrt(q + 2 * epsilon)) / epsilon
 
 
+def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: Calibration) -> float:
+    """The deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d."""
+    if calibration == "paper":
+        return sigma_star(d, epsilon_tilde, delta, lipschitz)
+    return gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz)
+
+
 def slack(
     epsilon: float, regularization: float, n_examples: int, smoothness: float, calibration: Calibration = "paper"
 ) -> tuple[float, float]:

@@ -84,6 +84,10 @@ class Noise(Protocol):
     def once(self, name: str, draw: Callable[[], A]) -> A:
         """One-time noise: ``draw()`` on the first call, the same read-only array under that name ever after."""
 
+    def member(self, index: int) -> Noise:  # noqa: ARG002
+        """Where one of several stacked parties draws what it alone draws: here, where all draw from one source."""
+        return self
+
 
 class _Source(Protocol):
     """Where the bits and the standard continuous draws come from; `numpy.random.Generator` has all but the words."""

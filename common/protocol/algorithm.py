@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from common.arrays import FloatArray, IntArray
 from common.data.hold_out import Rows
@@ -22,6 +22,7 @@ from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reply
 
+PublicRowsNeeded = Literal["none", "rows", "labelled"]
 Program = Generator[Query, Reply, Model]
 
 
@@ -29,30 +30,28 @@ Program = Generator[Query, Reply, Model]
 class Choice:
     """A parameter that was chosen for a run, and why, in words."""
 
-    value: float | int
+    value: float | int | str
     why: str
+
+    def __str__(self) -> str:
+        value = self.value if isinstance(self.value, str) else f"{self.value:g}"
+        return f"{value}: {self.why}"
 
 
 class Algorithm(ABC):
     """A paper's algorithm: a frozen dataclass whose fields are the run's parameters, validated when built.
 
     ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
-    baselines in which one trusted curator holds all shards (a federation of one party). ``roles`` says that what a
-    party does depends on who it is, so that parties with equal budgets and sizes may pay differently. ``whole_noise``
-    says that each party adds all the noise that its events count, under a secure sum too, and none of it in shares.
+    baselines in which one trusted curator holds all shards (a federation of one party).
     ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model.
-    ``needs_public_rows`` says that it asks about rows that are no secret, which a run must name.
     """
 
     __slots__ = ()
 
     adjacency: ClassVar[Adjacency] = "replace_one"
     curator: ClassVar[bool] = False
-    roles: ClassVar[bool] = False
-    whole_noise: ClassVar[bool] = False
     rows: ClassVar[Rows] = "training"
     trains: ClassVar[bool] = True
-    needs_public_rows: ClassVar[bool] = False
 
     @classmethod
     def choose(
@@ -66,6 +65,11 @@ class Algorithm(ABC):
         ``most_rounds`` is how many rounds the user has time for. By default nothing: the defaults stand.
         """
         return {}
+
+    @classmethod
+    def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """The parameters of a run whose learner is the owner of that ``name``; by default those given."""
+        return dict(given)
 
     @abstractmethod
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
@@ -112,6 +116,20 @@ class Algorithm(ABC):
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """What must hold for the events to cost what they say and no party can see, in words; often nothing."""
         return ()
+
+    @property
+    def public_rows(self) -> PublicRowsNeeded:
+        """What rows that are no secret a run must name: none, rows, or rows whose last column is their label."""
+        return "none"
+
+    @property
+    def roles(self) -> bool:
+        """Whether what a party does depends on who it is, so that some of equal budget and size pay differently."""
+        return False
+
+    def whole_noise(self, round: int) -> bool:
+        """Whether each party adds all the noise that a round's event counts, under a secure sum too: none in shares."""
+        return False
 
     @property
     def clip_norm(self) -> float:

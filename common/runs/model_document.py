@@ -59,6 +59,9 @@ class ModelTerms(Strict):
     contributors: Annotated[tuple[str, ...], Field(description="the parties in the last round")]
     adjacency: Adjacency
     guarantees: tuple[Promise, ...]
+    made_of: Annotated[
+        dict[str, JsonValue], Field(description="arrays by name, of how the weights came about, such as sites' parts")
+    ] = Field(default_factory=dict)
     evaluation: Annotated[
         RunEvaluation | None, Field(description="on held-out rows, if that was asked for and is done")
     ] = None
@@ -111,6 +114,7 @@ def model_document(
         "format": FORMAT,
         "kind": model.kind,
         "weights": model.weights.tolist(),
+        "made_of": {name: part.tolist() for name, part in model.made_of.items()},
         "column_names": list(study.column_names),
         "classes": list(study.label.values) if isinstance(study.label, Label) else None,
         "study": study.model_dump(mode="json"),

@@ -56,8 +56,10 @@ def against_co_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:
     if not facts.secure_sum or facts.colluders or facts.minimum_contributors == 1:
         return None
     costs, part = events(algorithm, facts), 1 - 1 / facts.minimum_contributors
-    if not algorithm.whole_noise:
-        costs = [with_part(event, part, float(facts.own_delta)) for event in costs]
+    costs = [
+        event if algorithm.whole_noise(round) else with_part(event, part, float(facts.own_delta))
+        for round, event in enumerate(costs, start=1)
+    ]
     return _promise(algorithm, replace(facts, colluders=1), costs, needed_delta(costs, facts))
 
 

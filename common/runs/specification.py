@@ -160,7 +160,8 @@ class RunSpec(RunOutline):
         if algorithm.rows == "held_out" and self.study.hold_out is None:
             raise InvalidInputError(f"{self.algorithm} is about held-out rows, and the study's hold_out is not set")
         questions = algorithm.questions(self.facts())
-        if self.public is not None and not any(question.public for question in questions):
+        asks = algorithm.public_rows != "none" or any(question.public for question in questions)
+        if self.public is not None and not asks:
             raise InvalidInputError(f"the run names public rows, and {self.algorithm} asks about none of their shape")
         return questions
 

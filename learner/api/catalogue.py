@@ -27,7 +27,7 @@ from learner.api.schemas import (
     PublicRowsPage,
     StudySummary,
 )
-from learner.api.tables import TABLE_BODY, check_table, read_rows, read_start
+from learner.api.tables import TABLE_BODY, check_table, read_labelled, read_rows, read_start
 
 if TYPE_CHECKING:
     from learner.api.app import Learner
@@ -90,17 +90,22 @@ def add_public(app: FastAPI, learner: Learner) -> None:
         start: Annotated[  # noqa: FBT002 -- a query has names
             bool, Query(description="keep the weights of the model that fits the rows, for a descent to start from")
         ] = False,
+        labelled: Annotated[  # noqa: FBT002
+            bool, Query(description="keep each row's label as a last number, for algorithms that learn from the rows")
+        ] = False,
     ) -> PublicRows:
         """Keep the rows of a CSV or Parquet file with a study's features, and name them by their digest.
 
-        The label's column is not needed, but to ``start``: then what is kept, and named, are the weights of a model of
-        the rows. Every party of a run that names them sees them, and approves them by digest.
+        The label's column is not needed, but to ``start``, when what is kept, and named, are the weights of a model of
+        the rows, and for ``labelled`` ones. Every party of a run that asks about them sees them, by their digest.
         """
         if study not in learner.studies:
             raise InvalidInputError(f"unknown study {study!r}")
+        if start and labelled:
+            raise InvalidInputError("rows are kept labelled, or weights are to start from: not both")
         check_table(request)
         body = await request.body()
-        read = read_start if start else read_rows
+        read = read_start if start else read_labelled if labelled else read_rows
         return await asyncio.to_thread(lambda: learner.rows.add(read(body, learner.studies[study])))
 
     @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])

@@ -52,6 +52,16 @@ def read_start(body: bytes, study: Study) -> FloatArray:
     return np.atleast_2d(minimise(loss, shard, np.asarray(_STRENGTH)))
 
 
+def read_labelled(body: bytes, study: Study) -> FloatArray:
+    """A table's examples (n, d + 1): rows in a study's design, their label last.
+
+    Raises InvalidDataError for what does not fit the study.
+    """
+    with _file(body) as path:
+        shard = load_examples(path, study, clip=True).shard
+    return np.column_stack([shard.X, shard.y])
+
+
 def read_rows(body: bytes, study: Study) -> FloatArray:
     """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
     with _file(body) as path:

@@ -269,6 +269,7 @@ def public(
     table: Annotated[Path, typer.Argument(help="a CSV or Parquet file with the study's features; no label is needed")],
     study: Annotated[str, typer.Option(help="a study that the learner knows, whose columns they are")],
     start: Annotated[bool, typer.Option("--start", help="keep weights that fit the rows, to start from")] = False,
+    labelled: Annotated[bool, typer.Option("--labelled", help="keep the rows' labels too, as `feature` needs")] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -276,7 +277,8 @@ def public(
 ) -> None:
     """Upload public rows that runs may ask about, and print their digest. Every party of such a run sees them."""
     with open_client(url, token, token_file) as client:
-        name = client.upload(f"/v1/public?study={quote(study)}{'&start=true' if start else ''}", table)
+        form = f"{'&start=true' if start else ''}{'&labelled=true' if labelled else ''}"
+        name = client.upload(f"/v1/public?study={quote(study)}{form}", table)
     if output == "json":
         print_json_line(name)
     else:

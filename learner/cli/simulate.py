@@ -82,6 +82,6 @@ def simulate_command(
     if result.baselines:
         typer.echo(f"  {beside(result.baselines, result.kind)}")
     for name, choice in result.choices.items() if explain else ():
-        typer.echo(f"  {name} = {choice.value:g}: {choice.why}")
+        typer.echo(f"  {name} = {choice}")
     for guarantee in result.guarantees:
         typer.echo(f"  {promise(guarantee.to_json())}")

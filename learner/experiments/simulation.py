@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from common.algorithms import REGISTRY, build_algorithm, given_of, settle
+from common.algorithms import build_algorithm, given_of, settle
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import StudyKind
@@ -50,9 +50,9 @@ class SimulationSettings:
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
     or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
     stand in its place, or ``random`` ones, uniform on the simplex and new in each repetition. Of the training examples
-    ``public_rows``, a fifth but at most 2,000 if it is None, are set aside, without their labels, for algorithms that
-    ask about public rows. With ``folds`` repetition i tests on the i-th of so many parts of the examples; their order
-    is drawn anew when each was tested on.
+    ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about public rows,
+    with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so many parts
+    of the examples; their order is drawn anew when each was tested on.
     """
 
     data: str = "wdbc"
@@ -207,8 +207,9 @@ def deal_repetition(
     """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
     train, test = _drawn(settings, dataset, repetition)
     terms: dict[str, Any] = {}
-    if REGISTRY[settings.algorithm].needs_public_rows:
-        public, train = _set_aside(settings, train)
+    needed = build_algorithm(settings.algorithm, given_of(settings.parameters)).public_rows
+    if needed != "none":
+        public, train = _set_aside(settings, train, labelled=needed == "labelled")
         terms = {"public": public, "public_shape": public.shape}
     sizes = settings.sizes(train.X.shape[-2], repetition)
     facts = FederationFacts.uniform(
@@ -233,13 +234,14 @@ def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> t
     return dataset.fold(np.random.default_rng([settings.seed, order, _DATA]), index, settings.folds)
 
 
-def _set_aside(settings: SimulationSettings, train: Shard) -> tuple[FloatArray, Shard]:
-    """Public rows (N, d), and the examples that are left; the examples come in an order of chance."""
+def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) -> tuple[FloatArray, Shard]:
+    """Public rows (N, d), or with their label (N, d + 1), and what is left; examples come in an order of chance."""
     total = train.X.shape[-2]
     n = min(_MOST_PUBLIC, total // 5) if settings.public_rows is None else settings.public_rows
     if n >= total:
         raise InvalidInputError(f"public_rows = {n} leaves the parties none of the {total} training examples")
-    return train.X[:n], Shard.adopt(train.X[n:].copy(), train.y[n:].copy())
+    public = np.column_stack([train.X[:n], train.y[:n]]) if labelled else train.X[:n]
+    return public, Shard.adopt(train.X[n:].copy(), train.y[n:].copy())
 
 
 def promised(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:

@@ -40,7 +40,8 @@ def learn_command(
     The others are the parties in [[peers]] of party.toml (name, url, token or token_file, ca); they must know you as
     one of their [[learners]], and they keep every promise and budget that they have made. Your own answers carry no
     noise and never leave this process, but the weights that the others are asked about are computed from them:
-    YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK.
+    YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK, but by `--algorithm feature`, which asks them for
+    models of theirs, and shows them nothing.
 
     Examples:
       parley-party learn --epsilon 1 --delta 1e-5 --save model.json
@@ -67,8 +68,11 @@ def learn_command(
             minimum_contributors=minimum_contributors,
             deadline=deadline,
         )
-        typer.echo(f"run {order.run}: the parties asked see weights computed from your own examples", err=True)
-        model = asyncio.run(learning.learn(order, settings.name, load_holding(settings), settings.peers))
+        holding = load_holding(settings)
+        typer.echo(
+            f"run {order.run}; of your own examples: {learning.protection(order, settings.name, holding)}", err=True
+        )
+        model = asyncio.run(learning.learn(order, settings.name, holding, settings.peers))
     if save is not None:
         save.write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")
     if save is None or output is OutputFormat.JSON:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
+from common.algorithms import REGISTRY
 from common.client.approval import propose, recruit
 from common.client.endpoints import PeerEntry
 from common.client.federation import HttpFederation
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 APPROVAL_SECONDS = 60.0
 PREPARATION_SECONDS = 3600.0
 OWN = "none: whoever answers sees weights that are computed from these examples without noise"
+KEPT = "nothing that is computed from these examples leaves their owner, but in this model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +67,22 @@ class Order:
 class OwnShard:
     """A federation of ``others`` and of one shard in this process, whose answers are exact.
 
-    ``facts`` are those of the shard's owner, the last of the parties.
+    ``facts`` are those of the shard's owner, the last of the parties. The others approved so many ``rounds``; what is
+    asked beyond them is the owner's own affair.
     """
 
     others: Federation
+    rounds: int
     algorithm: Algorithm
     prepared: Any
     facts: OwnFacts
 
     async def answer(self, run: str, query: Query) -> Reply:
         """The others' answers and the own one, or their sum."""
-        reply = await self.others.answer(run, query)
         own = to_reals(self.algorithm.local(query, self.prepared, self.facts, NoNoise()))
+        if query.round > self.rounds:
+            return Reply(own if query.reveal == "sum" else own[None], (len(self.facts.parties) - 1,))
+        reply = await self.others.answer(run, query)
         value = reply.value + own if query.reveal == "sum" else np.concatenate([reply.value, own[None]])
         return Reply(value, (*reply.contributors, len(self.facts.parties) - 1))
 
@@ -93,7 +99,7 @@ async def learn(
     Raises InvalidInputError, PartyRefusedError and UnavailableError, which name whatever or whoever is wrong. A run
     that failed may be taken up again under its name.
     """
-    draft = _draft(order, holding)
+    draft = _draft(order, name, holding)
     _check(draft, name, [peer.name for peer in peers])
     entries = {peer.name: peer for peer in peers}
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
@@ -110,6 +116,11 @@ async def learn(
     return document
 
 
+def protection(order: Order, name: str, holding: Holding) -> str:
+    """What of the own examples those will see who are asked, in words; raises InvalidInputError for a wrong order."""
+    return protection_of(_draft(order, name, holding))
+
+
 async def _train(
     order: Order, name: str, holding: Holding, spec: RunSpec, parties: Sequence[PartyClient]
 ) -> dict[str, Any]:
@@ -119,12 +130,17 @@ async def _train(
     facts = joined(spec.facts(), name, int(shard.n_examples))
     others = HttpFederation(spec, parties, order.deadline)
     own_facts = facts.of(len(parties))
-    federation = OwnShard(others, algorithm, algorithm.prepare(shard, own_facts), own_facts)
+    federation = OwnShard(others, len(spec.questions()), algorithm, algorithm.prepare(shard, own_facts), own_facts)
     model = await drive(algorithm.program(facts), federation, order.run, MemoryLog())
     contributors = [*(spec.names[index] for index in others.active), name]
     promised = [guarantee.to_json() for guarantee in guarantees(algorithm, spec.facts())]
-    own = {"party": name, "n_examples": holding.n_examples, "epsilon": None, "protection": OWN}
+    own = {"party": name, "n_examples": holding.n_examples, "epsilon": None, "protection": protection_of(spec)}
     return model_document(spec, promised, model, contributors) | {"own": own, "guarantees_cover": list(spec.names)}
+
+
+def protection_of(spec: RunSpec) -> str:
+    """What those who are asked see of the owner's own examples, in words: a question may say nothing."""
+    return OWN if any(question.message != (0,) for question in spec.questions()) else KEPT
 
 
 def joined(facts: FederationFacts, name: str, n_examples: int) -> FederationFacts:
@@ -139,17 +155,19 @@ def joined(facts: FederationFacts, name: str, n_examples: int) -> FederationFact
     )
 
 
-def _draft(order: Order, holding: Holding) -> RunSpec:
+def _draft(order: Order, name: str, holding: Holding) -> RunSpec:
     """The specification that the others will be proposed, but for the sizes of their shards."""
+    given = order.parameters
+    parameters = REGISTRY[order.algorithm].for_owner(name, given) if order.algorithm in REGISTRY else dict(given)
     try:
         members = tuple(
-            Member(name=name, n_examples=1, budget=Budget(epsilon=epsilon, delta=delta))
-            for name, (epsilon, delta) in order.budgets.items()
+            Member(name=member, n_examples=1, budget=Budget(epsilon=epsilon, delta=delta))
+            for member, (epsilon, delta) in order.budgets.items()
         )
         return RunSpec(
             study=holding.study,
             algorithm=order.algorithm,
-            parameters=dict(order.parameters),
+            parameters=parameters,
             parties=members,
             minimum_contributors=len(members) if order.minimum_contributors is None else order.minimum_contributors,
         )

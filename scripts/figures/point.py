@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from scripts.figures.sources import digest_of_code, digest_of_data, versions
+from scripts.figures.sources import LIBRARIES, digest_of_code, digest_of_data
 
 
 class OtherCodeError(Exception):
@@ -60,7 +60,7 @@ class Point:
             "function": self.function,
             "arguments": json.loads(self.arguments),
             "code": digest_of_code(self.module),
-            "libraries": versions(),
+            "libraries": LIBRARIES,
             "data": {folder: digest_of_data(folder) for folder in self.data},
         }
 

@@ -18,7 +18,8 @@ from scripts.utility.examples import found
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ("common", "learner")
-LIBRARIES = ("numpy", "scipy", "scikit-learn")
+LIBRARIES = {library: version(library) for library in ("numpy", "scipy", "scikit-learn")}
+"""The versions of what computes."""
 
 
 @cache
@@ -45,11 +46,6 @@ def imported(module: str, root: Path = ROOT) -> set[Path]:
                 case ast.ImportFrom(module=str(package), names=names):
                     ahead += [package, *(f"{package}.{alias.name}" for alias in names)]
     return files
-
-
-def versions() -> dict[str, str]:
-    """Of the libraries that compute."""
-    return {library: version(library) for library in LIBRARIES}
 
 
 def digest_of_data(folder: str) -> str:

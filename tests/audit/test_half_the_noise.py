@@ -33,6 +33,7 @@ import pytest
 from scipy import stats
 
 from common.algorithms import REGISTRY, parameter_schema
+from common.algorithms._releases import Releases
 from common.algorithms.gop import Gop
 from common.arrays import FloatArray
 from common.data.columns import Feature, Label, RealLabel
@@ -42,8 +43,18 @@ from common.encoding.fixed_point import UNIT, to_reals
 from common.encoding.npy import pack_array, unpack_array
 from common.learning.convergence import gradient_left
 from common.privacy.calibration import gaussian_sigma, sigma_star, slack
-from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
+from common.privacy.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+)
+from common.privacy.mechanisms.objective import ObjectivePerturbation
 from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import OwnFacts
 from common.protocol.messages import Query
 from common.runs.pricing import events
 from common.runs.specification import RunSpec
@@ -51,6 +62,7 @@ from common.wire.party_api import RunProposal
 from party.answering.party import Party
 from party.ledger.ledger import Ask
 from tests.contracts.algorithms import variants
+from tests.contracts.test_federations import sums
 from tests.support.noises import ScaledNoise
 from tests.support.rounds import completed, run_spec
 from tests.support.secure_cluster import SecureCluster
@@ -101,7 +113,7 @@ def audits() -> Iterator[Audit]:
         taken = parameter_schema(name)["properties"]
         short = {key: value for key, value in SHORT.items() if key in taken}
         for chosen in variants(name):
-            for summed in (False,) if kind.curator else (False, True):
+            for summed in (False, True) if sums(name) else (False,):
                 yield Audit(name, chosen | short, summed)
     for summed in (False, True):
         yield Audit("dp_gd", {"n_rounds": DRAWS, "clip_norm": 2**0.5}, summed, classes=3)
@@ -268,24 +280,34 @@ def judge(audit: Audit, event: Event, noises: Sequence[FloatArray], apart: Float
     assert half < suspect
 
 
-def judge_tilts(audit: Audit, owners: Sequence[Owners]) -> None:
-    """Judge the tilts of objective perturbation, read off its models; the noise on the answers is far below them.
+def tilted(algorithm: Algorithm, facts: OwnFacts) -> tuple[ObjectivePerturbation, Event]:
+    """A party's objective perturbation, and what its tilt is due to be for gradients that lie 2 L apart.
 
-    They are due a deviation by Procedure 3, or 2 L / mu, for gradients that lie 2 L apart.
+    Of gop that is a deviation by Procedure 3, or 2 L / mu; of others what `tests.unit.test_mechanisms` holds to tables.
     """
+    if isinstance(algorithm, Gop):
+        _, epsilon = slack(1.0, algorithm.regularization, 1, facts.loss.smoothness, algorithm.calibration)
+        paper = algorithm.calibration == "paper"
+        sigma = sigma_star(D, epsilon, 1e-5) if paper else gaussian_sigma(epsilon, 1e-5, 2.0)
+        return algorithm.mechanism(facts), GaussianEvent(2 / sigma)
+    assert isinstance(algorithm, Releases)
+    (site,) = algorithm.own_sites(facts)
+    assert isinstance(site, ObjectivePerturbation)
+    return site, GaussianEvent(2 / site.tilt) if site.terms.law == "gaussian" else L2LaplaceEvent(2 * site.tilt, D)
+
+
+def judge_tilts(audit: Audit, owners: Sequence[Owners]) -> None:
+    """Judge the tilts of objective perturbation, read off its models; the noise on the answers is far below them."""
     spec = owners[0].spec()
     facts = spec.facts().of(0)
-    gop = spec.build()
-    assert isinstance(gop, Gop)
-    _, epsilon = slack(1.0, gop.regularization, 1, facts.loss.smoothness, gop.calibration)
-    sigma = sigma_star(D, epsilon, 1e-5) if gop.calibration == "paper" else gaussian_sigma(epsilon, 1e-5, 2.0)
+    mechanism, event = tilted(spec.build(), facts)
     x, y = np.full(D, 0.25), np.ones(audit.draws)
     found = []
     for each in owners:
         models = each.heard(1)
         gradients = facts.loss.slope(models @ x, y)[:, None] * x
-        found.append(-(gop.mechanism(facts).strength * models + gradients))
-    judge(audit, GaussianEvent(2 / sigma), found, np.array([2.0]), 1.0)
+        found.append(-(mechanism.strength * models + gradients))
+    judge(audit, event, found, np.array([2.0]), 1.0)
 
 
 @pytest.mark.parametrize("audit", list(audits()), ids=str)
@@ -300,10 +322,10 @@ def test_half_of_the_noise_is_caught_in_answers_of_the_real_party(audit: Audit, 
     assert not others, "rounds of several kinds: audit each"
     if isinstance(event, NonPrivateEvent):
         pytest.skip("declares that it is not private, and no ledger bears it")
-    if audit.name == "gop":
+    if isinstance(event, ApproximateEvent):
         judge_tilts(audit, owners)
         return
-    whole = algorithm.whole_noise or isinstance(event, LaplaceEvent) or not audit.summed
+    whole = algorithm.whole_noise(1) or isinstance(event, LaplaceEvent) or not audit.summed
     parts = 1 if whole else PARTIES - COLLUDERS
     one, other = (each.heard(parts) for each in neighbours)
     apart = (one - other)[0] / parts  # one party's record is another, and the rest hold what they held

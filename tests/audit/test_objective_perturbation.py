@@ -21,8 +21,7 @@ from scipy.special import ndtr
 
 from common.arrays import FloatArray
 from common.learning.losses import Huber, Logistic, Loss
-from common.privacy.calibration import Calibration, slack
-from common.privacy.mechanisms.objective import tilt_sigma
+from common.privacy.calibration import Calibration, slack, tilt_sigma
 
 REGULARIZATION = 2.5e-5
 BUDGETS = [(0.1, 0.05), (1.0, 1e-5), (1.0, 0.05), (4.0, 1e-3)]
@@ -42,7 +41,7 @@ class Mechanism:
         cls, loss: Loss, n: int, d: int, epsilon: float, delta: float, calibration: Calibration
     ) -> Mechanism:
         extra, epsilon_tilde = slack(epsilon, REGULARIZATION, n, loss.smoothness, calibration)
-        return cls(loss, n * (REGULARIZATION + extra), tilt_sigma(d, epsilon_tilde, delta, loss, calibration))
+        return cls(loss, n * (REGULARIZATION + extra), tilt_sigma(d, epsilon_tilde, delta, loss.lipschitz, calibration))
 
     def axis(self, neighbours: tuple[FloatArray, FloatArray], j: int) -> FloatArray:
         """The j-th weights that no tilt of less than 8 deviations leaves, on either of two neighbours."""

@@ -26,6 +26,12 @@ PUBLIC = np.random.default_rng(8).uniform(-0.5, 0.5, (6, D))
 """Public rows, for algorithms that ask about some; the first is a model's weights, for those that ask about a model."""
 ALIASES = {"batch", "individual"}
 """Names of what has another one."""
+BESIDE: dict[str, dict[str, object]] = {
+    "thesis": {"mechanism": "generalized"},
+    "full": {"aggregator": "party-1"},
+    "own": {"aggregator": "party-1"},
+}
+"""What goes with a value of a parameter, which means nothing by itself."""
 SIZES = np.array([7, 20, 13, 1])
 """The parties' numbers of examples."""
 STUDY = Study(
@@ -60,6 +66,8 @@ class Case:
     def public(self) -> dict[str, Any]:
         """The terms that tell of public rows."""
         rows = PUBLIC if self.algorithm.rows == "training" else PUBLIC[:1]
+        if self.algorithm.public_rows == "labelled":
+            rows = np.column_stack([PUBLIC, np.resize([1.0, -1.0], len(PUBLIC))])
         return {"public": rows, "public_shape": rows.shape, "study": STUDY}
 
     def facts(self, n_examples: IntArray, **terms: object) -> FederationFacts:
@@ -93,6 +101,8 @@ class Case:
     @property
     def additive(self) -> bool:
         """Whether a private answer is an exact one plus noise for a finite sensitivity."""
+        if self.algorithm.roles:  # some have no part in some rounds
+            return False
         facts = self.facts(np.array([10])).of(0)
         return bool(np.isfinite(self.algorithm.sensitivity(self.first_query(facts), facts)).all())
 
@@ -105,7 +115,11 @@ def variants(name: str) -> Iterator[dict[str, object]]:
         short["regularization"] = 0.1
     yield short
     for parameter, schema in properties.items():
-        yield from (short | {parameter: v} for v in schema.get("enum", ()) if v != schema["default"])
+        for value in schema.get("enum", ()):
+            if value in BESIDE:
+                yield short | {parameter: value} | BESIDE[value]
+            elif value != schema["default"]:
+                yield short | {parameter: value}
 
 
 CASES = {

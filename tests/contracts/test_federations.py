@@ -44,7 +44,8 @@ BUDGETS = {
 def imagined(k: int, name: str) -> FederationFacts:
     """Facts of k parties and some public rows, or a model to evaluate, for what does not depend on more."""
     terms = {"epsilon": 1.0, "delta": 1e-5, "n_features": 2, "loss": Logistic()}
-    terms |= {"public_shape": (1 if REGISTRY[name].rows == "held_out" else 5, 2), "study": numbers_study(2)}
+    width = 2 + (build_algorithm(name).public_rows == "labelled")
+    terms |= {"public_shape": (1 if REGISTRY[name].rows == "held_out" else 5, width), "study": numbers_study(2)}
     return FederationFacts.uniform(np.full(k, 10), **terms)  # type: ignore[arg-type]
 
 
@@ -81,7 +82,9 @@ class Case:
         self.n_public = 1 if is_held_out else 6
         self.budgets = {name: BUDGETS[name] for name in self.cluster.names}
         questions = self.algorithm.questions(imagined(1 if self.algorithm.curator else 3, name))
-        self.rows = self.cluster.public_rows(self.n_public) if any(question.public for question in questions) else None
+        self.labelled = self.algorithm.public_rows == "labelled"
+        asks = self.labelled or any(question.public for question in questions)
+        self.rows = self.cluster.public_rows(self.n_public, labelled=self.labelled) if asks else None
         self.request: dict[str, Any] = {
             "algorithm": name,
             "parameters": self.parameters,
@@ -119,7 +122,7 @@ class Case:
     async def train(self, client: httpx.AsyncClient) -> dict[str, Any]:
         """The model document of a run by the services, to which public rows are uploaded first if it asks for any."""
         if self.rows is not None:
-            uploaded = await upload(client, self.cluster.public_table(self.n_public))
+            uploaded = await upload(client, self.cluster.public_table(self.n_public), labelled=self.labelled)
             assert uploaded["digest"] == self.request["public"]
         return await train(client, **self.request)
 

@@ -178,8 +178,11 @@ def test_an_answer_is_random_unless_it_is_declared_not_to_be(case: Case) -> None
     query = case.first_query(facts)
     one, other = (case.answer(query, shard, facts, SystemNoise()) for _ in range(2))
     declared = case.algorithm.event(1, facts.of(0))
+    if case.name == "matrix_perturbation":  # its noise hides nothing that is proven
+        assert (one != other).any()
+        return
     assert (one == other).all() == isinstance(declared, NonPrivateEvent)
-    if not case.additive:
+    if not case.additive and not case.algorithm.roles:
         assert isinstance(declared, NonPrivateEvent | ApproximateEvent)
 
 
@@ -198,6 +201,8 @@ def test_the_transcript_keeps_to_the_budget_or_a_claim_says_what_does(case: Case
         }
         if any(isinstance(event, NonPrivateEvent) for event in costs):
             assert promise.epsilon == math.inf
+        elif any("no less is proven" in words for words in promise.assumptions):
+            assert promise.epsilon > own.own_epsilon, "Jain & Thakurta's noise falls short, and the guarantee says so"
         elif promise.epsilon > budget * (1 + 1e-9):
             claim = case.algorithm.claims(own)[0]
             assert claim.epsilon <= budget

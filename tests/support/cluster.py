@@ -30,7 +30,7 @@ from common.files.tables import read_columns
 from common.privacy.noise import SeededNoise, SystemNoise
 from common.service.tokens import hash_token
 from learner.api.app import create_learner_app as create_learner
-from learner.api.tables import read_rows
+from learner.api.tables import read_labelled, read_rows
 from learner.cli.client import parse_events
 from learner.settings import LearnerSettings
 from party.answering.release import KeepingNoise, NoiseFactory
@@ -105,13 +105,17 @@ class Cluster:
         path.write_text("\n".join([header, *rows]) + "\n")
 
     def public_table(self, n: int = 6) -> bytes:
-        """Rows that are no secret, as a CSV of the study's features."""
+        """Rows that are no secret, as a CSV of the study's features, and a label."""
         X = np.random.default_rng(12).uniform(-1, 1, (n, self.n_features)).round(3)
-        return "\n".join([",".join(self.study.feature_names), *(",".join(map(str, x)) for x in X.tolist())]).encode()
+        labels = (
+            [self.study.label.values[i % 2] for i in range(n)] if isinstance(self.study.label, Label) else [0.0] * n
+        )
+        rows = [",".join(map(str, [*x, label])) for x, label in zip(X.tolist(), labels, strict=True)]
+        return "\n".join([",".join([*self.study.feature_names, self.study.label.name]), *rows]).encode()
 
-    def public_rows(self, n: int = 6) -> FloatArray:
+    def public_rows(self, n: int = 6, *, labelled: bool = False) -> FloatArray:
         """The same in the study's design."""
-        return read_rows(self.public_table(n), self.study)
+        return (read_labelled if labelled else read_rows)(self.public_table(n), self.study)
 
     def shard(self, index: int) -> Shard:
         """The shard of one party, as it loads it: the rows held out come last."""
@@ -221,10 +225,12 @@ async def asgi_cluster(
         yield client
 
 
-async def upload(client: httpx.AsyncClient, table: bytes) -> dict[str, Any]:
+async def upload(client: httpx.AsyncClient, table: bytes, *, labelled: bool = False) -> dict[str, Any]:
     """The name of public rows, uploaded as CSV."""
     headers = {"Content-Type": "application/octet-stream"}
-    response = await client.put("/v1/public?study=made-up", content=table, headers=headers)
+    response = await client.put(
+        f"/v1/public?study=made-up{'&labelled=true' if labelled else ''}", content=table, headers=headers
+    )
     assert response.status_code == 201, response.text
     name: dict[str, Any] = response.json()
     return name

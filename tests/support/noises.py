@@ -72,6 +72,9 @@ class StackedNoise(Relay):
         own = zip(self.parties, scales, strict=True)
         return np.stack([getattr(party, law)(one, shape[1:], *parts) for party, one in own])
 
+    def member(self, index: int) -> Noise:
+        return self.parties[index]
+
     def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
         if name not in self.kept:
             self.kept[name] = draw()

@@ -191,7 +191,7 @@ class Rehearsal:
     rows: FloatArray | None = None
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """The sum of the present parties' answers."""
+        """The present parties' answers, or their sum."""
         present = [i for i in range(len(self.noises)) if query.round < self.absent.get(i, query.round + 1)]
         algorithm, shard, policies = (
             self.spec.build(),
@@ -205,7 +205,8 @@ class Rehearsal:
             algorithm.local(query, algorithm.prepare(shard(i), facts.of(i)), facts.of(i), self.noises[i])
             for i in present
         ]
-        return Reply(to_reals(np.sum(answers, axis=0)), tuple(present))
+        value = np.array(answers) if query.reveal == "each" else np.sum(answers, axis=0)
+        return Reply(to_reals(value), tuple(present))
 
     async def weights(self) -> bytes:
         """The final weights."""

@@ -49,9 +49,10 @@ def spent(costs: tuple[Cost, ...]) -> int:
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_charge_is_the_most_that_the_schedule_costs(name: str, view: View) -> None:
     algorithm = build_algorithm(name)
-    of = facts(public_shape=(1, 10)) if algorithm.rows == "held_out" else facts()
+    rows = 1 if algorithm.rows == "held_out" else 4
+    of = facts(public_shape=(rows, 10 + (algorithm.public_rows == "labelled")))
     own = (of.curated() if algorithm.curator else of).of(0)
-    if name in {"pooled", "local", "batch", "individual"}:
+    if name in {"pooled", "local", "batch", "individual", "matrix_perturbation"}:
         with pytest.raises(BudgetExhaustedError, match="without noise"):
             highest_charge(algorithm, own, view)
     else:

@@ -29,6 +29,7 @@ from common.runs.pricing import guarantees
 
 BASELINES = ("pooled", "local", "batch", "individual")
 ENSEMBLES = ("ensemble_vote", "ensemble_soft", "parameter_average")
+RELEASES = ("release", "average", "feature", "multilevel_feature")
 REGULARIZED = ("gop", "local_average", "psgd", "wu_strongly_convex", "wu_subgradient")
 LOSSES = (Logistic(), Huber(0.5), Squared(), Hinge(), Softmax(3), Softmax(10))
 
@@ -154,7 +155,7 @@ class TestSettling:
             settle("dp_gd", {"step": -1.0}, facts_of())
 
     def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
-        for name in REGISTRY.keys() - {"dp_gd", *BASELINES, *ENSEMBLES, *REGULARIZED}:
+        for name in REGISTRY.keys() - {"dp_gd", *BASELINES, *ENSEMBLES, *REGULARIZED, *RELEASES, "matrix_perturbation"}:
             assert settle(name, {}, facts_of()) == (build_algorithm(name), {})
 
     def test_baselines_are_hardly_regularised(self) -> None:
@@ -193,13 +194,30 @@ class TestRegularization:
         curated = facts.curated()
         gop, choices = settle("gop", {"calibration": "tight"}, facts)
         assert isinstance(gop, Gop)
-        tilt = gop.mechanism(curated.of(0)).tilt / 5000 / choices["regularization"].value
+        tilt = gop.mechanism(curated.of(0)).tilt / 5000 / gop.regularization
         assert tilt == pytest.approx(2.4, rel=0.1)
 
+    @pytest.mark.parametrize("name", ["release", "average", "local_average"])
+    @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Softmax(3)], ids=["logistic", "huber", "softmax"])
+    def test_where_noise_is_small_it_is_the_least_that_can_be_solved(self, name: str, loss: Loss) -> None:
+        """A million examples, or a large epsilon, need so little lambda that no solver surely finds the minimiser."""
+        large = facts_of(10**6, 1.0, loss)
+        settle(name, {}, large)[0].check_noise(large.of(0))
+        facts = facts_of(300, 1e6, loss)
+        algorithm, choices = settle(name, {}, facts)
+        algorithm.check_noise(facts.of(0))
+        least = choices["regularization"]
+        assert "surely" in least.why
+        less, _ = settle(name, {"regularization": 0.97 * float(least.value)}, facts)
+        with pytest.raises(InvalidInputError, match="no solver surely"):
+            less.check_noise(facts.of(0))
+
     def test_losses_without_a_proof_are_refused_in_words(self) -> None:
-        for name in ("gop", "local_average"):
-            with pytest.raises(InvalidInputError):
-                settle(name, {}, facts_of(loss=Hinge() if name == "local_average" else Softmax(3)))
+        with pytest.raises(InvalidInputError):
+            settle("gop", {}, facts_of(loss=Softmax(3)))
+        for name in ("local_average", "release", "average"):
+            with pytest.raises(InvalidInputError, match="bounded slope"):
+                settle(name, {}, facts_of(loss=Squared()))
 
 
 class TestDescent:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.figures import point as point_module
 from scripts.figures import sources
 from scripts.figures.point import OtherCodeError, Point, computed
 from scripts.figures.runner import ONE_THREAD, Cache, complete, dask_cluster, processes
@@ -66,7 +67,7 @@ def test_a_key_tells_apart_whatever_a_result_hangs_on(monkeypatch: pytest.Monkey
     keys = {point.key, Point.of(doubled, "set", log="", x=2).key, Point.of(doubled, log="", x=1).key}
     assert point.key == Point.of(doubled, "set", about_seconds=9, x=1, log="").key
     with monkeypatch.context() as other:
-        other.setattr(sources, "LIBRARIES", ("numpy",))
+        other.setattr(point_module, "LIBRARIES", {"numpy": "0"})
         keys.add(point.key)
     with monkeypatch.context() as other:
         other.setenv("PARLEY_DATA", str(tmp_path / "again"))

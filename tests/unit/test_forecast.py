@@ -122,15 +122,19 @@ def _held(way: int) -> float:
 
 class TestAnswers:
     def test_an_algorithm_without_one_says_why(self) -> None:
-        facts, model = (facts_of([100, 200], [1.0, 1.0], Logistic(), public_shape=(n, 8)) for n in (4, 1))
-        answers = {
-            name: forecast(build_algorithm(name), model if kind.rows == "held_out" else facts)
-            for name, kind in REGISTRY.items()
-        }
+        answers = {}
+        for name in REGISTRY:
+            algorithm = build_algorithm(name)
+            shape = (1 if algorithm.rows == "held_out" else 4, 8 + (algorithm.public_rows == "labelled"))
+            answers[name] = forecast(algorithm, facts_of([100, 200], [1.0, 1.0], Logistic(), public_shape=shape))
         reasons = {name: answer.reason for name, answer in answers.items() if isinstance(answer, NoForecast)}
         assert not reasons.keys() & {name for name, _ in WAYS}
-        for name in ("local", "individual"):
+        for name in ("local", "individual", "release"):
             assert "a model of its own" in reasons.pop(name)
+        assert "several mechanisms" in reasons.pop("average")
+        assert "second level" in reasons.pop("feature")
+        assert "climb a tree" in reasons.pop("multilevel_feature")
+        assert "a model of its own" in reasons.pop("matrix_perturbation")
         for name in ("ensemble_vote", "ensemble_soft"):
             assert "of 2 votes on a row, each count will be right to ±" in reasons.pop(name)
         assert "an average that hides parties" in reasons.pop("parameter_average")
@@ -144,7 +148,10 @@ class TestAnswers:
         for epsilon in (1e-300, 1e-100, 1e-9, 1e6):
             terms: dict[str, Any] = {
                 "secure_sum": secure_sum,
-                "public_shape": (1 if REGISTRY[name].rows == "held_out" else 4, 8),
+                "public_shape": (
+                    1 if REGISTRY[name].rows == "held_out" else 4,
+                    8 + (build_algorithm(name).public_rows == "labelled"),
+                ),
             }
             facts = facts_of([1, 2000], [epsilon] * 2, Logistic(), delta=np.full(2, 1e-300), **terms)
             with np.errstate(all="ignore"):
@@ -152,7 +159,7 @@ class TestAnswers:
             if isinstance(answer, Forecast):
                 assert not answer.excess.estimate <= 0
 
-    @pytest.mark.parametrize("name", ["gop", "psgd", "local_average", "pooled"])
+    @pytest.mark.parametrize("name", ["gop", "psgd", "pooled"])
     def test_exact_minimisers_and_slack_refuse_a_kink(self, name: str) -> None:
         with pytest.raises(InvalidInputError, match="hinge"):
             forecast(build_algorithm(name), facts_of([100], [1.0], Hinge()))

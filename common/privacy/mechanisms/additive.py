@@ -18,11 +18,11 @@ def add_gaussian(total: IntArray, sigma: FloatArray | float, share: float, noise
 
     ``sigma`` (...) is the deviation, in reals, that the whole sum needs; ``share`` is the part this party adds. Sums of
     discrete Gaussians are not quite discrete Gaussian; at these scales the difference in total variation is below 1e-20
-    (Kairouz, Liu & Steinke 2021, Theorem 5).
+    (Kairouz, Liu & Steinke 2021, Theorem 5). Noise is never narrower than the grid, however large epsilon is.
 
     Raises InvalidInputError when the deviation is too large for the fixed point: epsilon is too small.
     """
-    scale = fitting(sigma)[..., None] * np.sqrt(share) * float(UNIT)
+    scale = np.maximum(fitting(sigma)[..., None] * np.sqrt(share) * float(UNIT), 1.0)
     return checked_answer(total + noise.discrete_gaussian(scale, total.shape))
 
 

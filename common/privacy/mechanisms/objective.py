@@ -1,86 +1,151 @@
-"""Objective perturbation with Gaussian noise: the minimiser of a randomly tilted, regularised risk.
+"""Objective perturbation: the minimiser of a randomly tilted, regularised risk.
 
-Chaudhuri, Monteleoni & Sarwate 2011, Algorithm 2, with the Gaussian tilt of Rajkumar & Agarwal 2012, Procedures 1-3.
+Chaudhuri, Monteleoni & Sarwate 2011, Algorithm 2 (tilts of density exp(-beta |b|)); Rajkumar & Agarwal 2012, Procedures
+1-3 (Gaussian tilts); Xie's Algorithm 2; Jain & Thakurta 2014, eq. 4, whose noise falls short of what they claim, so
+that what it costs is computed here, and said.
 
-Their theorem is about the exact minimiser w* of the tilted risk, and a solver finds some w near it. As in Iyengar et
+Their theorems are about the exact minimiser w* of the tilted risk, and a solver finds some w near it. As in Iyengar et
 al. 2019 ("Towards Practical Differentially Private Convex Optimization", approximate minima perturbation), a hundredth
 of the budget goes to noise on the answer: given w*, the tilt follows from the data, so w - w* is a function of w* and
-the data, and |w - w*| <= |gradient left| / Lambda (`common.learning.convergence`) on any data. Released with Gaussian
-noise for twice that, it composes with w*, and their sum is post-processing. The tilt's length is taken to be at most
-sqrt(d) + 9 deviations, which fails once in 10^17 draws.
+the data, and |w - w*| <= |gradient left| / Lambda (`common.learning.convergence`) on any data. Released with noise for
+twice that, it composes with w*, and their sum is post-processing. That bound takes the tilt to be no longer than it is
+but once in 10^17 draws.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
 
 import numpy as np
+from scipy.special import gammainccinv
 
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, to_integers
-from common.learning.convergence import MOST_STEPS, TOLERANCE, gradient_left
-from common.learning.erm import minimise
-from common.learning.losses import Loss, bounded_slope
-from common.privacy.calibration import Calibration, gaussian_sigma, sigma_star, slack
-from common.privacy.mechanisms.additive import add_gaussian, fitting
+from common.learning.convergence import MOST_STEPS, TOLERANCE
+from common.learning.erm import check_smooth, minimise
+from common.learning.losses import bounded_slope, check_single_score
+from common.privacy.calibration import Calibration, gaussian_epsilon, gaussian_sigma, slack, tilt_sigma
+from common.privacy.events import ApproximateEvent
+from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from common.privacy.mechanisms.output import left_by_solver
+from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, stacked
 from common.privacy.noise import Noise
 
-_FOR_THE_SOLVER = 0.01
+FOR_THE_SOLVER = 0.01
 """The part of epsilon and of delta that hides how well the solver did."""
 _TILT_DEVIATIONS = 9.0
-
-
-def tilt_sigma(d: int, epsilon_tilde: float, delta: float, loss: Loss, calibration: Calibration) -> float:
-    """The deviation of the tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d."""
-    if calibration == "paper":
-        return sigma_star(d, epsilon_tilde, delta, bounded_slope(loss))
-    return gaussian_sigma(epsilon_tilde, delta, 2 * bounded_slope(loss))
+_UNLIKELY = 1e-17
+_ASSUMED = (
+    FLOATS,
+    "the tilt is no longer than it is but once in 10^17 draws, as the bound of the solver's error takes it",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectivePerturbation:
-    """The mechanism for n examples of d features: its ridge on the sum scale, its tilt's and its answer's deviation."""
+class ObjectivePerturbation(SiteRelease):
+    """The mechanism for one site: its ridge on the sum scale, its tilt and the blur on its answer.
 
-    loss: Loss
+    ``tilt`` and ``blur`` are deviations of Gaussian noise, or betas. ``epsilon`` is what the release costs.
+    """
+
+    terms: SiteTerms
     strength: float
     tilt: float
     blur: float
+    epsilon: float
+    assumed: tuple[str, ...] = ()
 
     @classmethod
-    def calibrated(  # noqa: PLR0913 -- a mechanism's whole specification
-        cls,
-        loss: Loss,
-        shape: tuple[int, int],
-        *,
-        regularization: float,
-        epsilon: float,
-        delta: float,
-        calibration: Calibration = "paper",
-    ) -> ObjectivePerturbation:
-        """For ``shape`` (n, d) and (1/n) sum loss + (regularization/2)|w|^2; (epsilon, delta) is that of the answer.
+    def prepare(cls, sites: Sequence[Self], shard: Shard) -> Shard:  # noqa: ARG003
+        """Nothing: the noise comes before the minimisation."""
+        return shard
 
-        Raises InvalidInputError where no solver surely comes near enough to the minimiser, or noise does not fit.
-        """
-        n, d = shape
-        whole = 1 - _FOR_THE_SOLVER
-        extra, epsilon_tilde = slack(whole * epsilon, regularization, n, loss.smoothness, calibration)
-        tilt = tilt_sigma(d, epsilon_tilde, whole * delta, loss, calibration)
-        strength = n * (regularization + extra)
-        longest = tilt * (math.sqrt(d) + _TILT_DEVIATIONS)
-        left = float(gradient_left(loss, np.asarray(n), d, np.asarray(strength), longest))
-        apart = 2 * left / strength + math.sqrt(d) * 2.0**-FRACTION_BITS
-        blur = gaussian_sigma(_FOR_THE_SOLVER * epsilon, _FOR_THE_SOLVER * delta, apart)
-        return cls(loss, strength, tilt, float(fitting(blur)))
-
-    def answer(self, shard: Shard, noise: Noise) -> IntArray:
-        """The private minimiser of a shard (n, d), (d,), in integers of 2^-32.
+    @classmethod
+    def answer(cls, sites: Sequence[Self], prepared: Shard, noise: Noise) -> IntArray:
+        """The minimisers of tilted risks, blurred.
 
         One outside the cube of the largest weights is projected onto it, which brings no two answers further apart.
         """
-        tilt = noise.gaussian(self.tilt, (shard.n_features,))
-        weights: FloatArray = minimise(
-            self.loss, shard, np.asarray(self.strength), tilt, tolerance=TOLERANCE, most_steps=MOST_STEPS
+        law, loss = sites[0].terms.law, sites[0].terms.loss
+        strength, tilt, blur = (
+            stacked([getattr(site, name) for site in sites], prepared.y) for name in ("strength", "tilt", "blur")
         )
-        return add_gaussian(to_integers(np.clip(weights, -MAX_NORM, MAX_NORM)), self.blur, 1.0, noise)
+        shape = (*strength.shape, prepared.n_features)
+        slant = (
+            noise.gaussian(tilt[..., None], shape) if law == "gaussian" else noise.l2_laplace(tilt[..., None], shape)
+        )
+        weights: FloatArray = minimise(loss, prepared, strength, slant, tolerance=TOLERANCE, most_steps=MOST_STEPS)
+        exact = to_integers(np.clip(weights, -MAX_NORM, MAX_NORM))
+        return add_gaussian(exact, blur, 1.0, noise) if law == "gaussian" else add_l2_laplace(exact, blur, 1.0, noise)
+
+    @property
+    def event(self) -> ApproximateEvent:
+        """The theorem's: noise inside a minimisation is no noise on an answer."""
+        return ApproximateEvent(self.epsilon, self.terms.spent[1], (*_ASSUMED, *self.assumed))
+
+    @property
+    def deviation(self) -> float:
+        """Of the tilt over the ridge."""
+        return self._spread(self.tilt) / self.strength
+
+    def check_noise(self) -> None:
+        """Of the blur."""
+        fitting(self._spread(self.blur))
+
+    def _spread(self, scale: float) -> float:
+        """The deviation of noise of such a scale."""
+        return scale if self.terms.law == "gaussian" else float(l2_laplace_deviation(scale, self.terms.n_features))
+
+
+@lru_cache(maxsize=4096)
+def objective(terms: SiteTerms) -> ObjectivePerturbation:
+    """Objective perturbation for a site, by Chaudhuri's slack.
+
+    Raises InvalidInputError for a loss of several scores or kinks, and where no solver surely is near enough.
+    """
+    terms.check("tight", "paper", "jain_thakurta")
+    whole, (epsilon, delta) = 1 - FOR_THE_SOLVER, terms.spent
+    by: Calibration = "tight" if terms.calibration == "tight" else "paper"
+    check_smooth(terms.loss)
+    extra, left = slack(whole * epsilon, terms.regularization, terms.n_examples, terms.loss.smoothness, by)
+    strength = terms.n_examples * (terms.regularization + extra)
+    if terms.law == "l2_laplace":
+        return tilted(terms, strength, left / (2 * bounded_slope(terms.loss)))
+    if terms.calibration != "jain_thakurta":
+        return tilted(terms, strength, tilt_sigma(terms.n_features, left, whole * delta, bounded_slope(terms.loss), by))
+    reach = 2 * bounded_slope(terms.loss)
+    tilt = reach * math.sqrt(math.log(1 / delta) + epsilon) / epsilon
+    spent = gaussian_epsilon(reach / tilt, whole * delta) + math.log1p(terms.loss.smoothness / strength)
+    return tilted(terms, strength, tilt, spent + FOR_THE_SOLVER * epsilon)
+
+
+def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None = None) -> ObjectivePerturbation:
+    """The mechanism of this ridge and tilt, with the blur that hides how well the solver did.
+
+    ``spent`` is the epsilon that is proven, unless it is the one that was asked for. Raises as `objective` does.
+    """
+    loss, d, (epsilon, delta) = terms.loss, terms.n_features, terms.spent
+    check_single_score(loss)
+    check_smooth(loss)
+    gaussian = terms.law == "gaussian"
+    longest = tilt * (math.sqrt(d) + _TILT_DEVIATIONS) if gaussian else float(gammainccinv(d, _UNLIKELY)) / tilt
+    left = left_by_solver(loss, terms.n_examples, d, strength, longest)
+    apart = 2 * left / strength + math.sqrt(d) * 2.0**-FRACTION_BITS
+    if gaussian:
+        blur = gaussian_sigma(FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta, apart)
+    else:
+        blur = FOR_THE_SOLVER * epsilon / apart
+    short = () if spent is None else (_falls_short(terms, spent),)
+    return ObjectivePerturbation(terms, strength, tilt, blur, epsilon if spent is None else spent, short)
+
+
+def _falls_short(terms: SiteTerms, spent: float) -> str:
+    return (
+        f"Jain & Thakurta's noise, said to be ({terms.epsilon:.3g}, {terms.delta:.1g})-private, is "
+        f"({spent:.3g}, {terms.delta:.1g})-private: no less is proven of one record replaced by another"
+    )

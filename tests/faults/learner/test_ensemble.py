@@ -38,7 +38,7 @@ async def until_up(scene: Scene, *names: str) -> None:
         await asyncio.to_thread(wait_until_ready, f"http://127.0.0.1:{port}")
 
 
-async def _resumed_until(scene: Scene, run: str, state: str) -> None:
+async def resumed_until(scene: Scene, run: str, state: str) -> None:
     """Wait for a state, and where the run is paused ask it to go on."""
     while (view := await scene.until(run, state, "paused", "failed"))["state"] == "paused":
         await scene.client.post(f"/v1/runs/{run}/resume")
@@ -58,14 +58,14 @@ async def test_owners_and_learner_killed_in_training_and_in_the_vote(tmp_path: P
         assert (await scene.view(run))["state"] == "recruiting"
         scene.restart("party-4")  # while its forest grows
         await until_up(scene, "party-4")
-        await _resumed_until(scene, run, "running")
+        await resumed_until(scene, run, "running")
         await asyncio.sleep(0.3)  # in which the others vote
         scene.restart("party-2")
         scene.restart("learner")
         await until_up(scene, "party-2", "learner")
         assert (await scene.view(run))["rounds"]["done"] == 0
         slow.faulty = 0.0
-        await _resumed_until(scene, run, "completed")
+        await resumed_until(scene, run, "completed")
         await check_end(scene.client, run, scene.cluster, spec_of(scene), scene.cluster.public_rows(N_PUBLIC))
         model = (await scene.client.get(f"/v1/runs/{run}/model")).json()
         (transcript, *_) = model["guarantees"]

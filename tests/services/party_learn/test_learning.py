@@ -125,6 +125,25 @@ async def test_without_noise_it_is_the_model_of_all_rows_to_train_on_pooled(
     assert model["weights"] == expected.weights.tolist()
 
 
+async def test_by_the_feature_method_models_come_in_and_nothing_goes_out(tmp_path: Path) -> None:
+    """The others' noise silenced, the run is a simulation, bit for bit; with it they are charged, and see nothing."""
+    owners = Owners(tmp_path, n_parties=3, algorithms=("feature",))
+    order: dict[str, Any] = {"algorithm": "feature", "parameters": {"regularization": 0.1}}
+    async with party_apps(owners, {name: lambda _: NoNoise() for name in owners.names}) as apps:
+        neighbours = Neighbours(owners, apps)
+        model = await neighbours.learn("party-3", **order)
+        assert neighbours.wires["party-1"].rounds() == [1]
+        assert [await neighbours.spent(name) for name in owners.names] == pytest.approx([1.0, 1.0, 0.0], abs=1e-4)
+    given = order["parameters"] | {"second": "own", "aggregator": "party-3"}
+    others = run_spec(owners, algorithm="feature", parameters=given)
+    others = others.model_copy(update={"parties": others.parties[:2], "minimum_contributors": 2}).settled()[0]
+    stack = Shard.stack([owners.part(index, "training") for index in range(3)])
+    expected = simulate(others.build(), stack, joined(others.facts(), "party-3", stack.n_examples[2]), NoNoise())
+    assert model["weights"] == expected.weights.tolist()
+    assert len(model["made_of"]["site_weights"]) == 3
+    assert model["own"]["protection"].startswith("nothing that is computed from these examples")
+
+
 class Zeros:
     """Others whose answers are zeros."""
 
@@ -138,7 +157,7 @@ async def test_the_own_answers_are_exact(owners: Owners, calibration: str) -> No
     spec = run_spec(owners, algorithm="wu_subgradient", parameters={"calibration": calibration})
     others = spec.model_copy(update={"parties": spec.parties[:2], "minimum_contributors": 2})
     facts = joined(others.facts(), "party-3", owners.shard(2).X.shape[0])
-    federation = OwnShard(Zeros(), spec.build(), owners.shard(2), facts.of(2))
+    federation = OwnShard(Zeros(), len(spec.questions()), spec.build(), owners.shard(2), facts.of(2))
     query = Query(1, "gradient", np.full(4, 0.25))
     exact = to_reals(gradient_sum(facts.loss, owners.shard(2), query.message, 1.0, 1.0))
     summed, each = [await federation.answer("run", replace(query, reveal=reveal)) for reveal in ("sum", "each")]

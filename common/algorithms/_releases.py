@@ -1,0 +1,257 @@
+"""What the algorithms share in which each site releases a private model of its own.
+
+A site is a party. Which mechanism makes its release, with which lambda and whose noise, is said for all sites, and by
+``sites`` otherwise for some; its epsilon, delta and size are its own. A site may leave its model without any noise
+(``mechanism="none"``), which no ledger bears: for simulations, and for an owner who keeps the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms._parameters import Regularization, algorithm
+from common.algorithms._regularization import choose_regularization
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.losses import bounded_slope
+from common.privacy.events import Event, L2LaplaceEvent
+from common.privacy.mechanisms.generalized import generalized
+from common.privacy.mechanisms.objective import objective
+from common.privacy.mechanisms.output import exact, output
+from common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Algorithm, Choice
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.strict import Identifier, Strict
+
+Mechanism = Literal["output", "objective", "generalized", "none"]
+MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
+    "output": output,
+    "objective": objective,
+    "generalized": generalized,
+    "none": exact,
+}
+DRIFTS: Mapping[Mechanism, float] = {"output": 0.7, "objective": 2.4, "generalized": 2.4, "none": 2.4}
+_MOST_DOUBLINGS = 60
+_LEAST_SOLVABLE = "the least with which a solver surely finds the minimiser; the noise needs no more"
+
+MechanismChoice = Annotated[Mechanism, Field(description="how a site's model becomes private")]
+LawChoice = Annotated[
+    Law, Field(description="Gaussian noise, for a delta above 0, or noise of density exp(-beta |b|), which needs none")
+]
+SiteCalibrationChoice = Annotated[
+    SiteCalibration,
+    Field(
+        description="whose noise: the least that a proof supports (tight), the mechanism's own paper's, Jain & "
+        "Thakurta's Gaussian scales, or (generalized) that of the Hessian bound of Xie's thesis"
+    ),
+]
+
+
+class Site(Strict):
+    """What one site does otherwise: all that is None is as for all."""
+
+    party: Identifier
+    mechanism: Mechanism | None = None
+    regularization: Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)] | None = None
+    law: Law | None = None
+    calibration: SiteCalibration | None = None
+
+
+Sites = Annotated[tuple[Site, ...], Field(description="what single sites do otherwise, by the party's name")]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What sites release from: together where all do the same, each by itself (``parts``) where they do not."""
+
+    sites: tuple[SiteRelease, ...]
+    parts: tuple[Any, ...]
+
+    def answer(self, noise: Noise) -> IntArray:
+        """The releases, (m,) or (K, m)."""
+        if len(self.parts) == 1:
+            return self.sites[0].answer(self.sites, self.parts[0], noise)
+        alone = enumerate(zip(self.sites, self.parts, strict=True))
+        return np.stack([site.answer([site], part, noise.member(index)) for index, (site, part) in alone])
+
+
+@algorithm
+class Releases(Algorithm):
+    """Sites' parameters, and what each of them releases."""
+
+    mechanism: MechanismChoice = "objective"
+    law: LawChoice = "gaussian"
+    calibration: SiteCalibrationChoice = "tight"
+    regularization: Regularization = 0.01
+    sites: Sites = ()
+    left_open: ClassVar[frozenset[str]] = frozenset({"mechanism", "law"})
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
+        """As `choose_release`."""
+        return cls.choose_release(facts, given)
+
+    @classmethod
+    def choose_release(cls, facts: FederationFacts, given: Mapping[str, Any]) -> dict[str, Choice]:
+        """The mechanism that the loss allows, the law that moves weights less, and lambda for the noise of both."""
+        bounded_slope(facts.loss)
+        chosen: dict[str, Choice] = {}
+        if "mechanism" in cls.left_open - given.keys():
+            chosen["mechanism"] = cls.mechanism_for(facts)
+        one = cls(**dict(given) | {name: choice.value for name, choice in chosen.items()} | {"regularization": 1.0})
+        if "law" in cls.left_open - given.keys():
+            chosen["law"] = one._law_for(facts)
+            one = replace(one, law=cast("Law", chosen["law"].value))
+        if "regularization" not in given:
+            chosen["regularization"] = one.strength_for(facts)
+        return chosen
+
+    @staticmethod
+    def mechanism_for(facts: FederationFacts) -> Choice:
+        """The mechanism that suits the loss."""
+        if facts.loss.outputs > 1 or not np.isfinite(facts.loss.smoothness):
+            return Choice("output", "noise on the minimiser: of such a loss, no proof covers noise inside it")
+        return Choice("objective", "noise inside the minimisation moves the model less than noise on it")
+
+    def _law_for(self, facts: FederationFacts) -> Choice:
+        if not facts.delta.all():
+            return Choice("l2_laplace", "no delta is spent")
+        gaussian, pure = (replace(self, law=law).noise_of_model(facts) for law in ("gaussian", "l2_laplace"))
+        words = f"moves weights by {{:.2g}} where {{}} does by {{:.2g}}, in {facts.n_weights} dimensions"
+        if gaussian <= pure:
+            return Choice("gaussian", words.format(gaussian, "l2_laplace", pure))
+        return Choice("l2_laplace", words.format(pure, "gaussian", gaussian))
+
+    def strength_for(self, facts: FederationFacts) -> Choice:
+        """Lambda as the noise needs it; the least with which all sites' mechanisms can be set, where that is more."""
+        noise, drift = self.noise_of_model(facts), DRIFTS[self.mechanism]
+        choice = choose_regularization({}, noise, drift)["regularization"]
+        one = replace(self, regularization=cast("float", choice.value))
+        return solvable_choice(choice, (one.terms(facts, index) for index in range(len(facts.parties))))
+
+    def noise_of_model(self, facts: FederationFacts) -> float:
+        """About how far noise moves each weight of a model that somebody gets: of the site in the middle."""
+        return float(np.median([site.deviation for site in self.own_sites(facts.everyone)]))
+
+    def check_sites(self, facts: FederationFacts) -> None:
+        """Raise InvalidInputError for the name of a site that takes no part or is told twice, or unfit parameters."""
+        names = [site.party for site in self.sites]
+        if unknown := sorted(set(names) - set(facts.parties)):
+            raise InvalidInputError(f"sites names {', '.join(unknown)}, which take no part")
+        if len(set(names)) < len(names):
+            raise InvalidInputError("sites names a party twice")
+        for index, name in enumerate(facts.parties):
+            mechanism, terms = self.terms(facts, index)
+            if mechanism == "output":  # of the others, whether they can be set hangs on the noise
+                set_site(mechanism, terms, name)
+
+    def terms(self, facts: FederationFacts, index: int) -> tuple[Mechanism, SiteTerms]:
+        """A site's mechanism, and its terms."""
+        own = next((site for site in self.sites if site.party == facts.parties[index]), None)
+        said = own.model_dump(exclude_none=True, exclude={"party"}) if own else {}
+        terms = SiteTerms(
+            facts.loss,
+            int(facts.n_examples[index]),
+            facts.n_features,
+            said.get("regularization", self.regularization),
+            *facts.of(index).strictest,
+            said.get("law", self.law),
+            said.get("calibration", self.calibration),
+        )
+        return said.get("mechanism", self.mechanism), terms
+
+    def own_sites(self, facts: OwnFacts) -> tuple[SiteRelease, ...]:
+        """The mechanisms of those whose view the facts are; raises InvalidInputError as `set_site` does."""
+        return tuple(set_site(*self.terms(facts, index), facts.parties[index]) for index in own_indices(facts))
+
+    def whole_noise(self, round: int) -> bool:
+        """A release is private whoever sees it."""
+        return True
+
+    @property
+    def roles(self) -> bool:
+        """Where some do otherwise."""
+        return bool(self.sites)
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> Any:  # noqa: ANN401 -- as `Algorithm.prepare`
+        """`Prepared`, for what comes before the noise: a minimiser, or the shard."""
+        sites = self.own_sites(facts)
+        if len({site.kind for site in sites}) == 1:
+            return Prepared(sites, (sites[0].prepare(sites, shard),))
+        return Prepared(sites, tuple(site.prepare([site], shard.party(i)) for i, site in enumerate(sites)))
+
+    def release(self, prepared: Prepared, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The private models."""
+        return prepared.answer(noise)
+
+    def moved(self, facts: OwnFacts) -> FloatArray:
+        """How far a neighbour's release differs before its noise, (...); infinite where the noise is inside."""
+        return np.array([site.moved for site in self.own_sites(facts)]).reshape(facts.own_epsilon.shape)
+
+    def cost(self, facts: OwnFacts) -> Event:
+        """What a site's release costs it."""
+        return self.own_sites(facts)[0].event
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Of each site."""
+        for site in self.own_sites(facts):
+            site.check_noise()
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """What is drawn in floating point."""
+        return (FLOATS,) if any(isinstance(site.event, L2LaplaceEvent) for site in self.own_sites(facts)) else ()
+
+
+def own_indices(facts: OwnFacts) -> list[int]:
+    """Which of the parties those are whose view the facts are."""
+    return [int(index) for index in np.atleast_1d(np.arange(len(facts.parties))[facts.index])]
+
+
+def solvable_choice(choice: Choice, sites: Iterable[tuple[Mechanism, SiteTerms]]) -> Choice:
+    """A choice of lambda, or the least with which all sites' mechanisms can be set, where that is more."""
+    needed = (_least_regularization(*site) for site in dict.fromkeys(sites) if not _can_set(*site))
+    least = max(filter(None, needed), default=None)
+    return choice if least is None else Choice(least, _LEAST_SOLVABLE)
+
+
+def set_site(mechanism: Mechanism, terms: SiteTerms, name: str) -> SiteRelease:
+    """A mechanism for a site; raises InvalidInputError, which names the site and the least lambda that would do."""
+    try:
+        return MECHANISMS[mechanism](terms)
+    except InvalidInputError as error:
+        least = _least_regularization(mechanism, terms)
+        hint = f"; with regularization = {least:.3g} it would do" if least else ""
+        raise InvalidInputError(f"{name}: {error}{hint}") from None
+
+
+def _can_set(mechanism: Mechanism, terms: SiteTerms) -> bool:
+    """Whether a mechanism can be set for a site."""
+    try:
+        MECHANISMS[mechanism](terms)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def _least_regularization(mechanism: Mechanism, terms: SiteTerms) -> float | None:
+    """About the least lambda, in three digits, with which a mechanism can be set; None where lambda is not why not."""
+
+    def does(regularization: float) -> bool:
+        return _can_set(mechanism, replace(terms, regularization=regularization))
+
+    ladder = (terms.regularization * 2.0**step for step in range(1, _MOST_DOUBLINGS))
+    high = next((each for each in ladder if each <= 1e9 and does(each)), None)  # noqa: PLR2004 -- lambda's largest
+    if high is None:
+        return None
+    low = high / 2
+    while high / low > 1.004:  # noqa: PLR2004 -- three digits
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if does(middle) else (middle, high)
+    return float(f"{high * 1.005:.3g}")

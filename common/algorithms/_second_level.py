@@ -1,0 +1,250 @@
+"""Who weighs sites' models, and by whose rows: the four second levels of `common.algorithms.feature`.
+
+Rounds are the run's: the first is the release, so a second level's begin with 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from common.algorithms._parameters import rounded
+from common.algorithms._regularization import choose_regularization
+from common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice
+from common.algorithms._span import check_labelled, combined, in_span, weigh
+from common.algorithms.dp_gd import DpGd
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.model import Model
+from common.privacy.events import Event, NoEvent
+from common.privacy.mechanisms.site import SiteRelease, SiteTerms
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Choice, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
+
+if TYPE_CHECKING:
+    from common.algorithms.feature import FeatureMethod
+
+_F = TypeVar("_F", bound=FederationFacts)
+Second = Literal["public", "full", "all", "own"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Levels:
+    """What the first level is released from, and the rows of the second."""
+
+    first: Prepared
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Public:
+    """The learner, by labelled rows that are no secret; nobody is asked. The base of the others."""
+
+    terms: FeatureMethod
+
+    def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
+        """The second level's lambda: a tenth of an example's share, for there is no noise to hold down."""
+        if "second_regularization" in given:
+            return {}
+        n, _ = facts.public_size
+        return {"second_regularization": Choice(rounded(0.1 / n), "0.1 / n: no noise has to be held down")}
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """None; raises InvalidInputError for rows of another width."""
+        check_labelled(facts)
+        return ()
+
+    def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
+        """The least risk on the public rows."""
+        if rows is None:
+            raise InvalidInputError("the run names no public rows to weigh the models by")
+        return combined(basis, weigh(facts.loss, basis, rows, self.terms.second_regularization))
+        yield
+
+    def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """Never asked."""
+        raise InvalidInputError(f"there is no step {query.step!r}")
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
+        """Of nothing."""
+        return 0.0
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """Nothing."""
+        return NoEvent()
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """There is none."""
+
+    def releases(self, facts: FederationFacts, index: int) -> bool:
+        """Whether a party releases a model in round 1."""
+        return True
+
+    def first_facts(self, facts: _F) -> _F:
+        """The facts with what each budget leaves to the release."""
+        return facts
+
+
+class Full(Public):
+    """One party, the aggregator, by its own rows, and under its own budget."""
+
+    __slots__ = ()
+
+    def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
+        """The second level's lambda, by the rule of releases."""
+        if "second_regularization" in given or self.aggregator not in facts.parties:
+            return {}
+        drift = DRIFTS[self.terms.second_mechanism]
+        chosen = choose_regularization({}, self.site(facts, 1.0).deviation, drift)["regularization"]
+        told = self.told(facts, float(chosen.value))
+        return {"second_regularization": solvable_choice(chosen, [(self.terms.second_mechanism, told)])}
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One, which the aggregator alone has a part in."""
+        if self.aggregator not in facts.parties:
+            raise InvalidInputError(f"the aggregator must be one of the run's parties, not {self.aggregator!r}")
+        if (k := len(facts.parties)) < 2:  # noqa: PLR2004
+            raise InvalidInputError("an aggregator alone has no site's model to weigh")
+        return (Question("weigh", (k, facts.n_features), k),)
+
+    def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
+        """The aggregator's weights; raises InvalidInputError where it did not answer."""
+        reply = yield Query(2, "weigh", basis)
+        if facts.parties.index(self.aggregator) not in reply.contributors:
+            raise InvalidInputError(f"{self.aggregator} did not weigh the models, and nobody else does")
+        return combined(basis, reply.value)
+
+    def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The aggregator's private weights (..., K); zeros of everybody else."""
+        answer = np.zeros((*facts.own_epsilon.shape, len(facts.parties)), np.int64)
+        own, place = own_indices(facts), facts.parties.index(self.aggregator)
+        if place not in own:
+            return answer
+        stacked, site = answer.ndim > 1, self.site(facts)
+        index = own.index(place)
+        rows, drawn = (shard.party(index), noise.member(index)) if stacked else (shard, noise)
+        prepared = site.prepare([site], in_span(query.message, rows))
+        answer[index if stacked else ...] = site.answer([site], prepared, drawn)
+        return answer
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
+        """The aggregator's, and 0 of everybody else."""
+        weighs = np.array([not self.releases(facts, index) for index in own_indices(facts)])
+        return np.where(weighs.reshape(facts.own_epsilon.shape), self.site(facts).moved, 0.0)
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """The aggregator's release."""
+        return NoEvent() if self.releases(facts, own_indices(facts)[0]) else self.site(facts).event
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """The aggregator's."""
+        self.site(facts).check_noise()
+
+    def site(self, facts: FederationFacts, regularization: float | None = None) -> SiteRelease:
+        """The aggregator's mechanism, in as many features as there are parties."""
+        return set_site(self.terms.second_mechanism, self.told(facts, regularization), self.aggregator)
+
+    def told(self, facts: FederationFacts, regularization: float | None = None) -> SiteTerms:
+        """What the aggregator's mechanism is told."""
+        terms, place = self.terms, facts.parties.index(self.aggregator)
+        n, k, budget = int(facts.n_examples[place]), len(facts.parties), facts.of(place).strictest
+        strength = terms.second_regularization if regularization is None else regularization
+        return SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration)
+
+    @property
+    def aggregator(self) -> str:
+        """The party that weighs, which is one of the run's."""
+        return self.terms.aggregator or ""
+
+    def releases(self, facts: FederationFacts, index: int) -> bool:
+        """All but the aggregator."""
+        return facts.parties[index] != self.aggregator
+
+
+class Own(Full):
+    """The aggregator's owner as learner, for its own eyes; to any other learner the models are the answer."""
+
+    __slots__ = ()
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One, if the aggregator is among the parties: then they are this owner's view of the run."""
+        return Full.questions(self, facts) if self.aggregator in facts.parties else ()
+
+    def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
+        """The aggregator's weights, or the models."""
+        if self.aggregator in facts.parties:
+            return (yield from Full.program(self, basis, facts, rows))
+        return Model(basis, "members")
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """The owner adds none."""
+
+
+class All(Public):
+    """Every site, by sums of noisy gradients: a descent within the span of their models."""
+
+    __slots__ = ()
+
+    def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
+        """The descent's rounds, step and momentum, by its own rule."""
+        known = {name: given[name] for name in ("n_rounds", "step", "momentum") if name in given}
+        known |= {"regularization": self.terms.second_regularization, "averaging": 0.5, "clip_norm": 1.0}
+        return self.descent.choose(self.second_facts(facts), known, most_rounds)
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """T sums of gradients."""
+        return self.descent.questions(self.second_facts(facts))
+
+    def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
+        """The descent, each step projected onto the span."""
+        inverse = np.linalg.pinv(basis)
+        model = yield from self.descent.descend(self.second_facts(facts), 1, lambda w: inverse @ (basis @ w))
+        return combined(basis, inverse.T @ model.weights)
+
+    def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """A noisy sum of gradients."""
+        return self.descent.local(replace(query, round=query.round - 1), shard, self.second_facts(facts), noise)
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
+        """Of a sum of gradients."""
+        return self.descent.sensitivity(query, facts)
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """Of a sum of gradients."""
+        return self.descent.event(round - 1, self.second_facts(facts))
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """On a sum of gradients."""
+        self.descent.check_noise(self.second_facts(facts))
+
+    @property
+    def descent(self) -> DpGd:
+        """The descent by itself."""
+        terms = self.terms
+        return DpGd(
+            n_rounds=terms.n_rounds,
+            step=terms.step,
+            momentum=terms.momentum,
+            regularization=terms.second_regularization,
+        )
+
+    def first_facts(self, facts: _F) -> _F:
+        """With a part of each budget."""
+        return _scaled(facts, self.terms.first_part)
+
+    def second_facts(self, facts: _F) -> _F:
+        """The facts with what each budget leaves to the descent."""
+        return _scaled(facts, 1 - self.terms.first_part)
+
+
+def _scaled(facts: _F, part: float) -> _F:
+    return replace(facts, epsilon=facts.epsilon * part, delta=facts.delta * part)
+
+
+SECOND: Mapping[Second, type[Public]] = {"public": Public, "full": Full, "own": Own, "all": All}

@@ -1,0 +1,109 @@
+"""What the feature methods share: the span of sites' models, and a second level of learning within it.
+
+Xie's thesis, Chapter 5: the models f_1, ..., f_N that sites release are the rows of M (N, d); a row x becomes
+x' = M x / |M|_op, which is no longer than x, so that a second level may learn privately from x' as it is; its weights w
+(N,) say how much each site counts for, and the model is M^T w / |M|_op. The thesis divides by the largest x' of the
+second level's own rows instead, which tells of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+from scipy.linalg import qr
+
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.erm import minimise
+from common.learning.losses import Loss
+from common.learning.model import Model
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Reply
+
+_RANK = 1e-9
+"""A model that adds less than this to the span of others, in parts of the longest, adds nothing."""
+
+Selected = Literal["all", "independent", "best"]
+Selection = Annotated[
+    Selected,
+    Field(description="which sites' models span the second level: all, linearly independent ones, or the best"),
+]
+
+
+def spanned(models: FloatArray) -> FloatArray:
+    """B = M / |M|_op of models (K, d), those without a part zero."""
+    norm = float(np.linalg.norm(models, ord=2)) if models.size else 0.0
+    return np.asarray(models / norm) if norm > 0 else models
+
+
+def collected(reply: Reply, facts: FederationFacts) -> FloatArray:
+    """The models (K, d) of a round that asked for each, or for their stack as a sum; zero of who did not answer."""
+    k = len(facts.parties)
+    if reply.value.ndim == 1:
+        return reply.value.reshape(k, facts.n_features)
+    models = np.zeros((k, facts.n_features))
+    models[list(reply.contributors)] = reply.value
+    return models
+
+
+def selected(models: FloatArray, selection: Selected, rows: Shard | None, most: int) -> FloatArray:
+    """The models of a selection, the rest zero; the best by public ``rows``."""
+    if selection == "independent":
+        return independent(models)
+    return models if selection == "all" or rows is None else best(models, rows, most)
+
+
+def independent(models: FloatArray) -> FloatArray:
+    """The models that add most to the span of others, at most d of them; the rest zero (Section 6.2)."""
+    _, triangle, order = qr(models.T, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(triangle))
+    kept = order[: int((sizes > _RANK * sizes.max(initial=0.0)).sum())].astype(np.int64)
+    return _only(models, kept)
+
+
+def best(models: FloatArray, rows: Shard, most: int) -> FloatArray:
+    """The ``most`` models that are right most often on public rows; the rest zero (Section 6.2)."""
+    present = np.flatnonzero(np.abs(models).max(axis=1) > 0)
+    right = ((rows.X @ models[present].T > 0) == (rows.y > 0)[:, None]).mean(axis=0)
+    return _only(models, present[np.argsort(-right, kind="stable")[:most]])
+
+
+def labelled(rows: FloatArray) -> Shard:
+    """Public rows (n, d + 1) as examples, the last column their labels; raises InvalidInputError for one class."""
+    shard = Shard(rows[:, :-1], rows[:, -1])
+    if len(np.unique(shard.y > 0)) < 2:  # noqa: PLR2004
+        raise InvalidInputError("the public rows are all of one class: nothing is to be learnt from them")
+    return shard
+
+
+def check_labelled(facts: FederationFacts) -> None:
+    """Raise InvalidInputError unless the run's public rows are of the parties' features and a label."""
+    _, width = facts.public_size
+    if width != facts.n_features + 1:
+        raise InvalidInputError(
+            f"the public rows have {width} columns: they must be the {facts.n_features} features and a label"
+        )
+
+
+def in_span(basis: FloatArray, shard: Shard) -> Shard:
+    """The examples x' = B x of a shard (n, d), in N features."""
+    return Shard(shard.X @ basis.T, shard.y, shard.mask)
+
+
+def weigh(loss: Loss, basis: FloatArray, rows: Shard, regularization: float) -> FloatArray:
+    """The second level's weights (N,) without noise, for rows that are no secret."""
+    return minimise(loss, in_span(basis, rows), regularization * len(rows.y))
+
+
+def combined(basis: FloatArray, weights: FloatArray) -> Model:
+    """B^T w, with what it is made of."""
+    return Model(basis.T @ weights, made_of={"span": basis, "site_weights": weights})
+
+
+def _only(models: FloatArray, kept: IntArray) -> FloatArray:
+    some = np.zeros_like(models)
+    some[kept] = models[kept]
+    return some

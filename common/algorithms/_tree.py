@@ -1,0 +1,62 @@
+"""A tree of parties: who releases to whom, level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from common.errors import InvalidInputError
+from common.strict import Identifier, Strict
+
+
+class Node(Strict):
+    """A party that weighs the releases of others, its children."""
+
+    party: Identifier
+    children: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+
+
+Nodes = Annotated[
+    tuple[Node, ...],
+    Field(description="the parties above others, each with its children; none: the last party is above all others"),
+]
+
+
+def levels_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, int]:
+    """Each party's level by name: 0 of a leaf, else one more than the highest of its children's.
+
+    Without nodes the last party is above all others. Raises InvalidInputError that names who is unknown, twice in the
+    tree or a child of two, in a circle, or left out; and where there is not one root.
+    """
+    children = children_of(nodes, parties)
+    named = [*children, *(child for each in children.values() for child in each)]
+    if unknown := sorted(set(named) - set(parties)):
+        raise InvalidInputError(f"the tree names {', '.join(unknown)}, which take no part")
+    below = [child for each in children.values() for child in each]
+    if twice := sorted({child for child in below if below.count(child) > 1}):
+        raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once, under one other")
+    if alone := sorted(set(parties) - set(named)):
+        raise InvalidInputError(f"{', '.join(alone)}: alone, neither above nor below any other")
+    levels: dict[str, int] = {party: 0 for party in parties if party not in children}
+    while waiting := [party for party in children if party not in levels]:
+        ready = [party for party in waiting if all(child in levels for child in children[party])]
+        if not ready:
+            raise InvalidInputError(f"{', '.join(sorted(waiting))}: in a circle, or above one")
+        levels |= {party: 1 + max(levels[child] for child in children[party]) for party in ready}
+    if len(roots := sorted(set(parties) - set(below))) != 1:
+        raise InvalidInputError(f"a tree has one root, and {', '.join(roots)} are below nobody")
+    return levels
+
+
+def children_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """The children of those that have some; raises InvalidInputError for a party that is said to have some twice."""
+    if not nodes:
+        if len(parties) < 2:  # noqa: PLR2004
+            raise InvalidInputError(f"{parties[0]}: alone, neither above nor below any other")
+        return {parties[-1]: tuple(parties[:-1])}
+    names = [node.party for node in nodes]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once")
+    return {node.party: node.children for node in nodes}

@@ -1,0 +1,112 @@
+"""The average method: the mean of the sites' private models (Xie's thesis, Section 5; Pathak, Rane & Raj 2010).
+
+Where the noise is on the answers (``mechanism="output"``), sites need not each add all of it: under a secure sum they
+draw it in shares, once, for the site whose answer one record moves furthest, which is the smallest (``noise="once"``,
+the thesis's scenario 2 without its trusted aggregator; beta = K n_min lambda epsilon / 2 on the average). Else, and
+with ``noise="sites"``, each site's own release is what is summed (scenario 1).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, cast
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms._parameters import algorithm
+from common.algorithms._releases import MechanismChoice, Prepared, Releases, own_indices, set_site
+from common.arrays import FloatArray, IntArray
+from common.learning.model import Model
+from common.privacy.events import Event
+from common.privacy.mechanisms.output import OutputPerturbation, hiding
+from common.privacy.mechanisms.site import SiteRelease
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Choice, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
+
+_QUERY = Query(1, "release", np.zeros(0))
+
+
+@algorithm
+class AverageMethod(Releases):
+    """The average of the sites' private minimisers."""
+
+    mechanism: MechanismChoice = "output"
+    noise: Annotated[
+        Literal["once", "sites"],
+        Field(
+            description="under a secure sum: noise in shares on the sum (of output alone), or all of it at each site"
+        ),
+    ] = "once"
+
+    @staticmethod
+    def mechanism_for(facts: FederationFacts) -> Choice:
+        """The mechanism that suits the loss, and the noise of a sum."""
+        if facts.secure_sum:
+            return Choice("output", "under a secure sum its noise is drawn once, in shares, and not at every site")
+        return Releases.mechanism_for(facts)
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One, for the sum."""
+        self.check_sites(facts)
+        return (Question("release", (0,), facts.n_weights),)
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Ask for the sum of the models; return their average."""
+        reply = yield _QUERY
+        return Model((reply.value / len(reply.contributors)).reshape(facts.shape))
+
+    def local(self, query: Query, prepared: Prepared, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The private model, or the minimiser with the party's share of the noise."""
+        if not self.in_shares(facts):
+            return self.release(prepared, facts, noise)
+        sites = cast("tuple[OutputPerturbation, ...]", self.own_sites(facts))
+        if len(prepared.parts) == 1:
+            return OutputPerturbation.hide(sites, prepared.parts[0], facts.share, noise)
+        alone = enumerate(zip(sites, prepared.parts, strict=True))
+        return np.stack([site.hide([site], part, facts.share, noise.member(i)) for i, (site, part) in alone])
+
+    def in_shares(self, facts: FederationFacts) -> bool:
+        """Whether parties add shares of the noise of one sum."""
+        return facts.secure_sum and not self.whole_noise(1)
+
+    def whole_noise(self, round: int) -> bool:
+        """Unless it is on the answers, and drawn once."""
+        mechanisms = {self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}
+        laws = {self.law, *(site.law or self.law for site in self.sites)}
+        whose = {self.calibration, *(site.calibration or self.calibration for site in self.sites)}
+        return self.noise == "sites" or mechanisms != {"output"} or len(laws) > 1 or len(whose) > 1
+
+    def own_sites(self, facts: OwnFacts) -> tuple[SiteRelease, ...]:
+        """Of noise in shares, each as the strictest budget and the answer that moves furthest need it."""
+        if not self.in_shares(facts):
+            return Releases.own_sites(self, facts)
+        furthest = max(self._alone(facts, index).reach for index in self._kinds(facts))
+        alone = [self._alone(facts, index) for index in own_indices(facts)]
+        return tuple(hiding(site.terms, site.loss, furthest) for site in alone)
+
+    def _alone(self, facts: FederationFacts, index: int) -> OutputPerturbation:
+        """A site's mechanism by itself."""
+        return cast("OutputPerturbation", set_site(*self.terms(facts, index), facts.parties[index]))
+
+    def _kinds(self, facts: FederationFacts) -> set[int]:
+        """A site of each size among those that do as all do, and those that do otherwise."""
+        own = {facts.parties.index(site.party) for site in self.sites if site.party in facts.parties}
+        others = np.array([index for index in range(len(facts.parties)) if index not in own], dtype=np.int64)
+        return own | set(others[np.unique(facts.n_examples[others], return_index=True)[1]].tolist())
+
+    def noise_of_model(self, facts: FederationFacts) -> float:
+        """The deviation of the noise on each weight of the average."""
+        deviations = np.array([site.deviation for site in self.own_sites(facts.everyone)])
+        share = facts.share if self.in_shares(facts) else 1.0
+        return math.sqrt(share * float(np.square(deviations).sum())) / len(deviations)
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
+        """`moved`."""
+        return self.moved(facts)
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """The release's, or that of the sum."""
+        return self.cost(facts)

@@ -1,0 +1,146 @@
+"""The feature method: a second level of learning in the span of sites' private models.
+
+Xie's thesis, Algorithm 5, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release (`common.algorithms._releases`)
+in round 1. Then, by ``second``:
+
+- ``public``: the learner weighs the models by labelled rows that are no secret. Nobody pays any more.
+- ``full``: one party, the ``aggregator``, weighs them by its own rows, and releases the weights under its own budget,
+  which it has not touched in round 1.
+- ``all``: every site again, by noisy gradients on which the learner descends within the span (`dp_gd`), so that the
+  noise of d dimensions is met in N. ``first_part`` of each budget goes to the release.
+- ``own``: the owner of the ``aggregator``, as learner (``parley-party learn``), weighs them by its own rows, without
+  noise, for its own eyes. Any other learner gets the models.
+
+Under a secure sum sites add up a stack in which each has a row: the sum shows every release and nothing else. The
+thesis's scenario 2, in which the aggregator alone adds noise, is ``mechanism="none"``: it hides nothing of the sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from common.algorithms._parameters import Regularization, Rounds, Step, algorithm
+from common.algorithms._releases import MechanismChoice, Releases, own_indices
+from common.algorithms._second_level import SECOND, Levels, Public, Second
+from common.algorithms._span import Selection, collected, labelled, selected, spanned
+from common.algorithms.dp_gd import Momentum
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.learning.losses import check_single_score
+from common.privacy.events import Event, NoEvent, NonPrivateEvent
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Choice, Program, PublicRowsNeeded
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
+from common.strict import Identifier
+
+_SHOWS_THROUGH = "the sites' models are released as they are: their raw minimisers show through, whatever comes after"
+
+
+@algorithm
+class FeatureMethod(Releases):
+    """Sites' private models, weighed by a second level."""
+
+    second: Annotated[Second, Field(description="whose rows weigh the sites' models")] = "public"
+    second_regularization: Regularization = 0.01
+    second_mechanism: MechanismChoice = "objective"
+    aggregator: Annotated[Identifier | None, Field(description="the party that weighs (full, own)")] = None
+    first_part: Annotated[float, Field(gt=0, lt=1, description="of each budget, for the release (all)")] = 0.5
+    select: Selection = "all"
+    n_selected: Annotated[int, Field(ge=1, le=100_000, description="how many sites the best are (select = best)")] = 5
+    n_rounds: Rounds = 10
+    step: Step = 1.0
+    momentum: Momentum = 0.0
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
+        """As for releases, and what the second level chooses."""
+        check_single_score(facts.loss)
+        chosen = cls.choose_release(cls(**given).level.first_facts(facts), given)
+        level = cls(**dict(given) | {name: choice.value for name, choice in chosen.items()}).level
+        return chosen | level.choose(facts, given, most_rounds)
+
+    @classmethod
+    def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """An owner who learns weighs the models by its own rows, unless it says otherwise."""
+        return {"second": "own", "aggregator": name} | dict(given)
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """The releases; then what the second level asks."""
+        check_single_score(facts.loss)
+        self.check_sites(facts)
+        if facts.secure_sum:
+            first = Question("release", (0,), len(facts.parties) * facts.n_features)
+        else:
+            first = Question("release", (0,), facts.n_features, "each")
+        return first, *self.level.questions(facts)
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Collect the models, and have them weighed."""
+        rows = labelled(facts.public_rows) if self.public_rows == "labelled" else None
+        models = collected((yield Query(1, "release", np.zeros(0), "sum" if facts.secure_sum else "each")), facts)
+        basis = spanned(selected(models, self.select, rows, self.n_selected))
+        return (yield from self.level.program(basis, facts, rows))
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> Levels:
+        """What comes before the noise of the release, and the rows for a second level."""
+        return Levels(Releases.prepare(self, shard, self.level.first_facts(facts)), shard)
+
+    def local(self, query: Query, prepared: Levels, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The release, in its row of the stack where sums alone are seen; or what the second level asks."""
+        if query.step != "release":
+            return self.level.local(query, prepared.shard, facts, noise)
+        part = np.array([self.level.releases(facts, index) for index in own_indices(facts)], dtype=np.int64)
+        models: IntArray = self.release(prepared.first, facts, noise) * part.reshape(facts.own_epsilon.shape)[..., None]
+        if not facts.secure_sum:
+            return models
+        places = np.eye(len(facts.parties), dtype=np.int64)[facts.index]
+        return np.asarray(places[..., None] * models[..., None, :]).reshape(*models.shape[:-1], -1)
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
+        """That of a release, 0 of who has none; or the second level's."""
+        if query.step != "release":
+            return self.level.sensitivity(query, facts)
+        part = np.array([self.level.releases(facts, index) for index in own_indices(facts)])
+        return np.where(part.reshape(facts.own_epsilon.shape), self.moved(self.level.first_facts(facts)), 0.0)
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """The release's, or the second level's."""
+        if round > 1:
+            return self.level.event(round, facts)
+        releases = self.level.releases(facts, own_indices(facts)[0])
+        return self.cost(self.level.first_facts(facts)) if releases else NoEvent()
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """Of each release, and of the second level."""
+        Releases.check_noise(self, self.level.first_facts(facts))
+        self.level.check_noise(facts)
+
+    def whole_noise(self, round: int) -> bool:
+        """But for sums of gradients."""
+        return round == 1 or self.second != "all"
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """What is drawn in floating point, and what raw models show."""
+        first = self.level.first_facts(facts)
+        raw = any(isinstance(site.event, NonPrivateEvent) for site in self.own_sites(first))
+        return (*Releases.assumptions(self, first), *((_SHOWS_THROUGH,) if raw else ()))
+
+    @property
+    def level(self) -> Public:
+        """The second level."""
+        return SECOND[self.second](self)
+
+    @property
+    def public_rows(self) -> PublicRowsNeeded:
+        """Labelled ones, to weigh or to rank by."""
+        return "labelled" if self.second == "public" or self.select == "best" else "none"
+
+    @property
+    def roles(self) -> bool:
+        """An aggregator's is another part than a site's."""
+        return bool(self.sites) or self.second in {"full", "own"}

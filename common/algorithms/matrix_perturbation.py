@@ -1,0 +1,65 @@
+"""Matrix perturbation: noise in the regulariser. Experimental: without a proof, hence without a guarantee.
+
+Xie's thesis, Section 6.2.1. Objective perturbation (Chaudhuri et al. 2011) tilts the risk by a random linear term; here
+its ridge is bent by a random quadratic one instead,
+
+    F(w) = sum loss(w.x, y) + (n lambda / 2) |w|^2 + w^T A A^T w / (2 epsilon),
+
+A (d, d) of independent standard normals: ours, for a bound on what such noise hides is not known. No ledger bears it,
+so it is simulated only. With C C^T the whole quadratic form over n lambda, w = C^-T v makes it a ridge again, of rows
+C^-1 x, which are no longer than x.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.algorithms._minimisers import ask_minimiser
+from common.algorithms._parameters import Regularization, algorithm
+from common.arrays import IntArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import MAX_NORM, to_integers
+from common.learning.erm import minimise
+from common.learning.losses import check_single_score
+from common.learning.model import Model
+from common.privacy.events import Event, NonPrivateEvent
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Algorithm, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question
+
+
+@algorithm
+class MatrixPerturbation(Algorithm):
+    """Each site's minimiser under a randomly bent ridge, one model a site; nothing is promised."""
+
+    regularization: Regularization = 0.01
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One, of each site."""
+        check_single_score(facts.loss)
+        return (ask_minimiser(facts, "each")[0],)
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Collect the models."""
+        reply = yield ask_minimiser(facts, "each")[1]
+        return Model(reply.value.reshape(-1, *facts.shape), "members")
+
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The minimisers (..., d)."""
+        d, strength = facts.n_features, self.regularization * np.maximum(facts.own_examples, 1)
+        bend = noise.gaussian(1.0, (*strength.shape, d, d))
+        scale = (facts.own_epsilon * strength)[..., None, None]
+        root = np.linalg.cholesky(np.eye(d) + bend @ np.swapaxes(bend, -1, -2) / scale)
+        rows = np.swapaxes(np.linalg.solve(root, np.swapaxes(prepared.X, -1, -2)), -1, -2)
+        found = minimise(facts.loss, Shard(rows, prepared.y, prepared.mask), strength)
+        weights = np.linalg.solve(np.swapaxes(root, -1, -2), found[..., None])[..., 0]
+        return to_integers(np.clip(np.asarray(weights, dtype=np.float64), -MAX_NORM, MAX_NORM))
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
+        """Infinite: nothing is proven."""
+        return np.inf
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """No privacy that is known of."""
+        return NonPrivateEvent()

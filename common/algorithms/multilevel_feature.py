@@ -1,0 +1,137 @@
+"""The multilevel feature method: releases climb a tree of sites, each weighing those of its children.
+
+Xie's thesis, Section 6.1 and Fig. 6.1, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release. A leaf releases a
+private model of its own rows. A node above leaves M of its children's models maps its own rows to x' = M x / |M|_op,
+learns private weights w from them, and releases M^T w / |M|_op, a model of the rows themselves. The root's is the
+model. Each level is a round, whose message carries the releases of all levels below; each site has a part in one round,
+and is charged once, for it uses its rows once.
+
+*Who sees what*: the learner every release, and each site that is asked the releases of the levels below it. All of them
+are private, so what anybody does with them is post-processing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from common.algorithms._parameters import algorithm
+from common.algorithms._releases import Releases, own_indices, set_site
+from common.algorithms._span import collected, in_span, spanned
+from common.algorithms._tree import Nodes, children_of, levels_of
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_integers, to_reals
+from common.errors import InvalidInputError
+from common.learning.losses import check_single_score
+from common.learning.model import Model
+from common.privacy.events import Event, NoEvent
+from common.privacy.mechanisms.site import SiteRelease
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question, Reveal
+
+_WHO_SEES_WHAT = "the learner sees every site's release, and sites that are asked see those of the levels below them"
+
+
+@algorithm
+class MultilevelFeature(Releases):
+    """A private model that climbs a tree of sites."""
+
+    tree: Nodes = ()
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """One a level, from the leaves up; raises InvalidInputError for what is no tree of the parties."""
+        check_single_score(facts.loss)
+        self.check_sites(facts)
+        k, d = len(facts.parties), facts.n_features
+        width, reveal = _answer(facts)
+        depth = max(levels_of(self.tree, facts.parties).values())
+        leaves = Question("leaves", (0,), width, reveal)
+        return leaves, *(Question(f"level {level}", (k, d), width, reveal) for level in range(1, depth + 1))
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Ask level by level; return the root's model. Raises InvalidInputError where the root did not answer."""
+        models = np.zeros((len(facts.parties), facts.n_features))
+        levels = levels_of(self.tree, facts.parties)
+        for round, question in enumerate(self.questions(facts), start=1):
+            message = models if round > 1 else np.zeros(0)
+            reply = yield Query(round, question.step, message, question.reveal)
+            models = models + collected(reply, facts)
+        root = max(range(len(facts.parties)), key=lambda index: levels[facts.parties[index]])
+        if root not in reply.contributors:
+            raise InvalidInputError(f"{facts.parties[root]}, the root of the tree, did not answer")
+        return Model(models[root], made_of={"releases": models})
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> Shard:
+        """Nothing: what a site learns from hangs on those below it."""
+        return shard
+
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The releases of the sites of a level; zeros of all others."""
+        own, stacked = own_indices(facts), prepared.y.ndim > 1
+        answer = np.zeros((len(own), facts.n_features), np.int64)
+        for place, index in enumerate(own):
+            if self.round_of(facts, index) == query.round:
+                rows, drawn = (prepared.party(place), noise.member(place)) if stacked else (prepared, noise)
+                answer[place] = self._release(query.message, rows, facts, index, drawn)
+        if facts.secure_sum:
+            places = np.eye(len(facts.parties), dtype=np.int64)[own]
+            answer = np.asarray(places[..., None] * answer[:, None, :]).reshape(len(own), -1)
+        return answer if stacked else answer[0]
+
+    def _release(self, models: FloatArray, rows: Shard, facts: FederationFacts, index: int, noise: Noise) -> IntArray:
+        """One site's release, (d,)."""
+        site = self.node(facts, index)
+        if not (below := self._below(facts, index)):
+            return np.asarray(site.answer([site], site.prepare([site], rows), noise))
+        basis = spanned(models[below])
+        weights = site.answer([site], site.prepare([site], in_span(basis, rows)), noise)
+        return to_integers(basis.T @ to_reals(weights))
+
+    def node(self, facts: FederationFacts, index: int) -> SiteRelease:
+        """A site's mechanism: in as many features as it has children, or in those of the rows."""
+        mechanism, terms = self.terms(facts, index)
+        n_features = len(self._below(facts, index)) or facts.n_features
+        return set_site(mechanism, replace(terms, n_features=n_features), facts.parties[index])
+
+    def own_sites(self, facts: OwnFacts) -> tuple[SiteRelease, ...]:
+        """As `node`."""
+        return tuple(self.node(facts, index) for index in own_indices(facts))
+
+    def _below(self, facts: FederationFacts, index: int) -> list[int]:
+        children = children_of(self.tree, facts.parties).get(facts.parties[index], ())
+        return [facts.parties.index(child) for child in children]
+
+    def round_of(self, facts: FederationFacts, index: int) -> int:
+        """In which round a site has its part."""
+        return 1 + levels_of(self.tree, facts.parties)[facts.parties[index]]
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
+        """That of a leaf; infinite of a node, whose noise is on the weights within its answer; 0 of who has no part."""
+        own = own_indices(facts)
+        part = np.array([self.round_of(facts, index) == query.round for index in own])
+        node = np.array([bool(self._below(facts, index)) for index in own])
+        moved = np.where(node.reshape(facts.own_epsilon.shape), np.inf, self.moved(facts))
+        return np.where(part.reshape(facts.own_epsilon.shape), moved, 0.0)
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """The release's, in its round."""
+        (index,) = own_indices(facts)
+        return self.node(facts, index).event if self.round_of(facts, index) == round else NoEvent()
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """Who sees what."""
+        return (*Releases.assumptions(self, facts), _WHO_SEES_WHAT)
+
+    @property
+    def roles(self) -> bool:
+        """Each party has its place in the tree."""
+        return True
+
+
+def _answer(facts: FederationFacts) -> tuple[int, Reveal]:
+    """How long an answer is, and what is seen of it: under a secure sum a row of the stack of all."""
+    return (len(facts.parties) * facts.n_features, "sum") if facts.secure_sum else (facts.n_features, "each")

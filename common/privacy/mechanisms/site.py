@@ -1,0 +1,121 @@
+"""What a mechanism that releases a linear model is told of a site, and what it is asked.
+
+A site holds n examples, and releases the minimiser of (1/n) sum loss + (lambda/2) |w|^2 with noise inside it or on it.
+All noise is set from public terms before any example is touched. Mechanisms work on one shard or on a stack of them,
+each with terms of its own; answers are integers. The tilt of an objective, and noise of density exp(-beta |b|), are
+drawn in floating point: that is said in every guarantee.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.losses import Loss
+from common.privacy.calibration import check_epsilon
+from common.privacy.events import Event
+from common.privacy.noise import Noise
+
+Law = Literal["gaussian", "l2_laplace"]
+"""Of the noise: Gaussian, for a delta above 0; or of density exp(-beta |b|), for pure epsilon."""
+SiteCalibration = Literal["tight", "paper", "jain_thakurta", "thesis"]
+"""Whose noise: the least that a proof supports; the mechanism's own paper's; Jain & Thakurta's; or Xie's thesis's."""
+FLOATS = "tilts, and noise of density exp(-beta |b|), are drawn in floating point"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTerms:
+    """Public numbers of one site: n, d, lambda of (1/n) sum loss + (lambda/2) |w|^2, and what its release may cost."""
+
+    loss: Loss
+    n_examples: int
+    n_features: int
+    regularization: float
+    epsilon: float
+    delta: float
+    law: Law = "gaussian"
+    calibration: SiteCalibration = "tight"
+
+    @property
+    def strength(self) -> float:
+        """The regularization on the sum scale."""
+        return self.n_examples * self.regularization
+
+    @property
+    def n_weights(self) -> int:
+        """How many numbers the model has."""
+        return self.loss.outputs * self.n_features
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """``(epsilon, delta)`` of the release: noise of density exp(-beta |b|) needs no delta."""
+        return self.epsilon, 0.0 if self.law == "l2_laplace" else self.delta
+
+    def check(self, *calibrations: SiteCalibration) -> None:
+        """Raise InvalidInputError for a budget that is none, a law without its delta, or another calibration."""
+        check_epsilon(self.epsilon)
+        self.check_examples()
+        if self.law == "gaussian" and self.delta == 0:
+            raise InvalidInputError("Gaussian noise needs a delta above 0: take law = l2_laplace")
+        if self.calibration not in calibrations:
+            known = ", ".join(calibrations)
+            raise InvalidInputError(f"there is no such noise here: calibration is {self.calibration}, not of {known}")
+
+    def check_examples(self) -> None:
+        """Raise InvalidInputError where there are none."""
+        if self.n_examples < 1:
+            raise InvalidInputError("a site without examples has no model to release")
+
+
+class SiteRelease(ABC):
+    """A mechanism, set for one site: what it costs, and how it answers for a shard or, with others, for a stack."""
+
+    __slots__ = ()
+
+    terms: SiteTerms
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, sites: Sequence[Self], shard: Shard) -> Any:  # noqa: ANN401 -- whatever `answer` takes
+        """What `answer` is made from, without noise: a shard's, or a stack's with a site each."""
+
+    @classmethod
+    @abstractmethod
+    def answer(cls, sites: Sequence[Self], prepared: Any, noise: Noise) -> IntArray:  # noqa: ANN401 -- as above
+        """The private models (..., m), in integers of 2^-32."""
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """What the release costs."""
+
+    @property
+    @abstractmethod
+    def deviation(self) -> float:
+        """About how far the noise moves each weight, without the curvature of the loss."""
+
+    @abstractmethod
+    def check_noise(self) -> None:
+        """Raise InvalidInputError where the noise on the answer does not fit its integers."""
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What sites have in common that answer together, as a stack."""
+        return type(self), self.terms.law, self.terms.loss
+
+    @property
+    def moved(self) -> float:
+        """How far a neighbour's answer differs before its noise; infinite where the noise is inside a minimisation."""
+        return float("inf")
+
+
+def stacked(values: Sequence[float], like: FloatArray | IntArray) -> FloatArray:
+    """A value for each site as an array, (), or (K,) for a stack of shards whose labels are ``like`` (K, n)."""
+    return np.array(values, dtype=np.float64).reshape(like.shape[:-1])
