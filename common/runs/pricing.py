@@ -92,16 +92,24 @@ def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: f
 
 
 def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
-    """What a run promises every party: the paper's claims, then the transcript's guarantee, for the worst-off.
+    """What a run promises every party: the paper's claims, then the transcript's guarantee, each by the worst-off.
 
-    Last comes the guarantee against one co-owner, where the transcript's does not hold against any.
+    Where one is worse off by epsilon and another by delta, both count, and whatever any of them leans on is said. Last
+    comes the guarantee against one co-owner, where the transcript's does not hold against any.
     """
     distinct = range(len(facts.parties)) if algorithm.roles else _distinct(facts)
     each = [
         (*algorithm.claims(own), transcript(algorithm, own), *filter(None, [against_co_owner(algorithm, own)]))
         for own in map(facts.of, distinct)
     ]
-    return tuple(max(column, key=lambda guarantee: guarantee.epsilon) for column in zip(*each, strict=True))
+    return tuple(map(_to_all, zip(*each, strict=True)))
+
+
+def _to_all(promises: tuple[Guarantee, ...]) -> Guarantee:
+    """What holds for all to whom one of these is promised."""
+    worst = max(promises, key=lambda promise: promise.epsilon)
+    assumed = dict.fromkeys(chain(worst.assumptions, *(promise.assumptions for promise in promises)))
+    return replace(worst, delta=max(promise.delta for promise in promises), assumptions=tuple(assumed))
 
 
 def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> Price:

@@ -72,7 +72,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Figure(Generic[Table]):
-    """A figure, or a table: ``name`` is the stem of its files; ``quick`` has the labels of ``full``, and fewer runs.
+    """A figure, or a table: ``name`` is the stem of its files; ``quick`` has labels of ``full``, and fewer runs.
 
     ``draw`` takes the title, the table and the path of a PNG; ``write`` the table and the path of a CSV.
     """

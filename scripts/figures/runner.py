@@ -1,7 +1,7 @@
 """Points are computed side by side, by processes of this machine or of a Dask cluster, and each result is kept as JSON.
 
 A run that was killed goes on where it was: what has a file in the cache is not computed again. A file appears whole or
-not at all. Where points run changes nothing: each has its seeds, and one thread.
+not at all. How many processes there are changes nothing: each point has its seeds, and one thread.
 """
 
 from __future__ import annotations

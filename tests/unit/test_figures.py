@@ -46,8 +46,9 @@ def tiny(*, holds: bool) -> Figure[Panels]:
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
     """The command line with a tiny figure alone, whose claim holds or not, in this process."""
 
-    def run(*arguments: str, holds: bool = True) -> int:
-        monkeypatch.setattr(command_line, "all_figures", lambda: (tiny(holds=holds),))
+    def run(*arguments: str, holds: bool = True, picture: bool = False) -> int:
+        figure = tiny(holds=holds) if picture else replace(tiny(holds=holds), draw=lambda *_: None)
+        monkeypatch.setattr(command_line, "all_figures", lambda: (figure,))
         monkeypatch.setattr(command_line, "processes", ThreadPoolExecutor)
         return main([*arguments, "--out", str(tmp_path / "new"), "--reproduction", str(tmp_path / "page.md")])
 
@@ -56,7 +57,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., in
 
 @pytest.mark.slow
 def test_the_table_says_what_was_simulated_and_promised(command: Callable[..., int], tmp_path: Path) -> None:
-    assert command() == 0
+    assert command(picture=True) == 0
     with (tmp_path / "new" / "tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
@@ -150,8 +151,7 @@ def test_the_figures_are_named_after_their_papers_and_the_page_knows_no_others()
     assert len(set(names)) == len(names)
     for figure in figures:
         assert figure.name.startswith(f"{figure.paper.name}_")
-        assert set(figure.quick.points) == set(figure.full.points) or figure.paper.name == "hamm", "fewer trials"
-        assert figure.quick.points
+        assert set() < set(figure.quick.points) <= set(figure.full.points)
     page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| (\w+_\w+) ", page, re.MULTILINE)) <= set(names)
 

@@ -13,6 +13,7 @@ import pytest
 
 from scripts.figures import point as point_module
 from scripts.figures import sources
+from scripts.figures.frame import all_figures
 from scripts.figures.point import OtherCodeError, Point, computed
 from scripts.figures.runner import ONE_THREAD, Cache, complete, dask_cluster, processes
 from scripts.figures.sources import digest_of_code, digest_of_data, imported
@@ -107,9 +108,10 @@ def test_code_that_a_point_may_run_counts_and_no_other(tmp_path: Path) -> None:
 
 
 def test_no_module_that_measures_draws() -> None:
-    for module in ("simulations", "wu_runs", "hamm_runs"):
-        names = {path.stem for path in imported(f"scripts.figures.{module}")}
-        assert not {name for name in names if name in {"frame", "panels"} or name.endswith("plots")}, module
+    sweeps = (sweep for figure in all_figures() for sweep in (figure.full, figure.quick))
+    for module in {point.module for sweep in sweeps for point in sweep.points.values()}:
+        drawing = [path.name for path in imported(module) if "matplotlib" in path.read_text(encoding="utf-8")]
+        assert not drawing, f"{module}: a new colour in {drawing} would have all measured again"
 
 
 def test_who_has_other_code_computes_nothing() -> None:

@@ -25,7 +25,7 @@ from common.privacy.mechanisms.site import Law, SiteCalibration
 from common.privacy.noise import NoNoise, SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
-from common.runs.pricing import guarantees, highest_charge, price, schedule
+from common.runs.pricing import guarantees, highest_charge, price, schedule, transcript
 from tests.unit.test_mechanisms import CALIBRATIONS, EVERY_KIND, LAWS, rows, terms
 
 QUERY = Query(1, "release", np.zeros(0))
@@ -165,6 +165,16 @@ def test_schedule_guarantee_and_price_agree(
             assert whole.delta == delta_units(asked)
         if law == "l2_laplace":
             assert whole == Cost(1_000_000, 0, whole.gdp, 0)
+
+
+def test_a_promise_to_all_sites_holds_for_each() -> None:
+    """One site spends all of epsilon and no delta, others less than all of epsilon and delta."""
+    algorithm = releases(law="gaussian", mechanism="objective", regularization=1.0, sites=MIXED[:1])
+    of = replace(facts(), epsilon=np.array([0.9, 1.0, 0.9]))
+    (promise,) = guarantees(algorithm, of)
+    assert (promise.epsilon, promise.delta) == (1.0, 1e-5)
+    for own in map(of.of, range(3)):
+        assert set(promise.assumptions) >= set(transcript(algorithm, own).assumptions)
 
 
 def test_a_guarantee_says_what_jain_and_thakurtas_noise_is_worth() -> None:

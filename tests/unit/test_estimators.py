@@ -1,0 +1,265 @@
+"""`PrivateClassifier` keeps scikit-learn's conventions, takes no scale from data, and promises what a run does."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from common.algorithms import settle
+from common.arrays import FloatArray, IntArray
+from common.data.loading import shard_of
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.losses import Logistic, build_loss
+from common.privacy.guarantee import Guarantee
+from common.privacy.noise import SeededNoise
+from common.protocol.facts import FederationFacts
+from common.protocol.simulation import simulate
+from common.runs.pricing import transcript
+from learner.estimators import EXPECTED_FAILED_CHECKS, PrivateClassifier
+
+N, D = 600, 3
+
+
+def rows(n_classes: int = 2) -> tuple[FloatArray, IntArray]:
+    """Rows within (-2, 4), and classes told by a linear score."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 4, size=(N, D))
+    return X, np.digitize(X[:, 0] - X[:, 1], np.linspace(-4, 4, n_classes + 1)[1:-1])
+
+
+def fitted(n_classes: int = 2, **given: object) -> PrivateClassifier:
+    parameters: dict[str, Any] = {"bounds": (-2, 4)} | given
+    return PrivateClassifier(**parameters).fit(*rows(n_classes))
+
+
+def promised(n_classes: int = 2, **given: object) -> Guarantee:
+    promise = fitted(n_classes, **given).guarantee_
+    assert promise is not None
+    return promise
+
+
+def statuses(estimator: PrivateClassifier, expected: dict[str, str] | None = None) -> dict[str, set[str]]:
+    """The checks by their status; raises what fails that is not expected to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(estimator, expected_failed_checks=expected, on_skip=None)
+    return {
+        status: {each["check_name"] for each in results if each["status"] == status} for status in ("xfail", "passed")
+    }
+
+
+class TestConventions:
+    def test_by_default_no_check_fails_but_those_listed(self) -> None:
+        for delta in (0.0, 1e-5):
+            found = statuses(PrivateClassifier(bounds=(-5, 5), delta=delta), EXPECTED_FAILED_CHECKS)
+            assert found["xfail"] == set(EXPECTED_FAILED_CHECKS), "an expectation is stale"
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"epsilon": 100.0},
+            {"epsilon": 100.0, "delta": 1e-5},
+            {"epsilon": 100.0, "delta": 1e-5, "mechanism": "output", "row_norm": "largest"},
+            {"epsilon": 10.0, "mechanism": "generalized", "calibration": "paper", "fit_intercept": False},
+            {"loss": "huber"},
+            {"mechanism": "objective"},
+        ],
+    )
+    def test_with_little_noise_or_two_classes_none_fails(self, given: dict[str, Any]) -> None:
+        found = statuses(PrivateClassifier(bounds=(-5, 5), **given))
+        assert "check_classifiers_train" in found["passed"]
+
+    def test_it_works_within_pipelines_and_searches(self) -> None:
+        X, y = rows()
+        model = make_pipeline(FunctionTransformer(np.negative), PrivateClassifier(bounds=(-4, 2), random_state=0))
+        search = GridSearchCV(model, {"privateclassifier__regularization": np.array([1, 0.01])}, cv=2).fit(X, y)
+        assert search.best_params_ == {"privateclassifier__regularization": 0.01}
+        copy = clone(search.best_estimator_[-1])
+        assert copy.get_params() == search.best_estimator_[-1].get_params()
+        assert not hasattr(copy, "guarantee_")
+
+    def test_bounds_in_arrays_and_labels_in_words(self) -> None:
+        X, y = rows()
+        model = PrivateClassifier(
+            bounds=(np.full(D, -2.0), np.full(D, 4)), classes=["ill", "well"], epsilon=100, random_state=0
+        ).fit(X, np.where(y, "well", "ill"))
+        assert model.classes_.tolist() == ["ill", "well"]
+        assert model.score(X, np.where(y, "well", "ill")) > 0.9
+
+
+class TestPrivacy:
+    @pytest.mark.parametrize(
+        ("mechanism", "delta"),
+        [*product(("auto", "output", "objective", "generalized"), (0.0, 1e-5)), ("descent", 1e-5)],
+    )
+    def test_the_guarantee_is_no_more_than_was_asked_for(self, mechanism: str, delta: float) -> None:
+        promise = promised(mechanism=mechanism, delta=delta)
+        assert 0.99 < promise.epsilon <= 1 + 1e-6
+        assert promise.adjacency == "replace_one"
+        assert promise.delta == (delta if mechanism in {"auto", "descent"} else 0), (
+            "in four dimensions pure noise is less"
+        )
+        said = " ".join(promise.assumptions)
+        for words in ("numbers of examples", "bounds, row_norm", "one fit", "which classes"):
+            assert words in said
+        assert ("floating point" in said) == (mechanism not in {"auto", "descent"} or not delta)
+
+    @pytest.mark.parametrize(("name", "given"), [("release", {"mechanism": "objective"}), ("dp_gd", {"delta": 1e-5})])
+    def test_it_is_the_price_of_the_same_run_of_one_party(self, name: str, given: dict[str, Any]) -> None:
+        delta = given.pop("delta", 0.0)
+        facts = FederationFacts.uniform(np.array([N]), epsilon=1.0, delta=delta, n_features=D + 1, loss=Logistic())
+        promise = transcript(settle(name, given, facts)[0], facts.of(0))
+        found = promised(delta=delta, classes=(0, 1))
+        assert (found.epsilon, found.delta, found.view) == (promise.epsilon, promise.delta, promise.view)
+        assert set(promise.assumptions) < set(found.assumptions)
+        assert not any("which classes" in words for words in found.assumptions)
+
+    def test_noise_that_falls_short_promises_what_it_keeps(self) -> None:
+        X = np.random.default_rng(0).uniform(-1, 1, size=(N, 100))
+        model = PrivateClassifier(bounds=(-1, 1), delta=1e-5, mechanism="objective", calibration="jain_thakurta")
+        promise = model.fit(X, (X[:, 0] > 0).astype(int)).guarantee_
+        assert promise is not None
+        assert promise.epsilon > 1
+        assert promise.delta == 1e-5
+        assert any("said to be (1, 1e-05)-private" in words for words in promise.assumptions)
+
+    def test_a_seed_repeats_a_fit_and_voids_the_guarantee(self) -> None:
+        seeded = [fitted(random_state=seed) for seed in (1, 1, 2, np.random.RandomState(1))]
+        assert all(model.guarantee_ is None for model in seeded)
+        assert (seeded[0].coef_ == seeded[1].coef_).all()
+        assert (seeded[0].coef_ == seeded[3].coef_).all()
+        assert (seeded[0].coef_ != seeded[2].coef_).all()
+        assert (fitted().coef_ != fitted().coef_).all()
+
+    def test_no_scale_noise_or_choice_follows_from_the_examples(self) -> None:
+        X, y = rows()
+        others = np.random.default_rng(1).normal(1e6, 1e9, size=X.shape), np.roll(y, 7)
+        for delta in (0.0, 1e-5):
+            model, other = (
+                PrivateClassifier(bounds=(-2, 4), classes=(0, 1), delta=delta).fit(*each) for each in ((X, y), others)
+            )
+            assert (model.study_, model.choices_, model.guarantee_) == (other.study_, other.choices_, other.guarantee_)
+
+    def test_values_count_as_the_bounds_that_they_are_beyond(self) -> None:
+        X, y = rows()
+        wild = np.where(X > 3, 1e300, X)
+        model, other = (
+            PrivateClassifier(bounds=(-2, 3), random_state=0).fit(each, y) for each in (wild, np.minimum(X, 3))
+        )
+        assert (model.coef_ == other.coef_).all()
+        assert (model.decision_function(wild) == other.decision_function(np.minimum(X, 3))).all()
+
+    @pytest.mark.parametrize(
+        ("name", "delta", "n_classes"), [("release", 0.0, 2), ("release", 0.0, 4), ("dp_gd", 1e-5, 4)]
+    )
+    def test_a_fit_is_the_run_of_a_party_that_loaded_the_rows(self, name: str, delta: float, n_classes: int) -> None:
+        model = fitted(n_classes, delta=delta, random_state=3)
+        X, y = rows(n_classes)
+        shard = shard_of(model.study_, dict(zip(model.study_.feature_names, X.T, strict=True)) | {"y": y}, clip=True)
+        facts = FederationFacts.uniform(
+            np.array([N]), epsilon=1.0, delta=delta, n_features=D + 1, loss=build_loss(model.study_)
+        )
+        noise = SeededNoise(int(np.random.RandomState(3).randint(2**31)))
+        run = simulate(settle(name, {}, facts)[0], Shard.stack([shard]), facts, noise)
+        assert (run.members[0].weights == model.model_.weights).all()
+
+
+class TestModel:
+    @pytest.mark.parametrize("n_classes", [2, 4])
+    @pytest.mark.parametrize("row_norm", ["own", "largest", 5.0])
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    def test_coefficients_are_in_the_units_of_the_rows(
+        self, n_classes: int, row_norm: str | float, *, fit_intercept: bool
+    ) -> None:
+        model = fitted(n_classes, epsilon=50.0, row_norm=row_norm, fit_intercept=fit_intercept)
+        X, _ = rows()
+        scores = X @ model.coef_.T + model.intercept_
+        if row_norm == "own":
+            scores /= np.hypot(np.linalg.norm((X - 1) / 3, axis=1), float(fit_intercept))[:, None]
+        assert model.decision_function(X) == pytest.approx(np.squeeze(scores), abs=1e-3 * np.abs(scores).max())
+        assert model.coef_.shape == (1 if n_classes == 2 else n_classes, D)
+        assert fit_intercept or n_classes == 4 or model.intercept_ == pytest.approx(-model.coef_.sum(axis=1))
+
+    def test_with_hardly_any_noise_it_is_logistic_regression(self) -> None:
+        for n_classes in (2, 3):
+            X, y = rows(n_classes)
+            X = (X - 1) / 3
+            model = PrivateClassifier(
+                bounds=(-1, 1), row_norm="largest", fit_intercept=False, mechanism="output", regularization=0.01,
+                epsilon=1e7,
+            ).fit(X, y)  # fmt: skip
+            theirs = LogisticRegression(C=1 / (N * 0.01), fit_intercept=False, tol=1e-8).fit(X / D**0.5, y)
+            assert model.coef_ == pytest.approx(theirs.coef_ / D**0.5, abs=1e-3)
+            assert (model.predict(X) == theirs.predict(X / D**0.5)).mean() > 0.99
+
+    def test_probabilities_are_those_of_the_scores(self) -> None:
+        X, _ = rows()
+        two, several = fitted(), fitted(4)
+        assert two.predict_proba(X)[:, 1] == pytest.approx(expit(two.decision_function(X)))
+        assert several.predict_proba(X) == pytest.approx(softmax(several.decision_function(X), axis=1))
+        assert not hasattr(fitted(loss="huber"), "predict_proba")
+
+    def test_a_class_that_no_example_has_is_a_class_all_the_same(self) -> None:
+        X, y = rows()
+        model = PrivateClassifier(bounds=(-2, 4), classes=(0, 1, 2), random_state=0).fit(X, y)
+        assert model.predict_proba(X).shape == (N, 3)
+        alone = PrivateClassifier(bounds=(-2, 4), classes=(0, 1), random_state=0, epsilon=50.0)
+        assert (alone.fit(X, np.ones(N)).predict(X) == 1).all()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"bounds": None}, "bounds are missing"),
+    ({"bounds": 4}, "bounds must be"),
+    ({"bounds": (0, 1, 2)}, "bounds must be"),
+    ({"bounds": ((0, 0), 1)}, "one for each of the 3 columns"),
+    ({"bounds": (1, (2, 2, 1))}, "column 'x2': lower must be below upper"),
+    ({"bounds": (0, np.inf)}, "finite"),
+    ({"bounds": (np.nan, 1)}, "finite"),
+    ({"epsilon": 0}, "epsilon"),
+    ({"delta": 1}, "delta"),
+    ({"mechanism": "none"}, "no private 'logistic' loss by mechanism 'none'"),
+    ({"mechanism": "descent"}, "delta"),
+    ({"mechanism": "descent", "delta": 1e-5, "calibration": "paper"}, "calibration"),
+    ({"loss": "squared"}, "no private 'squared' loss"),
+    ({"calibration": "thesis"}, "there is no such noise here"),
+    ({"regularization": 1e-9, "mechanism": "output"}, "the examples: no solver surely finds"),
+    ({"regularization": -1.0}, "regularization"),
+    ({"row_norm": 0.0}, "row_norm"),
+    ({"classes": (0, 7)}, "not among classes"),
+    ({"classes": (1,)}, "not 1 class"),
+    ({"classes": range(101)}, "2 to 100 classes"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), REFUSED, ids=[str(given) for given, _ in REFUSED])
+def test_what_cannot_be_right_is_refused_in_words(given: dict[str, Any], words: str) -> None:
+    for error in (ValueError, InvalidInputError):
+        with pytest.raises(error, match=words):
+            fitted(**given)
+
+
+@pytest.mark.parametrize("given", [{"loss": "huber"}, {"mechanism": "objective"}, {"mechanism": "generalized"}])
+def test_more_than_two_classes_are_refused_where_no_proof_covers_them(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Only binary classification"):
+        fitted(3, **given)
+
+
+def test_a_refused_fit_leaves_the_model_as_it_was() -> None:
+    model = fitted()
+    weights, promise = model.coef_, model.guarantee_
+    with pytest.raises(ValueError, match="bounds are missing"):
+        model.set_params(bounds=None).fit(*rows(3))
+    assert model.coef_ is weights
+    assert model.guarantee_ is promise
