@@ -44,7 +44,7 @@ class LocalAverageByCoordinates(LocalAverage):
 
     def local(self, query: Query, prepared: Prepared, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ARG002
         """The minimiser, plus the party's share of the noise."""
-        (minimisers,) = prepared.parts
+        (minimisers,) = prepared.parts  # of all parties, who do the same
         scale = math.sqrt(facts.n_weights) / self.beta(facts)
         return add_laplace(minimisers, scale, noise, 1 / facts.share)
 
