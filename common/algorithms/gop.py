@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from common.algorithms._minimisers import Curated, ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
 from common.algorithms._regularization import choose_regularization
+from common.algorithms._releases import solvable_choice
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
@@ -33,10 +34,15 @@ class Gop(Curated):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rule of `common.algorithms._regularization`."""
+        """Lambda by the rule of `common.algorithms._regularization`, or the least that a solver surely can do with."""
         check_single_score(facts.loss)
         tilt = cls(**dict(given) | {"regularization": 1.0}).mechanism(facts.of(0)).tilt  # type: ignore[arg-type]
-        return choose_regularization(given, tilt / facts.n_total, _DRIFT)
+        chosen = choose_regularization(given, tilt / facts.n_total, _DRIFT)
+        if "regularization" not in chosen:
+            return chosen
+        lambdas = chosen["regularization"]
+        one = cls(**dict(given) | {"regularization": lambdas.value})  # type: ignore[arg-type]
+        return {"regularization": solvable_choice(lambdas, [("objective", one.terms(facts.of(0)))])}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One; the proof is for a loss of one score."""
@@ -53,22 +59,16 @@ class Gop(Curated):
 
     def mechanism(self, facts: OwnFacts) -> ObjectivePerturbation:
         """The mechanism for the strictest budget; raises InvalidInputError where there is none."""
-        epsilon, delta = facts.strictest
-        terms = SiteTerms(
-            facts.loss,
-            facts.n_total,
-            facts.n_features,
-            self.regularization,
-            epsilon,
-            delta,
-            "gaussian",
-            self.calibration,
-        )
-        return objective(terms)
+        return objective(self.terms(facts))
+
+    def terms(self, facts: OwnFacts) -> SiteTerms:
+        """The curator's, as of a site that holds all data."""
+        budget, size = facts.strictest, (facts.n_total, facts.n_features)
+        return SiteTerms(facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration)
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Both the tilt's and the answer's."""
-        self.mechanism(facts)
+        self.mechanism(facts).check_noise()
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Infinite: the noise is inside the minimisation, not added to an answer."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from common.algorithms._parameters import algorithm
+from common.algorithms._releases import Prepared
 from common.algorithms.local_average import LocalAverage
 from common.algorithms.psgd import Psgd
 from common.arrays import IntArray
@@ -41,10 +42,11 @@ EPSILON, REPEAT, EQUAL, REGULARIZATION = 0.2, 100, 0.05, 0.1
 class LocalAverageByCoordinates(LocalAverage):
     """LA with Pathak's law: Laplace noise in each coordinate."""
 
-    def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ARG002
+    def local(self, query: Query, prepared: Prepared, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ARG002
         """The minimiser, plus the party's share of the noise."""
+        (minimisers,) = prepared.parts  # of all parties, who do the same
         scale = math.sqrt(facts.n_weights) / self.beta(facts)
-        return add_laplace(prepared, scale, noise, 1 / facts.share)
+        return add_laplace(minimisers, scale, noise, 1 / facts.share)
 
     def event(self, round: int, facts: OwnFacts) -> Event:  # noqa: ARG002 -- as all algorithms
         """The 1-norm of the move over the scale."""
