@@ -41,15 +41,17 @@ def run_spec(
 def completed(spec: RunSpec, rows: FloatArray | None = None) -> RunSpec:
     """A specification, with public rows if its algorithm asks about some, and rows held out if it needs them.
 
-    Public rows are zeros unless they are given: five, or a model where one is evaluated.
+    Public rows are zeros unless they are given: five, with a label if one is asked for, or a model that is evaluated.
     """
-    is_held_out = spec.build().rows == "held_out"
+    algorithm = spec.build()
+    is_held_out, labelled = algorithm.rows == "held_out", algorithm.public_rows == "labelled"
     if is_held_out and spec.study.hold_out is None:
         spec = spec.model_copy(update={"study": spec.study.model_copy(update={"hold_out": 0.25})})
     if rows is None:
-        rows = np.zeros((spec.facts().loss.outputs if is_held_out else 5, spec.study.n_features))
+        rows = np.zeros((spec.facts().loss.outputs if is_held_out else 5, spec.study.n_features + labelled))
     full = spec.model_copy(update={"public": PublicRows.of(rows)})
-    return full if any(question.public for question in spec.build().questions(full.facts())) else spec
+    asks = labelled or any(question.public for question in algorithm.questions(full.facts()))
+    return full if asks else spec
 
 
 def propose(client: httpx.Client, spec: RunSpec, run: str = "run", **headers: str) -> httpx.Response:

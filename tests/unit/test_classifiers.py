@@ -85,10 +85,9 @@ def test_examples_that_are_all_alike_vote_for_the_class_of_most(kind: str) -> No
         assert set(Voter(KINDS[kind], alike, classes, 7).votes(ROWS).tolist()) == {1}
 
 
-@EVERY_KIND
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
-def test_a_party_by_itself_votes_as_it_does_in_a_stack_of_mixed_kinds(kind: str, loss: Logistic | Softmax) -> None:
-    kinds = (*KINDS.values(), None, KINDS[kind], None)
+def test_a_party_by_itself_votes_as_it_does_in_a_stack_of_mixed_kinds(loss: Logistic | Softmax) -> None:
+    kinds = (*KINDS.values(), None) * 2
     k, n_classes, algorithm = len(kinds), max(2, loss.outputs), ensemble()
     rng = np.random.default_rng(7)
     shard = Shard(rng.uniform(-0.5, 0.5, (k, 9, D)), encode_classes(rng.integers(n_classes, size=(k, 9)), n_classes))
@@ -98,7 +97,7 @@ def test_a_party_by_itself_votes_as_it_does_in_a_stack_of_mixed_kinds(kind: str,
     for place in range(k):
         alone = algorithm.prepare(shard.party(place), of.of(place)).votes(ROWS)
         assert np.array_equal(alone, stacked[place])
-    assert not np.array_equal(stacked[list(KINDS).index(kind)], stacked[k - 2]), "other rows, other votes"
+    assert not (stacked[: k // 2] == stacked[k // 2 :]).all(axis=1).any(), "other rows, other votes"
 
 
 @EVERY_KIND
