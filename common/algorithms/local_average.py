@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from common.algorithms._parameters import Regularization, algorithm
+from common.algorithms._releases import Site
 from common.algorithms.average import AverageMethod
 from common.arrays import FloatArray
 from common.protocol.facts import OwnFacts
@@ -30,6 +31,7 @@ class LocalAverage(AverageMethod):
     law: Annotated[Literal["l2_laplace"], Field(description="noise of density exp(-beta |b|)")] = "l2_laplace"
     calibration: Annotated[Literal["tight"], Field(description="the least noise that is proven")] = "tight"
     noise: Annotated[Literal["once"], Field(description="in shares, under a secure sum")] = "once"
+    sites: Annotated[tuple[Site, ...], Field(max_length=0, description="none does otherwise")] = ()
     left_open: ClassVar[frozenset[str]] = frozenset()
 
     def beta(self, facts: OwnFacts) -> FloatArray:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from common.algorithms import build_algorithm, settle
-from common.algorithms._span import best, independent, spanned
+from common.algorithms._span import best, in_span, independent, spanned
 from common.algorithms._tree import Node, levels_of
-from common.arrays import FloatArray
+from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
+from common.encoding.fixed_point import to_integers, to_reals
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Softmax
 from common.learning.metrics import accuracy
 from common.privacy.events import NoEvent
 from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
+from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
 from common.runs.pricing import events, guarantees, price
@@ -164,6 +166,60 @@ class TestSecondLevels:
         feature, choices = settle("feature", {"second_mechanism": "output", **FULL}, of)
         assert choices["mechanism"].value == "output"
         assert accuracy(simulate(feature, SHARDS, of, SeededNoise(2)), TEST) > 0.85
+
+
+class TestStepsThatAreAuditedElsewhere:
+    """`tests.audit` is about `release` and `dp_gd`: what is asked here is theirs, bit for bit."""
+
+    @pytest.mark.parametrize("mechanism", ["output", "objective"])
+    def test_first_levels_are_releases(self, mechanism: str) -> None:
+        of, given = facts(), {"mechanism": mechanism}
+        asked = Query(1, "release", np.zeros(0), "each")
+        own = SHARDS.party(0), of.of(0)
+        due = _answer("release", given, asked, *own)
+        assert np.array_equal(_answer("feature", given, asked, *own), due)
+        assert np.array_equal(_answer("feature", given | FULL, asked, *own), due)
+        assert np.array_equal(_answer("multilevel_feature", given, Query(1, "leaves", np.zeros(0), "each"), *own), due)
+        half = replace(of, epsilon=of.epsilon * 0.3, delta=of.delta * 0.3).of(0)
+        parts = given | {"second": "all", "first_part": 0.3}
+        assert np.array_equal(_answer("feature", parts, asked, *own), _answer("release", given, asked, own[0], half))
+
+    @pytest.mark.parametrize("mechanism", ["output", "objective"])
+    def test_an_aggregator_and_a_node_release_of_rows_in_the_span(self, mechanism: str) -> None:
+        of = facts()
+        models = np.random.default_rng(8).normal(size=(K, D))
+        weighs = {"second_mechanism": mechanism, "second_regularization": 0.05, **FULL}
+        basis = spanned(models)
+        mapped, told = (
+            in_span(basis, SHARDS.party(1)),
+            FederationFacts.uniform(np.array([N]), epsilon=1.0, delta=1e-5, n_features=K, loss=Huber()).of(0),
+        )
+        alone = {"mechanism": mechanism, "regularization": 0.05}
+        due = _answer("release", alone, Query(1, "release", np.zeros(0), "each"), mapped, told)
+        assert np.array_equal(_answer("feature", weighs, Query(2, "weigh", basis), SHARDS.party(1), of.of(1)), due)
+        below = spanned(models[:-1])
+        mapped, told = in_span(below, SHARDS.party(4)), replace(told, n_features=K - 1)
+        due = _answer("release", alone, Query(1, "release", np.zeros(0), "each"), mapped, told)
+        node = _answer("multilevel_feature", alone, Query(2, "level 1", models, "each"), SHARDS.party(4), of.of(4))
+        assert np.array_equal(node, to_integers(below.T @ to_reals(due)))
+
+    def test_the_descent_is_dp_gd(self) -> None:
+        of = facts()
+        left = replace(of, epsilon=of.epsilon * 0.7, delta=of.delta * 0.7).of(2)
+        weights = np.full(D, 0.25)
+        parts = {"second": "all", "first_part": 0.3, "n_rounds": 7}
+        one = _answer("feature", parts, Query(5, "gradient", weights), SHARDS.party(2), of.of(2))
+        assert np.array_equal(
+            one, _answer("dp_gd", {"n_rounds": 7}, Query(4, "gradient", weights), SHARDS.party(2), left)
+        )
+        events_of = events(build_algorithm("feature", parts), of.of(2))[1:]
+        assert events_of == events(build_algorithm("dp_gd", {"n_rounds": 7}), left)
+
+
+def _answer(name: str, parameters: dict[str, Any], query: Query, shard: Shard, own: OwnFacts) -> IntArray:
+    """What a party answers by an algorithm, its noise seeded."""
+    algorithm = build_algorithm(name, parameters)
+    return algorithm.local(query, algorithm.prepare(shard, own), own, SeededNoise(11))
 
 
 class TestTrees:
