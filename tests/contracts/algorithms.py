@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from common.algorithms._releases import Releases
 from common.arrays import FloatArray, IntArray
 from common.data.columns import Category, Feature, Label
 from common.data.shard import Shard
@@ -131,7 +133,25 @@ CASES = {
     for chosen in variants(name)
     for secure in ((False,) if REGISTRY[name].curator else (False, True))
 }
+SHOWN = {"release-output-each", "average-objective-each", "feature-full-party-1-each", "feature-all-sum"}
+SIMILAR = {
+    label
+    for label, case in CASES.items()
+    if isinstance(case.algorithm, Releases) and label.count("-") > 1 and label not in SHOWN
+}
+"""Variants of the algorithms that share sites' mechanisms: quick tests look at the defaults and at those shown."""
 ADDITIVE = {label: case for label, case in CASES.items() if case.additive}
+
+
+def each_of(cases: Mapping[str, Case], slow: Collection[str] = ()) -> pytest.MarkDecorator:
+    """A test of each case; those are slow that are similar to others, or in ``slow``."""
+    marks = {
+        label: [pytest.mark.slow] if case.name == "probe" or label in SIMILAR | set(slow) else []
+        for label, case in cases.items()
+    }
+    return pytest.mark.parametrize(
+        "case", [pytest.param(cases[label], id=label, marks=marks[label]) for label in cases]
+    )
 
 
 def ball(rng: np.random.Generator, *shape: int) -> FloatArray:

@@ -21,10 +21,10 @@ from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
 from common.protocol.driver import MemoryLog, drive, logged_reply
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation
-from tests.contracts.algorithms import CASES, SIZES, Case, D, conversation, exact, federation
+from tests.contracts.algorithms import CASES, SIZES, Case, D, conversation, each_of, exact, federation
 from tests.support.noises import StackedNoise
 
-EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+EVERY = each_of(CASES)
 EVERY_NAME = pytest.mark.parametrize("name", REGISTRY)
 
 

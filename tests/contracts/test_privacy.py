@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
 from fractions import Fraction
 from itertools import chain
 
@@ -26,7 +25,19 @@ from common.privacy.noise import Noise, SeededNoise, SystemNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
 from common.runs.pricing import events, guarantees, transcript
-from tests.contracts.algorithms import ADDITIVE, CASES, Case, D, ball, conversation, exact, federation, labels, seen
+from tests.contracts.algorithms import (
+    ADDITIVE,
+    CASES,
+    Case,
+    D,
+    ball,
+    conversation,
+    each_of,
+    exact,
+    federation,
+    labels,
+    seen,
+)
 from tests.support.noises import RoundNoise, ScaledNoise
 
 ALARM = 1e-6
@@ -38,16 +49,6 @@ ALIKE = {
     if isinstance(case.algorithm, Releases) and label not in {"average-sum", "release-output-each"}
 }
 """Cases that release the minimisers that others do: before the noise, quick tests look at those alone."""
-
-
-def each_of(cases: Mapping[str, Case], slow: Collection[str] = ()) -> pytest.MarkDecorator:
-    """A test of each case; those that grow trees take long, too."""
-    marks = {
-        label: [pytest.mark.slow] if case.name == "probe" or label in slow else [] for label, case in cases.items()
-    }
-    return pytest.mark.parametrize(
-        "case", [pytest.param(cases[label], id=label, marks=marks[label]) for label in cases]
-    )
 
 
 EVERY, EVERY_ADDITIVE = each_of(CASES), each_of(ADDITIVE, ALIKE)
