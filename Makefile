@@ -44,8 +44,8 @@ hooks: install  ## have git lint before each commit; needs pre-commit on the pat
 demo: install  ## five hospitals and a learner on this machine
 	$(BIN)/python scripts/demo.py
 
-figures: install  ## redraw every figure of the papers
-	$(BIN)/python -m scripts.figures
+figures: install  ## redraw every figure of the papers, and judge their claims (hours; FIGURES="wu --quick --jobs 2")
+	$(BIN)/python -m scripts.figures $(FIGURES)
 
 bench: install  ## run the benchmarks of time and memory
 	set -e; for benchmark in $(filter-out %/utility.py,$(wildcard scripts/benchmarks/*.py)); do \

@@ -1,4 +1,4 @@
-"""Figures 2-4 and Theorem 4 of Hamm, Cao & Belkin 2016: ``python -m scripts.figures.hamm [fig2 ...] [--quick]``.
+"""Figures 2-4 and Theorem 4 of Hamm, Cao & Belkin 2016.
 
 "Learning Privately from Multiparty Data", ICML 2016: accuracy over 1/epsilon of a classifier that hides all that a
 party holds, on the data of `scripts.figures.hamm_data`. Five methods: pooled rows (batch), votes, soft labels,
@@ -14,13 +14,13 @@ What was chosen after results were seen: HAR's rows have no intercept and one co
 (Divided by their own norms before they are mapped, average and vote are .80 and .82.) The bands that accuracies without
 noise are held to come from runs before these; the average's is missed, which is printed as such.
 
-``average`` shows what averages are worth without noise: the paper has .67 on HAR. What becomes of a class that a party
-has no row of, and whether rows have an intercept, moves it by .2, and the paper says neither. Of some twenty ways tried
-ten are shown; that one comes near .67 does not make it the paper's: with an intercept, votes and soft labels are .04
-farther from the paper's than without.
+``hamm_average`` shows what averages are worth without noise: the paper has .67 on HAR. What becomes of a class that a
+party has no row of, and whether rows have an intercept, moves it by .2, and the paper says neither. Of some twenty ways
+tried ten are shown; that one comes near .67 does not make it the paper's: with an intercept, votes and soft labels are
+.04 farther from the paper's than without.
 
-``theorem4`` is measured on KDD99's parties at lambda = .01: how much more the regularised risk of the soft labels is at
-the published model than at its minimum, beside the bound on that which the theorem's term for noise comes from.
+``hamm_theorem4`` is measured on KDD99's parties at lambda = .01: how much more the regularised risk of the soft labels
+is at the published model than at its minimum, beside the bound on that which the theorem's term for noise comes from.
 
 The data are looked for in the folder that $PARLEY_DATA names; without it nothing is drawn, and that is said.
 """
@@ -28,20 +28,21 @@ The data are looked for in the folder that $PARLEY_DATA names; without it nothin
 from __future__ import annotations
 
 import csv
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from scripts.figures.frame import Verdict, announce, redraw_named
-from scripts.figures.hamm_data import Draw, har, kdd99, url
+from scripts.figures.frame import Figure, Paper, Sweep, Verdict
 from scripts.figures.hamm_plots import Curve, draw_accuracies, draw_risks, draw_ways
-from scripts.figures.hamm_runs import RISKY_LAMBDA, Trial, accuracies, averages, excess_risks
-from scripts.utility.examples import AbsentError
+from scripts.figures.hamm_runs import RISKY_LAMBDA, accuracies_on, averages_on, risks_on
+from scripts.figures.point import Point
 
+PAPER = Paper("hamm", "Hamm, Cao & Belkin, ICML 2016: learning privately from multiparty data")
 TRIALS, REPEAT = 10, 10
 QUICK_TRIALS, QUICK_REPEAT = 3, 2
 EPSILONS = (10.0, 10 / 3, 1.0, 0.3, 0.1)
@@ -49,56 +50,52 @@ PARTIES = (250, 500, 1000, 2000, 4000)
 RISKY_EPSILONS = (10.0, 1.0, 0.1)
 KDD = "KDD99, M = 20,000"
 SLOPE = 0.2
-Size = tuple[int, int]
-"""Trials, and runs with noise of each."""
+_RATE = "O(M⁻² ε⁻²)"
+FOLDERS = {"har": "har-smartphones", "kdd99": "kdd99", "url": "url-subset"}
+Results = Mapping[tuple[str, int], Any]
+"""What was measured in each panel's trials."""
+Judge = Callable[[Sequence[Curve]], Iterable[Verdict]]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure: what is measured, how it is drawn, and what it claims."""
-
-    title: str
-    x: str
-    measure: Callable[[Size], list[Curve]]
-    draw: Callable[[str, Sequence[Curve], Path], None]
-    judge: Callable[[Sequence[Curve]], Iterable[Verdict]]
-
-
-def over_epsilons(panels: Mapping[str, Draw]) -> Callable[[Size], list[Curve]]:
-    """The accuracies of all lines in each panel."""
-
-    def measure(size: Size) -> list[Curve]:
-        trials = ((panel, number, draw(number)) for panel, draw in panels.items() for number in range(size[0]))
-        return _gathered(
-            ((panel, name), x, value)
-            for panel, number, split in trials
-            for name, x, value in accuracies(Trial(split), number, EPSILONS, size[1])
+def sweep(measure: Callable[..., Any], panels: Mapping[str, str], trials: int, **arguments: object) -> Sweep:
+    """A measure in so many trials of each panel, which draws its rows as the split of that name does."""
+    points = {
+        (panel, number): Point.of(
+            measure, FOLDERS[split.split()[0]], about_seconds=_about(split), split=split, number=number, **arguments
         )
+        for panel, split in panels.items()
+        for number in range(trials)
+    }
+    noisy = f" of {arguments['repeat']}" if "repeat" in arguments else ""
+    return Sweep(points, f"{trials} trials{noisy}")
 
-    return measure
+
+def _about(split: str) -> float:
+    """The seconds that a trial takes: those with more parties take longer."""
+    return int(split.rsplit(maxsplit=1)[-1]) / 200 if split[-1].isdigit() else 5.0
 
 
-def over_ways(size: Size) -> list[Curve]:
+def over_epsilons(results: Results) -> list[Curve]:
+    """The accuracies of all lines in each panel."""
+    return _gathered(((panel, name), x, value) for (panel, _), trial in results.items() for name, x, value in trial)
+
+
+def over_ways(results: Results) -> list[Curve]:
     """The accuracies of averages of HAR's parties, and of what else has an intercept, in several ways."""
     return _gathered(
-        (("HAR", f"{name}{ending}"), 0.0, value)
-        for number in range(size[0])
-        for ending, intercept in (("", False), (", intercept", True))
-        for name, value in averages(Trial(har(number, intercept=intercept)))
+        (("HAR", f"{name}{ending}"), 0.0, value) for (ending, _), trial in results.items() for name, value in trial
     )
 
 
-def over_parties(size: Size) -> list[Curve]:
+def over_parties(results: Results) -> list[Curve]:
     """The excess risks of KDD99's parties, and Theorem 4's bound on them."""
     risks = [
-        (f"ε = {epsilon:g}", m, excess, bound)
-        for number in range(size[0])
-        for epsilon, m, excess, bound in excess_risks(
-            kdd99(max(PARTIES))(number), number, PARTIES, RISKY_EPSILONS, size[1]
-        )
+        (f"ε = {epsilon:g}", float(m), excess, bound)
+        for trial in results.values()
+        for epsilon, m, excess, bound in trial
     ]
-    bounds = {(name, float(m)): bound for name, m, _, bound in risks}
-    curves = _gathered((("", name), float(m), excess) for name, m, excess, _ in risks)
+    bounds = {(name, m): bound for name, m, _, bound in risks}
+    curves = _gathered((("", name), m, excess) for name, m, excess, _ in risks)
     return [replace(curve, bound={m: bounds[curve.name, m] for m in curve.runs}) for curve in curves]
 
 
@@ -112,10 +109,8 @@ def _gathered(runs: Iterable[tuple[tuple[str, str], float, float]]) -> list[Curv
 
 def near(name: str, curve: Curve, least: float, most: float, published: str) -> Verdict:
     """Whether a mean without noise lies where it is to, and what the paper has."""
-    evidence = f"{curve.mean(0.0):.3f} ± {curve.sd(0.0):.3f}; the paper has {published}"
-    return Verdict(
-        f"{curve.panel}, no noise: {name} from {least:g} to {most:g}", least <= curve.mean(0.0) <= most, evidence
-    )
+    claim, mean = f"{curve.panel}, no noise: {name} from {least:g} to {most:g}", curve.mean(0.0)
+    return Verdict(claim, least <= mean <= most, f"{mean:.3f} ± {curve.sd(0.0):.3f}", published)
 
 
 def tight_beats_paper(
@@ -160,20 +155,22 @@ def judge_averages(curves: Sequence[Curve]) -> Iterable[Verdict]:
     means = {curve.name: curve.mean(0.0) for curve in curves if curve.name.startswith("average")}
     yield Verdict("averages: the paper's .67 lies within the range of its unsaid choices",
                   min(means.values()) <= 0.67 <= max(means.values()),  # noqa: PLR2004
-                  f"{min(means.values()):.3f} to {max(means.values()):.3f}")  # fmt: skip
+                  f"{min(means.values()):.3f} to {max(means.values()):.3f}", ".67")  # fmt: skip
     nearest = min(means, key=lambda name: abs(means[name] - 0.67))
     yield Verdict("averages: one of them gives .67 to .03", abs(means[nearest] - 0.67) <= 0.03,  # noqa: PLR2004
-                  f"{nearest}: {means[nearest]:.3f}")  # fmt: skip
+                  f"{nearest}: {means[nearest]:.3f}", ".67")  # fmt: skip
 
 
 def judge_risks(curves: Sequence[Curve]) -> Iterable[Verdict]:
     """The slopes over M and over epsilon, and the bound."""
     for curve in curves:
         slope = _slope({m: curve.mean(m) for m in curve.runs})
-        yield Verdict(f"Theorem 4: excess ∝ M⁻² at {curve.name}", abs(slope + 2) <= SLOPE, f"slope {slope:.2f}")
+        claim = f"Theorem 4: excess ∝ M⁻² at {curve.name}"
+        yield Verdict(claim, abs(slope + 2) <= SLOPE, f"slope {slope:.2f}", _RATE)
     for m in map(float, PARTIES[:: len(PARTIES) - 1]):
         slope = _slope({float(curve.name.split("= ")[1]): curve.mean(m) for curve in curves})
-        yield Verdict(f"Theorem 4: excess ∝ ε⁻² at M = {m:,.0f}", abs(slope + 2) <= SLOPE, f"slope {slope:.2f}")
+        claim = f"Theorem 4: excess ∝ ε⁻² at M = {m:,.0f}"
+        yield Verdict(claim, abs(slope + 2) <= SLOPE, f"slope {slope:.2f}", _RATE)
     part = max(float((runs > (curve.bound or {})[m]).mean()) for curve in curves for m, runs in curve.runs.items())
     ratio = min((curve.bound or {})[m] / curve.mean(m) for curve in curves for m in curve.runs)
     yield Verdict("Theorem 4: its proof's bound holds in 95 % of runs", part <= 0.05,  # noqa: PLR2004
@@ -189,44 +186,11 @@ def _few(curves: Iterable[Curve], x: float) -> str:
     return ", ".join(f"{curve.name} {curve.mean(x):.3f} ± {curve.sd(x):.3f}" for curve in curves)
 
 
-FIGURES = {
-    "fig2": Figure("Human activities, 1,000 parties of 6 windows", "1/epsilon",
-                   over_epsilons({"HAR, M = 1,000": har}), draw_accuracies, judge_har),
-    "fig3": Figure("Intrusions, parties of 22 connections", "1/epsilon",
-                   over_epsilons({f"KDD99, M = {m:,}": kdd99(m) for m in (5000, 10_000, 20_000)}),
-                   draw_accuracies, judge_kdd),
-    "fig4": Figure("Malicious addresses, 400 parties of 9 rows", "1/epsilon",
-                   over_epsilons({"URL subset, M = 400": url}), draw_accuracies, judge_order),
-    "average": Figure("What averages are worth without noise", "", over_ways, draw_ways, judge_averages),
-    "theorem4": Figure(f"Soft labels on KDD99, λ = {RISKY_LAMBDA:g}", "parties", over_parties, draw_risks, judge_risks),
-}  # fmt: skip
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures as the command line says; 1 if a claim was put to the test and does not hold, else 0."""
-    return redraw_named(
-        "hamm", "Figures 2-4 of Hamm, Cao & Belkin 2016", FIGURES, f"{QUICK_TRIALS} trials", redraw, arguments
-    )
-
-
-def redraw(name: str, out: Path, quick: bool) -> int:  # noqa: FBT001 -- as `redraw_named` calls it
-    """Measure, draw, and print each claim with its verdict; 1 if one does not hold."""
-    figure = FIGURES[name]
-    try:
-        curves = figure.measure((QUICK_TRIALS, QUICK_REPEAT) if quick else (TRIALS, REPEAT))
-    except AbsentError as absent:
-        print(f"hamm_{name}: not drawn: {absent}")
-        return 0
-    write_table(figure.x, curves, out / f"hamm_{name}.csv")
-    figure.draw(figure.title, curves, out / f"hamm_{name}.png")
-    return announce(out / f"hamm_{name}", figure.judge(curves), "trials" if quick else None)
-
-
-def write_table(x: str, curves: Sequence[Curve], path: Path) -> None:
+def write(x: str, curves: Sequence[Curve], path: Path) -> None:
     """The figure's numbers as CSV: one line a point."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["panel", "line", x or "x", "runs", "mean", "sd", "bound"])
+        writer.writerow(["panel", "line", x, "runs", "mean", "sd", "bound"])
         for curve in curves:
             for at, runs in sorted(curve.runs.items()):
                 bound = f"{curve.bound[at]:.6g}" if curve.bound else ""
@@ -234,5 +198,44 @@ def write_table(x: str, curves: Sequence[Curve], path: Path) -> None:
                                  f"{curve.sd(at):.6g}", bound])  # fmt: skip
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _of_accuracies(name: str, title: str, panels: Mapping[str, str], judge: Judge) -> Figure[list[Curve]]:
+    """A figure of accuracies over 1/epsilon."""
+    full, quick = (
+        sweep(accuracies_on, panels, trials, epsilons=EPSILONS, repeat=repeat)
+        for trials, repeat in ((TRIALS, REPEAT), (QUICK_TRIALS, QUICK_REPEAT))
+    )
+    return Figure(PAPER, name, title, full, quick, over_epsilons, partial(write, "1/epsilon"), draw_accuracies, judge)
+
+
+def _of_averages(name: str, title: str) -> Figure[list[Curve]]:
+    """A figure of averages without noise."""
+    panels = {"": "har", ", intercept": "har with an intercept"}
+    full, quick = (sweep(averages_on, panels, trials) for trials in (TRIALS, QUICK_TRIALS))
+    return Figure(PAPER, name, title, full, quick, over_ways, partial(write, "x"), draw_ways, judge_averages)
+
+
+def _of_risks(name: str, title: str) -> Figure[list[Curve]]:
+    """A figure of excess risks over the number of parties."""
+    full, quick = (
+        sweep(
+            risks_on, {"": f"kdd99 of {max(PARTIES)}"}, trials, parties=PARTIES, epsilons=RISKY_EPSILONS, repeat=repeat
+        )
+        for trials, repeat in ((TRIALS, REPEAT), (QUICK_TRIALS, QUICK_REPEAT))
+    )
+    return Figure(PAPER, name, title, full, quick, over_parties, partial(write, "parties"), draw_risks, judge_risks)
+
+
+FIGURES = (
+    _of_accuracies(
+        "hamm_fig2", "Human activities, 1,000 parties of 6 windows", {"HAR, M = 1,000": "har"}, judge_har
+    ),
+    _of_accuracies(
+        "hamm_fig3", "Intrusions, parties of 22 connections",
+        {f"KDD99, M = {m:,}": f"kdd99 of {m}" for m in (5000, 10_000, 20_000)}, judge_kdd,
+    ),
+    _of_accuracies(
+        "hamm_fig4", "Malicious addresses, 400 parties of 9 rows", {"URL subset, M = 400": "url"}, judge_order
+    ),
+    _of_averages("hamm_average", "What averages are worth without noise"),
+    _of_risks("hamm_theorem4", f"Soft labels on KDD99, λ = {RISKY_LAMBDA:g}"),
+)  # fmt: skip

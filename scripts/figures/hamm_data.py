@@ -15,9 +15,9 @@ All but KDD99's rows are without an intercept. Files are looked for in the folde
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -99,6 +99,14 @@ def url(trial: int) -> Split:
     )
     study = with_projection_of(unmapped, _some(columns, public), COMPONENTS).study
     return _split(study, 9, *(_some(columns, rows) for rows in (owned, public, rest)))
+
+
+DRAWS: Mapping[str, Draw] = {
+    "har": har,
+    "har with an intercept": partial(har, intercept=True),
+    "url": url,
+    **{f"kdd99 of {parties}": kdd99(parties) for parties in (4000, 5000, 10_000, 20_000)},
+}
 
 
 def _split(study: Study, rows: int, *tables: Columns) -> Split:

@@ -32,7 +32,7 @@ from common.protocol.driver import MemoryLog, drive
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation, simulate
-from scripts.figures.hamm_data import Split
+from scripts.figures.hamm_data import DRAWS, Split
 
 LAMBDA = 1e-4
 DELTA = 1e-5
@@ -191,9 +191,24 @@ class Trial:
         return _hits(counts, test)
 
 
-def accuracies(
-    trial: Trial, number: int, epsilons: tuple[float, ...], repeat: int
-) -> Iterator[tuple[str, float, float]]:
+def accuracies_on(split: str, number: int, epsilons: Sequence[float], repeat: int) -> list[tuple[str, float, float]]:
+    """`accuracies` of a trial with its number, on one of `DRAWS`."""
+    return list(accuracies(Trial(DRAWS[split](number)), number, epsilons, repeat))
+
+
+def averages_on(split: str, number: int) -> list[tuple[str, float]]:
+    """`averages` of a trial with its number."""
+    return list(averages(Trial(DRAWS[split](number))))
+
+
+def risks_on(
+    split: str, number: int, parties: Sequence[int], epsilons: Sequence[float], repeat: int
+) -> list[tuple[float, int, float, float]]:
+    """`excess_risks` of a trial with its number."""
+    return list(excess_risks(DRAWS[split](number), number, parties, epsilons, repeat))
+
+
+def accuracies(trial: Trial, number: int, epsilons: Sequence[float], repeat: int) -> Iterator[tuple[str, float, float]]:
     """Each line's name, 1/epsilon, and accuracy; those with noise so many times, and once without (0)."""
     yield "batch", 0.0, trial.batch()
     yield "individual", 0.0, trial.individual()

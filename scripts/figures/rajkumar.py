@@ -22,16 +22,20 @@ the final model alone; dp_gd's covers all that the learner sees. The CSV has bot
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from learner.experiments.simulation import SimulationSettings
-from scripts.figures.frame import Figure, Line, Point, Table, Verdict, errors, fall
+from scripts.figures.frame import Figure, Line, Paper, Verdict, errors
+from scripts.figures.panels import Panels, Place, draw, fall, sweep, write
+
+PAPER = Paper("rajkumar", "Rajkumar & Agarwal, AISTATS 2012: private stochastic gradient descent among several parties")
 
 PARTIES = (5, 10, 15)
 SKEWS = (0.0, 0.5, 1.0, 1.5)
 EPSILONS = (0.1, 0.2)
 DELTA = 0.05
-REPEAT, REPEAT_LOCAL_AVERAGE = 100, 400
+REPEAT, REPEAT_LOCAL_AVERAGE, QUICK_REPEAT = 100, 400, 10
 MILD = 0.5
 EQUAL = 0.05
 """Mean accuracies that differ by less pass as equal; their standard errors are up to .02."""
@@ -57,16 +61,24 @@ _ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def grid(name: str, data: str, title: str) -> Figure:
-    """Accuracy by skew: a panel for each epsilon (row) and number of parties (column), a line for each method."""
-    points = tuple(
-        Point(f"ε = {epsilon:g}", f"K = {parties}", line, skew, _settings(data, line, parties, skew, epsilon))
+def simulations(data: str) -> dict[Place, SimulationSettings]:
+    """A panel for each epsilon (row) and number of parties (column), a line for each method."""
+    return {
+        Place(f"ε = {epsilon:g}", f"K = {parties}", line, skew): _settings(data, line, parties, skew, epsilon)
         for epsilon in EPSILONS
         for parties in PARTIES
         for line in LINES
         for skew in SKEWS
-    )
-    return Figure(name, title, "skew (party k owns a share $\\propto k^{\\mathrm{skew}}$)", LINES, points, judge)
+    }
+
+
+def grid(name: str, data: str, title: str) -> Figure[Panels]:
+    """Accuracy by skew."""
+    every, x_label = simulations(data), "skew (party k owns a share $\\propto k^{\\mathrm{skew}}$)"
+    return Figure(
+        PAPER, name, title, sweep(every), sweep(every, QUICK_REPEAT), Panels.of, write, partial(draw, LINES, x_label),
+        judge,
+    )  # fmt: skip
 
 
 def _settings(data: str, line: str, parties: int, skew: float, epsilon: float) -> SimulationSettings:
@@ -77,34 +89,34 @@ def _settings(data: str, line: str, parties: int, skew: float, epsilon: float) -
     )  # fmt: skip
 
 
-def judge(table: Table) -> Iterator[Verdict]:
+def judge(panels: Panels) -> Iterator[Verdict]:
     """The paper's claims, and ours of the tight noise, at each epsilon."""
     for epsilon in EPSILONS:
-        yield from judge_at(table, epsilon)
+        yield from judge_at(panels, epsilon)
 
 
-def judge_at(table: Table, epsilon: float) -> Iterator[Verdict]:
+def judge_at(panels: Panels, epsilon: float) -> Iterator[Verdict]:
     """The claims at one epsilon."""
     for parties in PARTIES:
-        yield _suffers_from_skew(table, epsilon, parties)
-    yield _suffers_from_parties(table, epsilon)
-    yield _flat(table, epsilon)
-    yield _like_gop(table, epsilon)
-    yield _tight(table, epsilon)
+        yield _suffers_from_skew(panels, epsilon, parties)
+    yield _suffers_from_parties(panels, epsilon)
+    yield _flat(panels, epsilon)
+    yield _like_gop(panels, epsilon)
+    yield _tight(panels, epsilon)
 
 
-def _suffers_from_skew(table: Table, epsilon: float, parties: int) -> Verdict:
+def _suffers_from_skew(panels: Panels, epsilon: float, parties: int) -> Verdict:
     """LA falls from even shares to 1 : 2 : ... : K."""
-    even, skewed = (table.result("local_average", epsilon=epsilon, parties=parties, skew=skew) for skew in (0.0, 1.0))
+    even, skewed = (panels.outcome("local_average", epsilon=epsilon, parties=parties, skew=skew) for skew in (0.0, 1.0))
     certainty = errors(fall(even, skewed))
-    evidence = f"{even.accuracy.mean:.3f} → {skewed.accuracy.mean:.3f}, {certainty:.1f} standard errors"
+    evidence = f"{even.mean:.3f} → {skewed.mean:.3f}, {certainty:.1f} standard errors"
     return Verdict(f"ε = {epsilon:g}: LA falls with skew at K = {parties}", certainty > SURE, evidence)
 
 
-def _suffers_from_parties(table: Table, epsilon: float) -> Verdict:
+def _suffers_from_parties(panels: Panels, epsilon: float) -> Verdict:
     """A mild skew costs LA more with 15 parties than with 5."""
     few, many = (
-        fall(*(table.result("local_average", epsilon=epsilon, parties=parties, skew=skew) for skew in (0.0, MILD)))
+        fall(*(panels.outcome("local_average", epsilon=epsilon, parties=parties, skew=skew) for skew in (0.0, MILD)))
         for parties in (PARTIES[0], PARTIES[-1])
     )
     certainty = errors(many - few)
@@ -112,23 +124,29 @@ def _suffers_from_parties(table: Table, epsilon: float) -> Verdict:
     return Verdict(f"ε = {epsilon:g}: skew costs LA more as K grows from 5 to 15", certainty > SURE, evidence)
 
 
-def _flat(table: Table, epsilon: float) -> Verdict:
+def _flat(panels: Panels, epsilon: float) -> Verdict:
     """PSGD's mean is the same everywhere."""
-    means = [table.result("psgd", epsilon=epsilon, parties=k, skew=s).accuracy.mean for k in PARTIES for s in SKEWS]
+    means = [panels.outcome("psgd", epsilon=epsilon, parties=k, skew=s).mean for k in PARTIES for s in SKEWS]
     evidence = f"{min(means):.3f} to {max(means):.3f}"
     return Verdict(f"ε = {epsilon:g}: PSGD is flat in K and skew", max(means) - min(means) < EQUAL, evidence)
 
 
-def _like_gop(table: Table, epsilon: float) -> Verdict:
+def _like_gop(panels: Panels, epsilon: float) -> Verdict:
     """PSGD's mean is GOP's."""
-    psgd, gop = (table.result(line, epsilon=epsilon, parties=10, skew=0.0).accuracy.mean for line in ("psgd", "gop"))
+    psgd, gop = (panels.outcome(line, epsilon=epsilon, parties=10, skew=0.0).mean for line in ("psgd", "gop"))
     evidence = f"PSGD {psgd:.3f}, GOP {gop:.3f}"
     return Verdict(f"ε = {epsilon:g}: PSGD does as well as GOP, without a curator", gop - psgd < EQUAL, evidence)
 
 
-def _tight(table: Table, epsilon: float) -> Verdict:
+def _tight(panels: Panels, epsilon: float) -> Verdict:
     """dp_gd is far above PSGD."""
-    tight, paper = (table.result(line, epsilon=epsilon, parties=10, skew=0.0) for line in ("dp_gd", "psgd"))
-    evidence = f"dp_gd {tight.accuracy.mean:.3f}, PSGD {paper.accuracy.mean:.3f}"
+    tight, paper = (panels.outcome(line, epsilon=epsilon, parties=10, skew=0.0) for line in ("dp_gd", "psgd"))
+    evidence = f"dp_gd {tight.mean:.3f}, PSGD {paper.mean:.3f}"
     claim = f"ε = {epsilon:g}: dp_gd beats PSGD and covers the whole transcript"
     return Verdict(claim, errors(fall(tight, paper)) > SURE, evidence)
+
+
+FIGURES = (
+    grid("rajkumar_fig1", "simulated", "Simulated data, N = 1,000, d = 10, δ = 0.05"),
+    grid("rajkumar_fig2", "wdbc", "Breast cancer (Wisconsin diagnostic), N = 427, d = 31, δ = 0.05"),
+)

@@ -1,4 +1,4 @@
-"""Figures 2-11 of Wu, Farokhi, Smith & Kaafar 2020, redrawn: ``python -m scripts.figures.wu [fig02 ...] [--quick]``.
+"""Figures 2-11 of Wu, Farokhi, Smith & Kaafar 2020, redrawn.
 
 "The Value of Collaboration in Convex Machine Learning with Differential Privacy", IEEE S&P 2020. Interest rates of
 loans by regression (Figures 2-6, Algorithm 1 with the mended steps) and card frauds by a support vector machine
@@ -16,103 +16,114 @@ The data are looked for in the folder that $PARLEY_DATA names; without it nothin
 from __future__ import annotations
 
 import csv
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from common.arrays import FloatArray
-from scripts.figures.frame import Verdict, announce, redraw_named
+from scripts.figures.frame import Figure, Paper, Sweep, Verdict
+from scripts.figures.point import Point
 from scripts.figures.wu_plots import DRAW, Kind, Series
-from scripts.figures.wu_runs import FRAUDS, LOANS, Owners, Setting, examples, line, path, predicted
+from scripts.figures.wu_runs import (
+    FRAUDS,
+    LOANS,
+    Owners,
+    Setting,
+    has_room,
+    predicted,
+    psi_of_models,
+    psi_of_rounds,
+)
 
-REPEAT, REPEAT_SURFACE, QUICK_REPEAT = 100, 20, 4
+PAPER = Paper("wu", "Wu, Farokhi, Smith & Kaafar, IEEE S&P 2020: the value of collaboration")
+REPEAT, REPEAT_SURFACE, QUICK_REPEAT, REPEAT_FLOOR = 100, 20, 4, 3
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SIZES = {LOANS: (900, 2_100, 4_500, 9_900, 21_000), FRAUDS: (600, 1_200, 2_400, 4_800, 8_700)}
 TOLERANCE = 0.2
 NO_WORSE = 1.1
 """What differs by a tenth passes as equal: the error of a mean over 100 runs."""
+Plan = Mapping[str, Mapping[float, Owners]]
+"""Who trains at each x of each line."""
 Judge = Callable[[Sequence[Series]], Iterable[Verdict]]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure: what is measured, how it is drawn, and what it claims."""
-
-    title: str
-    x_label: str
-    kind: Kind
-    measure: Callable[[int], list[Series]]
-    judge: Judge
-    setting: Setting
-    repeat: int = REPEAT
-
-
-def along_the_rounds(setting: Setting) -> Callable[[int], list[Series]]:
-    """Psi of the iterates, for three budgets."""
+def along_the_rounds(setting: Setting) -> Plan:
+    """For three budgets; the x are the rounds, which all runs have."""
     n = SIZES[setting][-2]
-
-    def measure(repeat: int) -> list[Series]:
-        return [path(setting, f"ε = {e:g}", Owners.alike(n, e), repeat) for e in EPSILONS[::2]]
-
-    return measure
+    return {f"ε = {e:g}": {0: Owners.alike(n, e)} for e in EPSILONS[::2]}
 
 
-def over_budgets(setting: Setting) -> Callable[[int], list[Series]]:
-    """Psi over epsilon, for each of two numbers of examples."""
-
-    def measure(repeat: int) -> list[Series]:
-        return [
-            line(setting, f"n = {n:,}", {e: Owners.alike(n, e) for e in EPSILONS}, repeat) for n in SIZES[setting][1::2]
-        ]
-
-    return measure
+def over_budgets(setting: Setting) -> Plan:
+    """For each of two numbers of examples."""
+    return {f"n = {n:,}": {e: Owners.alike(n, e) for e in EPSILONS} for n in SIZES[setting][1::2]}
 
 
-def over_sizes(setting: Setting) -> Callable[[int], list[Series]]:
-    """Psi over the number of examples, for each of three budgets."""
-
-    def measure(repeat: int) -> list[Series]:
-        return [
-            line(setting, f"ε = {e:g}", {n: Owners.alike(n, e) for n in SIZES[setting]}, repeat) for e in EPSILONS[1:4]
-        ]
-
-    return measure
+def over_sizes(setting: Setting) -> Plan:
+    """For each of three budgets."""
+    return {f"ε = {e:g}": {n: Owners.alike(n, e) for n in SIZES[setting]} for e in EPSILONS[1:4]}
 
 
-def surface(setting: Setting) -> Callable[[int], list[Series]]:
-    """Psi over both."""
-
-    def measure(repeat: int) -> list[Series]:
-        return [line(setting, f"{n}", {e: Owners.alike(n, e) for e in EPSILONS}, repeat) for n in SIZES[setting]]
-
-    return measure
+def surface(setting: Setting) -> Plan:
+    """Over both."""
+    return {f"{n}": {e: Owners.alike(n, e) for e in EPSILONS} for n in SIZES[setting]}
 
 
-def collaborations(setting: Setting) -> dict[str, Owners]:
+def collaborations(setting: Setting) -> Plan:
     """Two owners who agree on a large budget, and who may join them."""
     n = SIZES[setting][-1] // 3
     small = n // 15
     return {
-        "two, ε = 10": Owners((n, n), (10.0, 10.0)),
-        "and one alike": Owners((n, n, n), (10.0, 10.0, 10.0)),
-        "and a small one, ε = .1": Owners((n, n, small), (10.0, 10.0, 0.1)),
-        "and a large one, ε = .1": Owners((n, n, n), (10.0, 10.0, 0.1)),
+        "two, ε = 10": {0: Owners((n, n), (10.0, 10.0))},
+        "and one alike": {1: Owners((n, n, n), (10.0, 10.0, 10.0))},
+        "and a small one, ε = .1": {2: Owners((n, n, small), (10.0, 10.0, 0.1))},
+        "and a large one, ε = .1": {3: Owners((n, n, n), (10.0, 10.0, 0.1))},
     }
 
 
-def four_collaborations(setting: Setting) -> Callable[[int], list[Series]]:
-    """Psi in each."""
+def sweep(measure: Callable[..., Any], setting: Setting, plan: Plan, repeat: int) -> Sweep:
+    """Psi at each x of each line, and its floor for each number of owners' examples."""
 
-    def measure(repeat: int) -> list[Series]:
+    def point(function: Callable[..., Any], owners: Owners, repeat: int) -> Point:
+        return Point.of(function, setting.folder, setting=setting.folder, repeat=repeat, **asdict(owners))
+
+    every = {(name, x): owners for name, line in plan.items() for x, owners in line.items()}
+    floors = {one.sizes: point(psi_of_models, one.exact, REPEAT_FLOOR) for one in every.values()}
+    return Sweep({label: point(measure, owners, repeat) for label, owners in every.items()} | floors, f"{repeat}")
+
+
+def lines(setting: Setting, plan: Plan) -> Callable[[Mapping[Any, Any]], list[Series]]:
+    """What reads each line of a plan."""
+
+    def read(results: Mapping[Any, Any]) -> list[Series]:
         return [
-            line(setting, name, {place: owners}, repeat)
-            for place, (name, owners) in enumerate(collaborations(setting).items())
+            Series(
+                name,
+                np.array(list(line), dtype=np.float64),
+                np.array([results[name, x] for x in line]),
+                np.array([has_room(setting, owners) for owners in line.values()]),
+                np.array([np.mean(results[owners.sizes]) for owners in line.values()]),
+            )
+            for name, line in plan.items()
         ]
 
-    return measure
+    return read
+
+
+def rounds(plan: Plan) -> Callable[[Mapping[Any, Any]], list[Series]]:
+    """What reads the runs of each line of a plan, round by round; noise is not parted from what else happens there."""
+
+    def read(results: Mapping[Any, Any]) -> list[Series]:
+        every = {name: np.array(results[name, x]).T for name, line in plan.items() for x in line}
+        return [
+            Series(name, np.arange(1.0, len(psi) + 1), psi, np.ones(len(psi), dtype=np.bool_), np.zeros(len(psi)))
+            for name, psi in every.items()
+        ]
+
+    return read
 
 
 def judge_rounds(series: Sequence[Series]) -> Iterable[Verdict]:
@@ -156,7 +167,11 @@ def judge_collaborations(setting: Setting) -> Judge:
         yield Verdict("one alike does no harm", alike <= NO_WORSE * two, evidence)
         worse = f"{small / two:.0f} and {large / two:.0f} times as much"
         yield Verdict("a conservative one makes ψ worse by orders of magnitude", min(small, large) > 100 * two, worse)
-        chosen = {name: predicted(setting, owners) for name, owners in collaborations(setting).items()}
+        chosen = {
+            name: predicted(setting, owners)
+            for name, line in collaborations(setting).items()
+            for owners in line.values()
+        }
         left_out = all("owner-3" not in chosen[one.name].coalition for one in series[2:])
         welcome = "owner-3" in chosen[series[1].name].coalition
         estimates = [answer.excess.estimate for answer in chosen.values()]
@@ -170,55 +185,29 @@ def _few(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-def _five(setting: Setting, what: str) -> list[Figure]:
-    """The five figures of one setting."""
-    rows: tuple[tuple[str, str, Kind, Callable[[Setting], Callable[[int], list[Series]]], Judge, int], ...] = (
+def _five(setting: Setting, what: str, first: int) -> list[Figure[list[Series]]]:
+    """The five figures of one setting, numbered from the first."""
+    rows: tuple[tuple[str, str, Kind, Callable[[Setting], Plan], Judge, int], ...] = (
         ("along the rounds", "round", "bands", along_the_rounds, judge_rounds, REPEAT),
         ("over n and ε", "ε", "surface", surface, judge_surface, REPEAT_SURFACE),
         ("over the budget", "ε", "slopes", over_budgets, judge_slopes("ε"), REPEAT),
         ("over the number of examples", "n", "slopes", over_sizes, judge_slopes("n"), REPEAT),
-        ("in four collaborations", "", "boxes", four_collaborations, judge_collaborations(setting), REPEAT),
+        ("in four collaborations", "", "boxes", collaborations, judge_collaborations(setting), REPEAT),
     )
-    return [
-        Figure(f"{what}: relative fitness ψ {where}", x, kind, measure(setting), judge, setting, repeat)
-        for where, x, kind, measure, judge, repeat in rows
-    ]
+    figures = []
+    for number, (where, x, kind, planned, judge, repeat) in enumerate(rows, first):
+        plan = planned(setting)
+        by_round = kind == "bands"
+        measured = partial(sweep, psi_of_rounds if by_round else psi_of_models, setting, plan)
+        title, read = f"{what}: relative fitness ψ {where}", rounds(plan) if by_round else lines(setting, plan)
+        figures.append(
+            Figure(PAPER, f"wu_fig{number:02}", title, measured(repeat), measured(QUICK_REPEAT), read, write,
+                   partial(DRAW[kind], x), judge)
+        )  # fmt: skip
+    return figures
 
 
-FIGURES = dict(
-    zip(
-        (f"fig{number:02}" for number in range(2, 12)),
-        [*_five(LOANS, "Interest rates of loans"), *_five(FRAUDS, "Card frauds")],
-        strict=True,
-    )
-)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures as the command line says; 1 if a claim was put to the test and does not hold, else 0."""
-    return redraw_named(
-        "wu",
-        "Figures 2-11 of Wu, Farokhi, Smith & Kaafar 2020",
-        FIGURES,
-        f"{QUICK_REPEAT} runs a point",
-        redraw,
-        arguments,
-    )
-
-
-def redraw(name: str, out: Path, quick: bool) -> int:  # noqa: FBT001 -- as `redraw_named` calls it
-    """Measure, draw, and print each claim with its verdict; 1 if one does not hold."""
-    figure = FIGURES[name]
-    if examples(figure.setting.study) is None:
-        print(f"wu_{name}: not drawn, for {figure.setting.study.name} is not here ($PARLEY_DATA is not set)")
-        return 0
-    series = figure.measure(QUICK_REPEAT if quick else figure.repeat)
-    write_table(series, out / f"wu_{name}.csv")
-    DRAW[figure.kind](figure.title, figure.x_label, series, out / f"wu_{name}.png")
-    return announce(out / f"wu_{name}", figure.judge(series), "runs" if quick else None)
-
-
-def write_table(series: Sequence[Series], path: Path) -> None:
+def write(series: Sequence[Series], path: Path) -> None:
     """The figure's numbers as CSV: one line a point, with the percentiles of psi."""
     percentiles = (5, 25, 50, 75, 95)
     with path.open("w", newline="") as file:
@@ -233,5 +222,4 @@ def _figures(psi: FloatArray, percentiles: Sequence[int]) -> list[str]:
     return [f"{value:.6g}" for value in (psi.mean(), *np.percentile(psi, percentiles))]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+FIGURES = (*_five(LOANS, "Interest rates of loans", 2), *_five(FRAUDS, "Card frauds", 7))

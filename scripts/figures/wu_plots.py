@@ -74,7 +74,7 @@ def canvas(title: str, path: Path) -> Iterator[Axes]:
         plt.close(figure)
 
 
-def draw_bands(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+def draw_bands(x_label: str, title: str, series: Sequence[Series], path: Path) -> None:
     """The median, and bands that hold half of the runs and nine tenths of them."""
     with canvas(title, path) as axes:
         for one, colour in zip(series, COLOURS, strict=False):
@@ -87,7 +87,7 @@ def draw_bands(title: str, x_label: str, series: Sequence[Series], path: Path) -
         axes.legend(frameon=False, title="median, 25-75 % and 5-95 %")
 
 
-def draw_slopes(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+def draw_slopes(x_label: str, title: str, series: Sequence[Series], path: Path) -> None:
     """The mean and the middle nine tenths of the runs: hollow where noise does not dominate, fitted elsewhere."""
     with canvas(title, path) as axes:
         for one, colour in zip(series, COLOURS, strict=False):
@@ -105,7 +105,7 @@ def draw_slopes(title: str, x_label: str, series: Sequence[Series], path: Path) 
         axes.legend(frameon=False, title="mean and 5-95 %; fitted where noise dominates")
 
 
-def draw_surface(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+def draw_surface(x_label: str, title: str, series: Sequence[Series], path: Path) -> None:
     """The median as colour over epsilon and n, with its value in each field."""
     with canvas(title, path) as axes:
         grid = np.array([one.median for one in series])
@@ -119,7 +119,7 @@ def draw_surface(title: str, x_label: str, series: Sequence[Series], path: Path)
         axes.set_title("median ψ, on a logarithmic scale of colours", fontsize=9, loc="left")
 
 
-def draw_boxes(title: str, x_label: str, series: Sequence[Series], path: Path) -> None:
+def draw_boxes(x_label: str, title: str, series: Sequence[Series], path: Path) -> None:
     """A box that holds half of each series' runs, whiskers that hold nine tenths."""
     with canvas(title, path) as axes:
         axes.boxplot([np.maximum(one.psi[0], LEAST) for one in series], whis=(5, 95), showfliers=False, widths=0.5)

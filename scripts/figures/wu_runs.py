@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -23,25 +23,28 @@ from common.learning.losses import Hinge, Huber, build_loss
 from common.learning.metrics import relative_fitness
 from common.learning.model import Model
 from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import Algorithm
 from common.protocol.driver import MemoryLog, drive
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation, simulate
 from learner.experiments.datasets import deal
 from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
-from scripts.figures.wu_plots import Series
+from scripts.utility.examples import AbsentError
 
 DELTA = 1e-5
 NEARLY_EXACT = 1000.0
+"""The epsilon at which psi is its floor: what the horizon and the steps cost."""
 _KINK = 1e-2
 """The half-width of the Huber loss whose minimiser stands in for the hinge's: psi is off by less than .005."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A study's data, the algorithm that learns from it, and its parameters."""
+    """A study, the folder of ``$PARLEY_DATA`` with its data, the algorithm that learns from it, and its parameters."""
 
     study: Study
+    folder: str
     algorithm: str
     parameters: Mapping[str, Any] = field(hash=False)
 
@@ -51,16 +54,21 @@ class Setting:
         return float(self.parameters["regularization"])
 
 
-LOANS = Setting(LENDING_CLUB, "wu_strongly_convex", {"n_rounds": 100, "regularization": 0.1, "l1_clip": 2.0})
-FRAUDS = Setting(CREDIT_CARD, "wu_subgradient", {"n_rounds": 100, "regularization": 0.1, "l1_clip": 4.0})
+LOANS = Setting(
+    LENDING_CLUB, "lending-club", "wu_strongly_convex", {"n_rounds": 100, "regularization": 0.1, "l1_clip": 2.0}
+)
+FRAUDS = Setting(
+    CREDIT_CARD, "creditcard-subset", "wu_subgradient", {"n_rounds": 100, "regularization": 0.1, "l1_clip": 4.0}
+)
+SETTINGS = {setting.folder: setting for setting in (LOANS, FRAUDS)}
 
 
 @cache
-def examples(study: Study) -> Shard | None:
-    """A study's examples in an order drawn once, or None where the data is not here."""
-    shard = published(study)
+def examples(setting: Setting) -> Shard:
+    """A setting's examples in an order drawn once; raises AbsentError."""
+    shard = published(setting.study)
     if shard is None:
-        return None
+        raise AbsentError("PARLEY_DATA is not set")
     order = np.random.default_rng(7).permutation(len(shard.y))
     return Shard(shard.X[order], shard.y[order])
 
@@ -77,6 +85,11 @@ class Owners:
         """Owners of one size and budget, with n examples in all."""
         return cls((n_total // owners,) * owners, (epsilon,) * owners)
 
+    @property
+    def exact(self) -> Owners:
+        """The same with budgets that are hardly any."""
+        return replace(self, epsilons=(NEARLY_EXACT,) * len(self.sizes))
+
     def facts(self, setting: Setting) -> FederationFacts:
         """What all agree on."""
         k = len(self.sizes)
@@ -91,21 +104,27 @@ class Owners:
         )
 
 
-def runs(setting: Setting, owners: Owners, repeat: int) -> FloatArray:
+def psi_of_models(setting: str, sizes: Sequence[int], epsilons: Sequence[float], repeat: int) -> list[float]:
     """Psi of the model on the owners' examples, (repeat,)."""
-    own, best = _own(setting, owners)
-    stack, facts = deal(own, owners.sizes), owners.facts(setting)
-    algorithm = build_algorithm(setting.algorithm, setting.parameters)
-    return np.array([_psi(setting, simulate(algorithm, stack, facts, SeededNoise([3, i])), best, own)
-                     for i in range(repeat)])  # fmt: skip
+    run = _Run.of(SETTINGS[setting], Owners(tuple(sizes), tuple(epsilons)))
+    return [run.psi(simulate(run.algorithm, run.stack, run.facts, noise)) for noise in _noises(repeat)]
 
 
-def line(setting: Setting, name: str, points: Mapping[float, Owners], repeat: int) -> Series:
-    """Psi at points of a line."""
-    owners = tuple(points.values())
-    x, psi = np.array(list(points), dtype=np.float64), np.array([runs(setting, one, repeat) for one in owners])
-    floor = np.array([_floor(setting, one.sizes) for one in owners])
-    return Series(name, x, psi, np.array([has_room(setting, one) for one in owners]), floor)
+def psi_of_rounds(setting: str, sizes: Sequence[int], epsilons: Sequence[float], repeat: int) -> list[list[float]]:
+    """Psi of every round's iterate, (repeat, rounds); of the averages so far where the algorithm returns one."""
+    run = _Run.of(SETTINGS[setting], Owners(tuple(sizes), tuple(epsilons)))
+    every = []
+    for noise in _noises(repeat):
+        watched = Watched(Simulation.of(run.algorithm, run.stack, run.facts, noise), [])
+        asyncio.run(drive(run.algorithm.program(run.facts), watched, "figure", MemoryLog()))
+        iterates = np.array(watched.asked)
+        shown = _averages(iterates) if run.setting is FRAUDS else iterates
+        every.append([run.psi(Model(weights)) for weights in shown])
+    return every
+
+
+def _noises(repeat: int) -> Iterator[SeededNoise]:
+    return (SeededNoise([3, i]) for i in range(repeat))
 
 
 def has_room(setting: Setting, owners: Owners) -> bool:
@@ -116,22 +135,6 @@ def has_room(setting: Setting, owners: Owners) -> bool:
         return True
     run = CoalitionRun.of(forecaster, facts)
     return run.load(len(owners.sizes), 1).fresh <= run.response.limits.room
-
-
-def path(setting: Setting, name: str, owners: Owners, repeat: int) -> Series:
-    """Psi of every round's iterate; of the averages so far where the algorithm returns one."""
-    own, best = _own(setting, owners)
-    stack, facts = deal(own, owners.sizes), owners.facts(setting)
-    algorithm = build_algorithm(setting.algorithm, setting.parameters)
-    every = []
-    for i in range(repeat):
-        watched = Watched(Simulation.of(algorithm, stack, facts, SeededNoise([3, i])), [])
-        asyncio.run(drive(algorithm.program(facts), watched, "figure", MemoryLog()))
-        iterates = np.array(watched.asked)
-        shown = _averages(iterates) if setting is FRAUDS else iterates
-        every.append([_psi(setting, Model(weights), best, own) for weights in shown])
-    rounds = np.arange(1.0, len(every[0]) + 1)
-    return Series(name, rounds, np.array(every).T, np.ones(len(rounds), dtype=np.bool_), np.zeros(len(rounds)))
 
 
 def predicted(setting: Setting, owners: Owners) -> Forecast:
@@ -155,25 +158,32 @@ class Watched:
         return await self.inner.answer(run, query)
 
 
-@cache
-def _floor(setting: Setting, sizes: tuple[int, ...]) -> float:
-    """Psi at a budget that is hardly one: what the horizon and the steps cost."""
-    return float(runs(setting, Owners(sizes, (NEARLY_EXACT,) * len(sizes)), 3).mean())
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """The owners' examples (n, d), also dealt to them, what all agree on, and the best model."""
 
+    setting: Setting
+    algorithm: Algorithm
+    own: Shard
+    stack: Shard
+    facts: FederationFacts
+    best: Model
 
-def _own(setting: Setting, owners: Owners) -> tuple[Shard, Model]:
-    """The owners' examples and the best model on them."""
-    shard = examples(setting.study)
-    if shard is None or sum(owners.sizes) > len(shard.y):
-        raise ValueError(f"{setting.study.name} has too few examples here")
-    own = Shard(shard.X[: sum(owners.sizes)], shard.y[: sum(owners.sizes)])
-    loss = build_loss(setting.study)
-    smooth = Huber(_KINK) if isinstance(loss, Hinge) else loss
-    return own, Model(minimise(smooth, own, setting.regularization * len(own.y)))
+    @classmethod
+    def of(cls, setting: Setting, owners: Owners) -> _Run:
+        """Of owners whose examples are the first ones."""
+        shard, n = examples(setting), sum(owners.sizes)
+        if n > len(shard.y):
+            raise ValueError(f"{setting.study.name} has too few examples here")
+        own, loss = Shard(shard.X[:n], shard.y[:n]), build_loss(setting.study)
+        smooth = Huber(_KINK) if isinstance(loss, Hinge) else loss
+        best = Model(minimise(smooth, own, setting.regularization * n))
+        algorithm = build_algorithm(setting.algorithm, setting.parameters)
+        return cls(setting, algorithm, own, deal(own, owners.sizes), owners.facts(setting), best)
 
-
-def _psi(setting: Setting, model: Model, best: Model, own: Shard) -> float:
-    return relative_fitness(build_loss(setting.study), model, best, own, setting.regularization)
+    def psi(self, model: Model) -> float:
+        """A model's relative fitness."""
+        return relative_fitness(self.facts.loss, model, self.best, self.own, self.setting.regularization)
 
 
 def _averages(iterates: FloatArray) -> FloatArray:

@@ -68,6 +68,11 @@ def test_nothing_is_promised_of_what_is_left_of_other_noise_or_without_a_delta()
     assert epsilon_after([with_part(L2LaplaceEvent(0.1, 3), 0.5, 0.0)], 1e-5) == math.inf
 
 
+def test_where_the_delta_bears_all_of_it_no_epsilon_is_needed() -> None:
+    assert to_who_sees_the_variance(0.0, 0.01, 0.5 * 10 / 2) <= 0.05
+    assert with_part(L2LaplaceEvent(0.01, 9), 0.5, 0.05) == ApproximateEvent(0.0, 0.05)
+
+
 @pytest.mark.parametrize("kind", [SequentialEvent, ParallelEvent])
 def test_of_several_releases_a_part_of_each_is_left(kind: type[SequentialEvent | ParallelEvent]) -> None:
     parts = (GaussianEvent(0.3), L2LaplaceEvent(0.1, 3), NoEvent())

@@ -1,47 +1,63 @@
-"""The figures' frame on made-up results, the claims of Rajkumar & Agarwal on real ones, and that claims can fail."""
+"""The figures' frame on a tiny figure, the claims of Rajkumar & Agarwal on real ones, and that claims can fail."""
 
 from __future__ import annotations
 
 import csv
+import json
+import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from learner.experiments.simulation import Metric, SimulationResult, SimulationSettings
-from scripts.figures import frame, rajkumar
-from scripts.figures.frame import Figure, Line, Point, Table, Verdict, errors, fall, main, standard_error, sweep
-from scripts.figures.rajkumar import EPSILONS, PARTIES, SKEWS, grid, judge, judge_at
+from learner.experiments.simulation import SimulationSettings, run_simulation
+from scripts.figures import __main__ as command_line
+from scripts.figures import rajkumar
+from scripts.figures.__main__ import main
+from scripts.figures.frame import Figure, Line, Paper, Verdict, all_figures, errors, standard_error
+from scripts.figures.panels import Outcome, Panels, Place, draw, fall, sweep, write
+from scripts.figures.rajkumar import EPSILONS, PARTIES, SKEWS, judge, judge_at, simulations
+from scripts.figures.reproduction import Row, update
 
-FIGURES = sorted(path.stem for path in Path(frame.__file__).parent.glob("*_fig*.py"))
+ROOT = Path(__file__).parents[2]
 
 
-def tiny(*, holds: bool, repeat: int = 3) -> Figure:
+def tiny(*, holds: bool) -> Figure[Panels]:
     """Two lines of two points each, in two panels."""
-    points = tuple(
-        Point(row, "all", line, x, SimulationSettings("simulated", algorithm=line, skew=x, repeat=repeat))
+    simulations = {
+        Place(row, "all", line, x): SimulationSettings("simulated", algorithm=line, skew=x, repeat=3)
         for row in ("upper", "lower")
         for line in ("dp_gd", "pooled")
         for x in (0.0, 1.0)
-    )
+    }
     lines = {"dp_gd": Line("private", "#0072B2", "o"), "pooled": Line("not private", "#000000", "s", "--")}
-    return Figure("tiny", "Tiny", "skew", lines, points, lambda _: [Verdict("it is so", holds, "1 of 1")])
+    return Figure(
+        Paper("paper", "A Paper"), "tiny", "Tiny", sweep(simulations), sweep(simulations, 2), Panels.of, write,
+        partial(draw, lines, "skew"), lambda _: [Verdict("it is so", holds, "1 of 1", "that it is")],
+    )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("drawn") / "new"
-    assert main(tiny(holds=True), ["--out", str(out)]) == 0
-    return out
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """The command line with a tiny figure alone, whose claim holds or not, in this process."""
+
+    def run(*arguments: str, holds: bool = True) -> int:
+        monkeypatch.setattr(command_line, "all_figures", lambda: (tiny(holds=holds),))
+        monkeypatch.setattr(command_line, "processes", ThreadPoolExecutor)
+        return main([*arguments, "--out", str(tmp_path / "new"), "--reproduction", str(tmp_path / "page.md")])
+
+    return run
 
 
 @pytest.mark.slow
-def test_the_table_says_what_was_simulated_and_promised(drawn: Path) -> None:
-    with (drawn / "tiny.csv").open() as file:
+def test_the_table_says_what_was_simulated_and_promised(command: Callable[..., int], tmp_path: Path) -> None:
+    assert command() == 0
+    with (tmp_path / "new" / "tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
     private, public = rows[0], rows[2]
@@ -50,27 +66,93 @@ def test_the_table_says_what_was_simulated_and_promised(drawn: Path) -> None:
     assert public["transcript_epsilon"] == "", "nothing is promised"
     assert 0.5 < float(private["accuracy_mean"]) < float(public["accuracy_mean"]) <= 1
     assert float(private["accuracy_standard_error"]) == pytest.approx(float(private["accuracy_sd"]) / 3**0.5, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_the_plot_is_a_picture(drawn: Path) -> None:
-    picture = plt.imread(drawn / "tiny.png")
+    picture = plt.imread(tmp_path / "new" / "tiny.png")
     assert min(picture.shape[:2]) > 400
     assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 10, "not blank"
 
 
-@pytest.mark.slow
-def test_a_claim_that_does_not_hold_fails_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(tiny(holds=False), ["--out", str(tmp_path)]) == 1
+def test_a_run_goes_on_where_it_was_and_gives_the_same_table(command: Callable[..., int], tmp_path: Path) -> None:
+    command()
+    table, cache = tmp_path / "new" / "tiny.csv", tmp_path / "new" / "cache"
+    before, results = table.read_bytes(), {path: path.stat().st_mtime_ns for path in cache.iterdir()}
+    lost = min(results)
+    lost.unlink()
+    command()
+    assert table.read_bytes() == before
+    assert {path: path.stat().st_mtime_ns for path in cache.iterdir() if path != lost} | {
+        lost: results[lost]
+    } == results
+
+
+def test_a_claim_that_does_not_hold_fails_the_command(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(holds=False) == 1
     assert "it is so: DOES NOT HOLD (1 of 1)" in capsys.readouterr().out
+    row = "| tiny | it is so | that it is | 1 of 1 | 3 | DOES NOT HOLD |"
+    assert row in (tmp_path / "page.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_a_quick_run_judges_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(tiny(holds=False, repeat=10**6), ["--quick", "--out", str(tmp_path)]) == 0
-    assert "too few repetitions" in capsys.readouterr().out
-    with (tmp_path / "tiny.csv").open() as file:
-        assert {row["repeat"] for row in csv.DictReader(file)} == {str(frame.QUICK_REPEAT)}
+def test_a_quick_run_judges_nothing_and_leaves_what_a_full_one_wrote(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    assert command("--quick", holds=False) == 0
+    assert "too few runs to tell" in capsys.readouterr().out
+    assert "| tiny | it is so | that it is | 1 of 1 | 2 | too few runs to tell |" in page.read_text(encoding="utf-8")
+    with (tmp_path / "new" / "tiny.csv").open() as file:
+        assert {row["repeat"] for row in csv.DictReader(file)} == {"2"}
+    command()
+    full = page.read_bytes()
+    assert b"holds" in full
+    command("--quick")
+    assert page.read_bytes() == full
+
+
+def test_the_page_keeps_other_figures_rows_in_the_order_of_the_figures(tmp_path: Path) -> None:
+    page, one = tmp_path / "page.md", tiny(holds=True)
+    figures = [replace(one, name=name, paper=Paper(paper, paper)) for name, paper in zip("abc", "ppq", strict=True)]
+    verdicts = {figure.name: Verdict(f"claim | {figure.name}", holds=True, evidence="1") for figure in figures}
+    for figure in reversed(figures):
+        update(page, figures, {figure.name: [Row.of(figure, figure.full, verdicts[figure.name])]})
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^(?:## \w|\| \w )", text, re.MULTILINE) == ["## p", "| a ", "| b ", "## q", "| c "]
+    assert all(line.count(" | ") == 5 for line in text.splitlines() if line.startswith("| "))
+    update(page, figures[1:], {})
+    assert "claim ∣ a" not in page.read_text(encoding="utf-8")
+
+
+def test_only_what_is_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "rajkumar", "wu_fig02"]) == 0
+    listed = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == ["rajkumar_fig1", "rajkumar_fig2", "wu_fig02"]
+    with pytest.raises(SystemExit):
+        main(["rajkumar_fig9"])
+    assert "no such figure: rajkumar_fig9" in capsys.readouterr().err
+
+
+def test_without_data_nothing_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PARLEY_DATA", raising=False)
+    page = tmp_path / "page.md"
+    assert main(["hamm_fig4", "wu_fig02", "--out", str(tmp_path / "out"), "--reproduction", str(page)]) == 0
+    told = capsys.readouterr().out
+    assert "hamm_fig4: not drawn: PARLEY_DATA has no url-subset" in told
+    assert "wu_fig02: not drawn: PARLEY_DATA has no lending-club" in told
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_the_figures_are_named_after_their_papers_and_the_page_knows_no_others() -> None:
+    figures = all_figures()
+    names = [figure.name for figure in figures]
+    assert len(set(names)) == len(names)
+    for figure in figures:
+        assert figure.name.startswith(f"{figure.paper.name}_")
+        assert set(figure.quick.points) == set(figure.full.points) or figure.paper.name == "hamm", "fewer trials"
+        assert figure.quick.points
+    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| (\w+_\w+) ", page, re.MULTILINE)) <= set(names)
 
 
 def test_errors_are_those_of_the_mean() -> None:
@@ -80,56 +162,45 @@ def test_errors_are_those_of_the_mean() -> None:
     assert fall(made_up(0.9), made_up(0.7)).mean() == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_each_figure_has_a_name_a_docstring_and_points(name: str) -> None:
-    module = import_module(f"scripts.figures.{name}")
-    assert module.FIGURE.name == name
-    assert module.__doc__
-    assert {point.line for point in module.FIGURE.points} == set(module.FIGURE.lines)
-    colours = [line.colour for line in module.FIGURE.lines.values()]
-    assert len(set(colours)) == len(colours)
-
-
-@pytest.mark.parametrize("data", ["simulated", "wdbc"])
-def test_rajkumars_sweep_is_whole(data: str) -> None:
-    seen = {
-        (point.line, point.settings.parties, point.settings.skew, point.settings.epsilon)
-        for point in grid("name", data, "title").points
-    }
+@pytest.mark.parametrize(("figure", "data"), list(zip(rajkumar.FIGURES, ("simulated", "wdbc"), strict=True)))
+def test_rajkumars_sweep_is_whole(figure: Figure[Panels], data: str) -> None:
+    asked = [json.loads(point.arguments) for point in figure.full.points.values()]
+    seen = {(place.line, each["parties"], each["skew"], each["epsilon"])
+            for place, each in zip(figure.full.points, asked, strict=True)}  # fmt: skip
     assert len(seen) == 6 * len(PARTIES) * len(SKEWS) * len(EPSILONS) == 144
-    assert all(point.settings.delta == 0.05 and point.settings.data == data for point in grid("", data, "").points)
+    assert all(each["delta"] == 0.05 and each["data"] == data for each in asked)
+    assert {place.line for place in figure.full.points} == set(rajkumar.LINES)
+    assert len({line.colour for line in rajkumar.LINES.values()}) == len(rajkumar.LINES)
 
 
 @pytest.mark.slow
 def test_rajkumars_claims_hold_on_simulated_data() -> None:
-    points = [
-        replace(point, settings=replace(point.settings, repeat=20))
-        for point in grid("rajkumar_fig1", "simulated", "").points
-        if point.settings.epsilon == 0.1 and point.line in {"local_average", "psgd", "gop", "dp_gd"}
-    ]
-    for verdict in judge_at(sweep(points), 0.1):
+    chosen = {
+        place: replace(settings, repeat=20)
+        for place, settings in simulations("simulated").items()
+        if settings.epsilon == 0.1 and place.line in {"local_average", "psgd", "gop", "dp_gd"}
+    }
+    panels = Panels({place: Outcome.of(run_simulation(settings).to_json()) for place, settings in chosen.items()})
+    for verdict in judge_at(panels, 0.1):
         print(f"simulated, 20 repetitions: {verdict.claim}: {verdict.evidence}")
         assert verdict.holds, verdict
 
 
-def made_up(accuracy: float) -> SimulationResult:
-    """A result of this mean accuracy, with a little scatter."""
+def made_up(accuracy: float, settings: SimulationSettings | None = None, seed: int = 5) -> Outcome:
+    """An outcome of about this mean accuracy, with a little scatter."""
     scatter = np.random.default_rng(5).normal(0, 0.01, 50)
-    metric = Metric(tuple((accuracy + scatter - scatter.mean()).tolist()))
-    return SimulationResult(SimulationSettings(), "binary", {"accuracy": metric}, 1, 1, ())
+    jitter = np.random.default_rng([6, seed]).normal(0, 0.01, 50) if settings else 0.0
+    return Outcome(settings or SimulationSettings(), accuracy + scatter - scatter.mean() + jitter)
 
 
-def table(accuracy: Callable[[str, int, float], float]) -> Table:
+def table(accuracy: Callable[[str, int, float], float]) -> Panels:
     """A table of made-up accuracies by line, parties and skew."""
-    points = grid("name", "simulated", "title").points
-    rng = np.random.default_rng(6)
-
-    def result(point: Point) -> SimulationResult:
-        made = made_up(accuracy(point.line, point.settings.parties, point.settings.skew))
-        jitter = Metric(tuple((np.array(made.accuracy.values) + rng.normal(0, 0.01, 50)).tolist()))
-        return replace(made, settings=point.settings, metrics={"accuracy": jitter})
-
-    return Table(points, tuple(map(result, points)))
+    return Panels(
+        {
+            place: made_up(accuracy(place.line, settings.parties, settings.skew), settings, seed)
+            for seed, (place, settings) in enumerate(simulations("simulated").items())
+        }
+    )
 
 
 def as_the_paper_says(line: str, parties: int, skew: float) -> float:

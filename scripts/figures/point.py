@@ -1,0 +1,85 @@
+"""A point: what one process measures at a time, as a function by its name and arguments in JSON.
+
+    Point.of(accuracies, data="wdbc", parties=5, repeat=100, seed=12)
+
+The function is public in a module of this tree, takes JSON values by keyword (a tuple arrives as a list), draws its
+randomness from seeds among them, and returns JSON values. Then the result is the same in whatever process, and is kept
+under `Point.key`, which changes with the arguments and with all that `scripts.figures.sources` counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from scripts.figures.sources import LIBRARIES, digest_of_code, digest_of_data
+
+
+class OtherCodeError(Exception):
+    """The process that is to compute a point has other code, libraries or data than the one that asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A function, ``module:name``, its keyword arguments as JSON, and the folders of ``$PARLEY_DATA`` that it reads.
+
+    ``seconds`` is about how long it takes: those that take long begin first. It does not tell two points apart.
+    """
+
+    function: str
+    arguments: str
+    data: tuple[str, ...] = ()
+    seconds: float = field(default=1.0, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Any],
+        /,
+        *data: str,
+        about_seconds: float = 1.0,
+        **arguments: Any,  # noqa: ANN401
+    ) -> Point:
+        """A call of a function that reads these folders of data; raises TypeError for what is no JSON."""
+        name = f"{function.__module__}:{function.__qualname__}"
+        return cls(name, _canonical(arguments), data, about_seconds)
+
+    @property
+    def module(self) -> str:
+        """Where the function is."""
+        return self.function.partition(":")[0]
+
+    @property
+    def specification(self) -> dict[str, Any]:
+        """All that the result hangs on, as JSON values; raises AbsentError where its data is not here."""
+        return {
+            "function": self.function,
+            "arguments": json.loads(self.arguments),
+            "code": digest_of_code(self.module),
+            "libraries": LIBRARIES,
+            "data": {folder: digest_of_data(folder) for folder in self.data},
+        }
+
+    @property
+    def key(self) -> str:
+        """The SHA-256 of the specification, in hexadecimal; raises AbsentError."""
+        return hashlib.sha256(_canonical(self.specification).encode()).hexdigest()
+
+    def compute(self) -> Any:  # noqa: ANN401 -- any JSON value
+        """What the function returns."""
+        return getattr(import_module(self.module), self.function.partition(":")[2])(**json.loads(self.arguments))
+
+
+def computed(point: Point, key: str) -> str:
+    """A point's result as JSON, for a process that knows the point by this key; raises OtherCodeError."""
+    if point.key != key:
+        raise OtherCodeError(f"{point.function}: the code, the libraries or the data differ from those of who asks")
+    return json.dumps(point.compute())
+
+
+def _canonical(value: dict[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
