@@ -39,6 +39,7 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
 }
 DRIFTS: Mapping[Mechanism, float] = {"output": 0.7, "objective": 2.4, "generalized": 2.4, "none": 2.4}
 _MOST_DOUBLINGS = 60
+_LEAST_SOLVABLE = "the least with which a solver surely finds the minimiser; the noise needs no more"
 
 MechanismChoice = Annotated[Mechanism, Field(description="how a site's model becomes private")]
 LawChoice = Annotated[
@@ -108,8 +109,9 @@ class Releases(Algorithm):
         if "law" in cls.left_open - given.keys():
             chosen["law"] = one._law_for(facts)
             one = replace(one, law=cast("Law", chosen["law"].value))
-        noise, drift = one.noise_of_model(facts), DRIFTS[one.mechanism]
-        return chosen | choose_regularization(given, noise, drift)
+        if "regularization" not in given:
+            chosen["regularization"] = one.strength_for(facts)
+        return chosen
 
     @staticmethod
     def mechanism_for(facts: FederationFacts) -> Choice:
@@ -126,6 +128,16 @@ class Releases(Algorithm):
         if gaussian <= pure:
             return Choice("gaussian", words.format(gaussian, "l2_laplace", pure))
         return Choice("l2_laplace", words.format(pure, "gaussian", gaussian))
+
+    def strength_for(self, facts: FederationFacts) -> Choice:
+        """Lambda as the noise needs it; the least with which all sites' mechanisms can be set, where that is more."""
+        noise, drift = self.noise_of_model(facts), DRIFTS[self.mechanism]
+        choice = choose_regularization({}, noise, drift)["regularization"]
+        one = replace(self, regularization=cast("float", choice.value))
+        sites = dict.fromkeys(one.terms(facts, index) for index in range(len(facts.parties)))
+        needed = (_least_regularization(*site) for site in sites if not _can_set(*site))
+        least = max(filter(None, needed), default=None)
+        return choice if least is None else Choice(least, _LEAST_SOLVABLE)
 
     def noise_of_model(self, facts: FederationFacts) -> float:
         """About how far noise moves each weight of a model that somebody gets: of the site in the middle."""
@@ -215,15 +227,20 @@ def set_site(mechanism: Mechanism, terms: SiteTerms, name: str) -> SiteRelease:
         raise InvalidInputError(f"{name}: {error}{hint}") from None
 
 
+def _can_set(mechanism: Mechanism, terms: SiteTerms) -> bool:
+    """Whether a mechanism can be set for a site."""
+    try:
+        MECHANISMS[mechanism](terms)
+    except InvalidInputError:
+        return False
+    return True
+
+
 def _least_regularization(mechanism: Mechanism, terms: SiteTerms) -> float | None:
     """About the least lambda, in three digits, with which a mechanism can be set; None where lambda is not why not."""
 
     def does(regularization: float) -> bool:
-        try:
-            MECHANISMS[mechanism](replace(terms, regularization=regularization))
-        except InvalidInputError:
-            return False
-        return True
+        return _can_set(mechanism, replace(terms, regularization=regularization))
 
     ladder = (terms.regularization * 2.0**step for step in range(1, _MOST_DOUBLINGS))
     high = next((each for each in ladder if each <= 1e9 and does(each)), None)  # noqa: PLR2004 -- lambda's largest

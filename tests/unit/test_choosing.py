@@ -197,6 +197,21 @@ class TestRegularization:
         tilt = gop.mechanism(curated.of(0)).tilt / 5000 / gop.regularization
         assert tilt == pytest.approx(2.4, rel=0.1)
 
+    @pytest.mark.parametrize("name", ["release", "average", "local_average"])
+    @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Softmax(3)], ids=["logistic", "huber", "softmax"])
+    def test_where_noise_is_small_it_is_the_least_that_can_be_solved(self, name: str, loss: Loss) -> None:
+        """A million examples, or a large epsilon, need so little lambda that no solver surely finds the minimiser."""
+        large = facts_of(10**6, 1.0, loss)
+        settle(name, {}, large)[0].check_noise(large.of(0))
+        facts = facts_of(300, 1e6, loss)
+        algorithm, choices = settle(name, {}, facts)
+        algorithm.check_noise(facts.of(0))
+        least = choices["regularization"]
+        assert "surely" in least.why
+        less, _ = settle(name, {"regularization": 0.97 * float(least.value)}, facts)
+        with pytest.raises(InvalidInputError, match="no solver surely"):
+            less.check_noise(facts.of(0))
+
     def test_losses_without_a_proof_are_refused_in_words(self) -> None:
         with pytest.raises(InvalidInputError):
             settle("gop", {}, facts_of(loss=Softmax(3)))
