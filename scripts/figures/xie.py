@@ -9,6 +9,9 @@ The published error rates of output and objective perturbation are held against 
 many the thesis's has is not known. Bands about them are ours: a fifth either way, and .01 about .03. *Sure* is three
 standard errors of the runs' differences.
 
+The feature method divides a site's view of a row by the norm of all models, where the thesis divides by the longest
+view of the aggregator's own rows, which tells of them.
+
 Table 6.1 is left out: what its cells are was not known. ``xie_theorems`` holds measured squared distances against
 bounds that are derived here (`scripts.figures.xie_runs.distances_of`), for what the three theorems bound.
 

@@ -124,7 +124,12 @@ LOSSES_OF: Mapping[str, tuple[Changes, Lines]] = {
 }
 
 numbers = Grid(
-    varying("epsilon"), (0.1, 1.0), {name: (at(name), NUMBERS) for name in (MNIST, EVERY_ROW, KDD)}, repeat=40
+    varying("epsilon"),
+    (0.1, 1.0),
+    {name: (at(name), NUMBERS) for name in (MNIST, EVERY_ROW, KDD)},
+    repeat=50,
+    few=1,
+    chunks=2,
 )
 forests = replace(numbers, panels={FORESTS: (at(FORESTS), NUMBERS)})
 over_epsilon = Grid(varying("epsilon"), EPSILONS, LOSSES_OF)

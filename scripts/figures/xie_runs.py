@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from common.algorithms._releases import Releases
+from common.algorithms._releases import Mechanism, Releases, set_site
 from common.algorithms.average import AverageMethod
 from common.algorithms.feature import FeatureMethod
 from common.algorithms.release import PrivateRelease
 from common.data.shard import Shard
+from common.encoding.fixed_point import to_reals
 from common.learning.losses import Huber, Logistic, Loss, largest_minimiser
 from common.learning.metrics import accuracy
 from common.learning.model import Model
 from common.privacy.mechanisms.objective import ObjectivePerturbation
 from common.privacy.mechanisms.output import OutputPerturbation
+from common.privacy.mechanisms.site import SiteTerms
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
@@ -31,7 +33,7 @@ from scripts.figures.xie_data import Rows, rows_of
 DELTA = 1e-5
 """Of tight noise, which is Gaussian; the thesis's is pure."""
 LOSSES: Mapping[str, Loss] = {"logistic": Logistic(), "huber": Huber()}
-NOISE = {
+NOISE: Mapping[str, dict[str, Any]] = {
     "paper": {"law": "l2_laplace", "calibration": "paper"},
     "thesis": {"law": "l2_laplace", "calibration": "thesis"},
     "tight": {"law": "gaussian", "calibration": "tight"},
@@ -105,6 +107,16 @@ class Dealt:
         facts = self.facts([len(part.y) for part in parts], epsilons, **terms)
         return simulate(algorithm, Shard.stack(parts), facts, SeededNoise([self.number, 2]))
 
+    def alone(self, rows: Shard) -> Model:
+        """One site's model, by its mechanism itself: parameters do not let Lambda be as small as Figure 3.5's."""
+        setting, (n, d) = self.setting, rows.X.shape
+        terms = SiteTerms(
+            LOSSES[setting.loss], n, d, setting.regularization, setting.epsilon, DELTA, **NOISE[setting.noise]
+        )
+        site = set_site(cast("Mechanism", setting.mechanism), terms, "site-1")
+        released = site.answer([site], site.prepare([site], rows), SeededNoise([self.number, 2]))
+        return Model(to_reals(released))
+
     def facts(self, sizes: list[int], epsilons: list[float], **terms: Any) -> FederationFacts:  # noqa: ANN401
         """What parties of these sizes and budgets agree on."""
         k = len(sizes)
@@ -120,7 +132,7 @@ class Dealt:
         setting, (*sites, aggregator) = self.setting, self.parts
         match setting.method:
             case "global":
-                return self.run(PrivateRelease(**setting.noisy), [Shard.stack(sites).pooled()], [setting.epsilon])
+                return self.alone(Shard.stack(sites).pooled())
             case "local":
                 return self.run(PrivateRelease(**setting.noisy), sites, setting.epsilons)
             case "average":
@@ -172,7 +184,7 @@ def distances_of(setting: Setting, rows: Rows, repeat: int) -> tuple[list[float]
     for number in range(repeat):
         dealt = Dealt(setting, rows, number)
         best = replace(setting, method="global", mechanism="none")
-        apart = dealt.model.weights - Dealt(best, rows, number).model.weights[0]
+        apart = dealt.model.weights - Dealt(best, rows, number).model.weights
         squares.append(float((apart**2).sum()))
     return squares, _bound(setting, dealt)
 
