@@ -7,10 +7,13 @@ the thesis's noise, of pure epsilon; *tight* is Gaussian, (epsilon, 1e-5), the l
 
 The published error rates of output and objective perturbation are held against one site with the rows of all ten; how
 many the thesis's has is not known. Bands about them are ours: a fifth either way, and .01 about .03. *Sure* is three
-standard errors of the runs' differences.
+standard errors of the runs' differences. ``xie_numbers`` had 40 runs first, which could not tell objective perturbation
+from output perturbation; it has 100 now. What falls with m0 is asked of lines with an aggregator only. Claims marked
+*ours* are no claims of the thesis that we know of.
 
 The feature method divides a site's view of a row by the norm of all models, where the thesis divides by the longest
-view of the aggregator's own rows, which tells of them.
+view of the aggregator's own rows, which tells of them. In 25 runs beside these, at epsilon = .1, *full* had errors of
+.36 with the thesis's divisor where it had .43 with ours (with the PCA of all rows .35 and .41).
 
 Table 6.1 is left out: what its cells are was not known. ``xie_theorems`` holds measured squared distances against
 bounds that are derived here (`scripts.figures.xie_runs.distances_of`), for what the three theorems bound.
@@ -33,7 +36,7 @@ from scripts.figures.frame import Figure, Paper, Verdict, standard_error
 from scripts.figures.hamm import write
 from scripts.figures.hamm_plots import Curve
 from scripts.figures.xie_grids import EVERY_ROW, MNIST, Grid, varying
-from scripts.figures.xie_plots import draw_histograms, draw_lines
+from scripts.figures.xie_plots import TIGHT, draw_histograms, draw_lines
 
 PAPER = Paper("xie", "Xie's thesis: local, global and distributed private models")
 SURE = 3.0
@@ -101,11 +104,11 @@ def _judge_published(lines: Mapping[str, Curve]) -> Iterable[Verdict]:
         yield in_band(f"ε = 1, Huber, 10 sites: {name} at most .06", lines[name], 1.0, (0.0, 0.06, "≤ .06"))
 
 
-def judge_falls(what: str) -> Judge:
-    """Each line with noise gets better along x."""
+def judge_falls(what: str, untouched: tuple[str, ...] = ("non-private",)) -> Judge:
+    """Each line of the thesis's noise gets better along x, but those that x has no part in."""
 
     def judge(curves: Sequence[Curve]) -> Iterable[Verdict]:
-        return (falls(curve, what) for curve in curves if curve.name != "non-private")
+        return (falls(curve, what) for curve in curves if not curve.name.endswith((*untouched, TIGHT)))
 
     return judge
 
@@ -152,12 +155,16 @@ def judge_spread(curves: Sequence[Curve]) -> Iterable[Verdict]:
         yield Verdict(claim, feature.sd(x) < average.sd(x), f"sd {feature.sd(x):.3f} and {average.sd(x):.3f}")
 
 
-def judge_everybody(curves: Sequence[Curve]) -> Iterable[Verdict]:
+def judge_everybody(what: str) -> Judge:
     """Joined models lie between the global one and a site's own."""
-    for lines in named(curves).values():
-        for x in (min(lines["global"].runs), max(lines["global"].runs)):
-            order = [lines[name] for name in ("global", "feature, public", "average", "local")]
-            yield in_order(f"at {x:g}: global < public < average < local (ours)", x, order)
+
+    def judge(curves: Sequence[Curve]) -> Iterable[Verdict]:
+        for lines in named(curves).values():
+            for x in (min(lines["global"].runs), max(lines["global"].runs)):
+                order = [lines[name] for name in ("global", "feature, public", "average", "local")]
+                yield in_order(f"{what} = {x:g}: global < public < average < local (ours)", x, order)
+
+    return judge
 
 
 def judge_bounds(curves: Sequence[Curve]) -> Iterable[Verdict]:
@@ -190,10 +197,10 @@ def _families() -> Iterable[Figure[list[Curve]]]:
         along = {"x": varying(field), "xs": xs, "label": label}
         cases, everybody = (replace(grid, **along) for grid in (grids.cases, grids.everybody))  # type: ignore[arg-type]
         yield _figure(f"fig5_10_{field}", f"Figures 5.10-5.30: three privacy cases over {label}", cases,
-                      judge_falls(label))  # fmt: skip
+                      judge_falls(label, UNTOUCHED.get(field, ())))  # fmt: skip
         if field != "aggregator":
             yield _figure(f"fig5_31_{field}", f"Figures 5.31-5.41: local, global and joined models over {label}",
-                          everybody, judge_everybody)  # fmt: skip
+                          everybody, judge_everybody(label.split(",")[0]))  # fmt: skip
 
 
 AXES: Mapping[str, tuple[str, Sequence[float]]] = {
@@ -203,6 +210,8 @@ AXES: Mapping[str, tuple[str, Sequence[float]]] = {
     "epsilon": ("ε", grids.EPSILONS),
 }
 """What the two families vary, and where; the rest is fixed at ten sites of 789 rows, and epsilon = .1."""
+UNTOUCHED = {"aggregator": ("average", "average, noise once")}
+"""Lines that what is varied has no part in."""
 _OWN = "one site's own"
 FIGURES = (
     _figure("numbers", "The thesis's numbers, Λ = .01", grids.numbers, judge_numbers),

@@ -2,7 +2,8 @@
 
 The setting that all vary is the thesis's: MNIST's threes and sevens, the Huber loss, Lambda = .01, ten sites of 789
 rows. What it does not say is ours: the aggregator's 789 rows, objective perturbation at sites and aggregator, the
-grids, and all repeats but 360 and 200.
+grids, and all repeats but 360 and 200. The public feature method weighs by the first m0 of the rows that made the
+components.
 """
 
 from __future__ import annotations

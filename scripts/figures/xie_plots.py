@@ -49,14 +49,14 @@ def draw_lines(x_label: str, y_label: str, title: str, curves: Sequence[Curve], 
                 each, [curve.mean(x) for x in each], bars, label=line.label, color=line.colour, marker=line.marker,
                 linestyle=line.dash, markersize=4.5, linewidth=1.3, elinewidth=0.7, capsize=2,
             )  # fmt: skip
-            if curve.bound is None:
-                axis.set_ylim(bottom=0)
-            else:
+            if curve.bound is not None:
                 axis.plot(each, [curve.bound[x] for x in each], ":", color="0.3", label="bound")
                 axis.set_yscale("log")
         axis.set_xscale("log")
         axis.set_xlabel(x_label)
         axis.grid(axis="y", color="0.9", linewidth=0.8)
+    if axes[0][0].get_yscale() == "linear":
+        axes[0][0].set_ylim(bottom=0)
     named = {name: handle for axis, _ in axes for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
     _save(canvas, y_label, path, named)
 
