@@ -168,7 +168,7 @@ class Full(Public):
 
 
 class Own(Full):
-    """The aggregator's owner as learner, for its own eyes; to any other learner the models are the answer."""
+    """The aggregator's owner as learner, for its own eyes; any other learner gets the models, over |M|_op."""
 
     __slots__ = ()
 
