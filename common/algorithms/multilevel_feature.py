@@ -50,7 +50,7 @@ class MultilevelFeature(Releases):
         width, reveal = _answer(facts)
         depth = max(levels_of(self.tree, facts.parties).values())
         leaves = Question("leaves", (0,), width, reveal)
-        return leaves, *(Question(f"level {level}", (k, d), width, reveal) for level in range(1, depth + 1))
+        return leaves, *(Question(f"level-{level}", (k, d), width, reveal) for level in range(1, depth + 1))
 
     def program(self, facts: FederationFacts) -> Program:
         """Ask level by level; return the root's model. Raises InvalidInputError where the root did not answer."""

@@ -200,7 +200,7 @@ class TestStepsThatAreAuditedElsewhere:
         below = spanned(models[:-1])
         mapped, told = in_span(below, SHARDS.party(4)), replace(told, n_features=K - 1)
         due = _answer("release", alone, Query(1, "release", np.zeros(0), "each"), mapped, told)
-        node = _answer("multilevel_feature", alone, Query(2, "level 1", models, "each"), SHARDS.party(4), of.of(4))
+        node = _answer("multilevel_feature", alone, Query(2, "level-1", models, "each"), SHARDS.party(4), of.of(4))
         assert np.array_equal(node, to_integers(below.T @ to_reals(due)))
 
     def test_the_descent_is_dp_gd(self) -> None:
