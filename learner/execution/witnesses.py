@@ -22,7 +22,7 @@ from common.service.witnessing.messages import MOST_RECEIPTS
 
 _T = TypeVar("_T")
 
-_PATIENCE_TO_ASK = 5.0  # seconds for one witness, before a run that most likely needs it
+_PATIENCE_TO_ASK = 2.0  # seconds for one witness, before a run that most likely needs it
 _PATIENCE_TO_TELL = 1.0
 _PAUSE = 1.0  # seconds between two turns
 _TOLD_A_TURN = 2  # witnesses
