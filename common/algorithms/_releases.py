@@ -16,7 +16,7 @@ from pydantic import Field
 
 from common.algorithms._parameters import Regularization, algorithm
 from common.algorithms._regularization import choose_regularization
-from common.arrays import FloatArray, IntArray
+from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import bounded_slope
@@ -207,6 +207,11 @@ class Releases(Algorithm):
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """What is drawn in floating point."""
         return (FLOATS,) if any(isinstance(site.event, L2LaplaceEvent) for site in self.own_sites(facts)) else ()
+
+
+def those(facts: OwnFacts, holds: Callable[[int], bool]) -> BoolArray:
+    """For which of the parties whose view the facts are something holds, by their index; (...)."""
+    return np.array([holds(index) for index in own_indices(facts)]).reshape(facts.own_epsilon.shape)
 
 
 def own_indices(facts: OwnFacts) -> list[int]:

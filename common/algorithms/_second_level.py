@@ -13,7 +13,7 @@ import numpy as np
 
 from common.algorithms._parameters import rounded
 from common.algorithms._regularization import choose_regularization
-from common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice
+from common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice, those
 from common.algorithms._span import check_labelled, combined, in_span, weigh
 from common.algorithms.dp_gd import DpGd
 from common.arrays import FloatArray, IntArray
@@ -65,7 +65,7 @@ class Public:
         if rows is None:
             raise InvalidInputError("the run names no public rows to weigh the models by")
         return combined(basis, weigh(facts.loss, basis, rows, self.terms.second_regularization))
-        yield
+        yield  # never: it makes this a program that asks nothing
 
     def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """Never asked."""
@@ -135,8 +135,7 @@ class Full(Public):
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
         """The aggregator's, and 0 of everybody else."""
-        weighs = np.array([not self.releases(facts, index) for index in own_indices(facts)])
-        return np.where(weighs.reshape(facts.own_epsilon.shape), self.site(facts).moved, 0.0)
+        return np.where(those(facts, lambda index: self.releases(facts, index)), 0.0, self.site(facts).moved)
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The aggregator's release."""

@@ -20,8 +20,8 @@ from common.errors import InvalidInputError
 from common.learning.erm import minimise
 from common.learning.losses import Loss
 from common.learning.model import Model
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Reply
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Question, Reply
 
 _RANK = 1e-9
 """A model that adds less than this to the span of others, in parts of the longest, adds nothing."""
@@ -39,8 +39,23 @@ def spanned(models: FloatArray) -> FloatArray:
     return np.asarray(models / norm) if norm > 0 else models
 
 
+def ask_models(step: str, message: tuple[int, ...], facts: FederationFacts) -> Question:
+    """The question for sites' models: for each, or under a secure sum for their stack, in which each has a row."""
+    if facts.secure_sum:
+        return Question(step, message, len(facts.parties) * facts.n_features)
+    return Question(step, message, facts.n_features, "each")
+
+
+def placed(models: IntArray, facts: OwnFacts) -> IntArray:
+    """Answers to `ask_models` of models (..., d): as they are, or in their rows of the stack."""
+    if not facts.secure_sum:
+        return models
+    rows = np.eye(len(facts.parties), dtype=np.int64)[facts.index]
+    return np.asarray(rows[..., None] * models[..., None, :]).reshape(*models.shape[:-1], -1)
+
+
 def collected(reply: Reply, facts: FederationFacts) -> FloatArray:
-    """The models (K, d) of a round that asked for each, or for their stack as a sum; zero of who did not answer."""
+    """The models (K, d) of a reply to `ask_models`; zero of who did not answer."""
     k = len(facts.parties)
     if reply.value.ndim == 1:
         return reply.value.reshape(k, facts.n_features)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -35,7 +36,7 @@ def levels_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, int
     if unknown := sorted(set(named) - set(parties)):
         raise InvalidInputError(f"the tree names {', '.join(unknown)}, which take no part")
     below = [child for each in children.values() for child in each]
-    if twice := sorted({child for child in below if below.count(child) > 1}):
+    if twice := _repeated(below):
         raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once, under one other")
     if alone := sorted(set(parties) - set(named)):
         raise InvalidInputError(f"{', '.join(alone)}: alone, neither above nor below any other")
@@ -56,7 +57,10 @@ def children_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, t
         if len(parties) < 2:  # noqa: PLR2004
             raise InvalidInputError(f"{parties[0]}: alone, neither above nor below any other")
         return {parties[-1]: tuple(parties[:-1])}
-    names = [node.party for node in nodes]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := _repeated(node.party for node in nodes):
         raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once")
     return {node.party: node.children for node in nodes}
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, times in Counter(names).items() if times > 1)

@@ -24,9 +24,9 @@ import numpy as np
 from pydantic import Field
 
 from common.algorithms._parameters import Regularization, Rounds, Step, algorithm
-from common.algorithms._releases import MechanismChoice, Releases, own_indices
+from common.algorithms._releases import MechanismChoice, Releases, own_indices, those
 from common.algorithms._second_level import SECOND, Levels, Public, Second
-from common.algorithms._span import Selection, collected, labelled, selected, spanned
+from common.algorithms._span import Selection, ask_models, collected, labelled, placed, selected, spanned
 from common.algorithms.dp_gd import Momentum
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
@@ -73,16 +73,13 @@ class FeatureMethod(Releases):
         """The releases; then what the second level asks."""
         check_single_score(facts.loss)
         self.check_sites(facts)
-        if facts.secure_sum:
-            first = Question("release", (0,), len(facts.parties) * facts.n_features)
-        else:
-            first = Question("release", (0,), facts.n_features, "each")
-        return first, *self.level.questions(facts)
+        return ask_models("release", (0,), facts), *self.level.questions(facts)
 
     def program(self, facts: FederationFacts) -> Program:
         """Collect the models, and have them weighed."""
         rows = labelled(facts.public_rows) if self.public_rows == "labelled" else None
-        models = collected((yield Query(1, "release", np.zeros(0), "sum" if facts.secure_sum else "each")), facts)
+        reveal = ask_models("release", (0,), facts).reveal
+        models = collected((yield Query(1, "release", np.zeros(0), reveal)), facts)
         basis = spanned(selected(models, self.select, rows, self.n_selected))
         return (yield from self.level.program(basis, facts, rows))
 
@@ -94,19 +91,15 @@ class FeatureMethod(Releases):
         """The release, in its row of the stack where sums alone are seen; or what the second level asks."""
         if query.step != "release":
             return self.level.local(query, prepared.shard, facts, noise)
-        part = np.array([self.level.releases(facts, index) for index in own_indices(facts)], dtype=np.int64)
-        models: IntArray = self.release(prepared.first, facts, noise) * part.reshape(facts.own_epsilon.shape)[..., None]
-        if not facts.secure_sum:
-            return models
-        places = np.eye(len(facts.parties), dtype=np.int64)[facts.index]
-        return np.asarray(places[..., None] * models[..., None, :]).reshape(*models.shape[:-1], -1)
+        part = those(facts, lambda index: self.level.releases(facts, index))
+        return placed(self.release(prepared.first, facts, noise) * part[..., None], facts)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
         """That of a release, 0 of who has none; or the second level's."""
         if query.step != "release":
             return self.level.sensitivity(query, facts)
-        part = np.array([self.level.releases(facts, index) for index in own_indices(facts)])
-        return np.where(part.reshape(facts.own_epsilon.shape), self.moved(self.level.first_facts(facts)), 0.0)
+        part = those(facts, lambda index: self.level.releases(facts, index))
+        return np.where(part, self.moved(self.level.first_facts(facts)), 0.0)
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The release's, or the second level's."""

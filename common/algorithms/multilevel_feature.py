@@ -17,10 +17,10 @@ from dataclasses import replace
 import numpy as np
 
 from common.algorithms._parameters import algorithm
-from common.algorithms._releases import Releases, own_indices, set_site
-from common.algorithms._span import collected, in_span, spanned
+from common.algorithms._releases import Releases, own_indices, set_site, those
+from common.algorithms._span import ask_models, collected, in_span, placed, spanned
 from common.algorithms._tree import Nodes, children_of, levels_of
-from common.arrays import FloatArray, IntArray
+from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_integers, to_reals
 from common.errors import InvalidInputError
@@ -31,7 +31,7 @@ from common.privacy.mechanisms.site import SiteRelease
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Program
 from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question, Reveal
+from common.protocol.messages import Query, Question
 
 _WHO_SEES_WHAT = "the learner sees every site's release, and sites that are asked see those of the levels below them"
 
@@ -47,10 +47,9 @@ class MultilevelFeature(Releases):
         check_single_score(facts.loss)
         self.check_sites(facts)
         k, d = len(facts.parties), facts.n_features
-        width, reveal = _answer(facts)
         depth = max(levels_of(self.tree, facts.parties).values())
-        leaves = Question("leaves", (0,), width, reveal)
-        return leaves, *(Question(f"level-{level}", (k, d), width, reveal) for level in range(1, depth + 1))
+        above = (ask_models(f"level-{level}", (k, d), facts) for level in range(1, depth + 1))
+        return ask_models("leaves", (0,), facts), *above
 
     def program(self, facts: FederationFacts) -> Program:
         """Ask level by level; return the root's model. Raises InvalidInputError where the root did not answer."""
@@ -73,14 +72,10 @@ class MultilevelFeature(Releases):
         """The releases of the sites of a level; zeros of all others."""
         own, stacked = own_indices(facts), prepared.y.ndim > 1
         answer = np.zeros((len(own), facts.n_features), np.int64)
-        for place, index in enumerate(own):
-            if self.round_of(facts, index) == query.round:
-                rows, drawn = (prepared.party(place), noise.member(place)) if stacked else (prepared, noise)
-                answer[place] = self._release(query.message, rows, facts, index, drawn)
-        if facts.secure_sum:
-            places = np.eye(len(facts.parties), dtype=np.int64)[own]
-            answer = np.asarray(places[..., None] * answer[:, None, :]).reshape(len(own), -1)
-        return answer if stacked else answer[0]
+        for place in np.flatnonzero(self._has_part(query.round, facts)).tolist():
+            rows, drawn = (prepared.party(place), noise.member(place)) if stacked else (prepared, noise)
+            answer[place] = self._release(query.message, rows, facts, own[place], drawn)
+        return placed(answer if stacked else answer[0], facts)
 
     def _release(self, models: FloatArray, rows: Shard, facts: FederationFacts, index: int, noise: Noise) -> IntArray:
         """One site's release, (d,)."""
@@ -105,22 +100,20 @@ class MultilevelFeature(Releases):
         children = children_of(self.tree, facts.parties).get(facts.parties[index], ())
         return [facts.parties.index(child) for child in children]
 
-    def round_of(self, facts: FederationFacts, index: int) -> int:
-        """In which round a site has its part."""
-        return 1 + levels_of(self.tree, facts.parties)[facts.parties[index]]
+    def _has_part(self, round: int, facts: OwnFacts) -> BoolArray:
+        """Whether it is a site's level that a round asks, (...)."""
+        levels = levels_of(self.tree, facts.parties)
+        return those(facts, lambda index: levels[facts.parties[index]] == round - 1)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
         """That of a leaf; infinite of a node, whose noise is on the weights within its answer; 0 of who has no part."""
-        own = own_indices(facts)
-        part = np.array([self.round_of(facts, index) == query.round for index in own])
-        node = np.array([bool(self._below(facts, index)) for index in own])
-        moved = np.where(node.reshape(facts.own_epsilon.shape), np.inf, self.moved(facts))
-        return np.where(part.reshape(facts.own_epsilon.shape), moved, 0.0)
+        is_node = those(facts, lambda index: bool(self._below(facts, index)))
+        return np.where(self._has_part(query.round, facts), np.where(is_node, np.inf, self.moved(facts)), 0.0)
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The release's, in its round."""
         (index,) = own_indices(facts)
-        return self.node(facts, index).event if self.round_of(facts, index) == round else NoEvent()
+        return self.node(facts, index).event if self._has_part(round, facts) else NoEvent()
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """Who sees what."""
@@ -130,8 +123,3 @@ class MultilevelFeature(Releases):
     def roles(self) -> bool:
         """Each party has its place in the tree."""
         return True
-
-
-def _answer(facts: FederationFacts) -> tuple[int, Reveal]:
-    """How long an answer is, and what is seen of it: under a secure sum a row of the stack of all."""
-    return (len(facts.parties) * facts.n_features, "sum") if facts.secure_sum else (facts.n_features, "each")
