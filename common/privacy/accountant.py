@@ -2,8 +2,9 @@
 
 An *event* says what one answer of one party costs: the privacy-loss distribution of the worst pair of neighbouring
 shards. Events are frozen data, independent of the shard's values. Gaussian events compose in closed form (mu adds in
-squares; Dong, Roth & Su 2022, Corollary 3.3); everything else composes through the privacy-loss distributions of
-`dp_accounting` (pessimistic, connect-the-dots), which is imported where it is first needed because it is slow to load.
+squares; Dong, Roth & Su 2022, Corollary 3.3), and so do draws (`common.privacy.draws`). Everything else composes
+through the privacy-loss distributions of `dp_accounting` (pessimistic, connect-the-dots), which is imported where it is
+first needed because it is slow to load.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import numpy as np
 
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
-from common.privacy.calibration import gaussian_epsilon
+from common.privacy.calibration import gaussian_epsilon, mu_of_draws
 from common.privacy.composition import branches
+from common.privacy.draws import concentrated_epsilon, rho_of_draws
 from common.privacy.events import (
     ApproximateEvent,
+    DrawEvent,
     Event,
     GaussianEvent,
     L2LaplaceEvent,
@@ -72,8 +75,8 @@ def _epsilon(releases: Sequence[Release], delta: float) -> float:
     """`epsilon_after` of plain releases."""
     if not releases:
         return 0.0
-    if (mus := _mus(releases)) is not None:  # what `epsilons_after_each` ends in, at once
-        return gaussian_epsilon(math.sqrt(np.cumsum(np.square(mus))[-1]), _checked_delta(delta))
+    if _is_closed(releases):  # what `epsilons_after_each` ends in, at once
+        return float(_in_closed_form(releases, _checked_delta(delta), slice(-1, None))[0])
     if _adds_up(releases, delta):
         return float(_epsilons(releases, delta)[-1])
     composed = _composed(tuple(releases), _interval(tuple(releases)))
@@ -87,8 +90,8 @@ def _epsilons(releases: Sequence[Release], delta: float) -> FloatArray:
     if any(isinstance(release, NonPrivateEvent) for release in releases):
         first = next(i for i, release in enumerate(releases) if isinstance(release, NonPrivateEvent))
         return np.concatenate([_epsilons(releases[:first], delta), np.full(len(releases) - first, np.inf)])
-    if (mus := _mus(releases)) is not None:
-        return np.array([gaussian_epsilon(math.sqrt(total), delta) for total in np.cumsum(np.square(mus))])
+    if _is_closed(releases):
+        return _in_closed_form(releases, delta, slice(None))
     basic = _basic_composition(releases, delta)
     return basic if _adds_up(releases, delta) else np.minimum(basic, _by_loss_distribution(tuple(releases), delta))
 
@@ -98,10 +101,25 @@ def _adds_up(releases: Sequence[Release], delta: float) -> bool:
     return delta == 0 or any(_loss_scale(release) > _LARGEST_SCALE for release in releases)
 
 
-def _mus(events: Sequence[Release]) -> list[float] | None:
-    """The mus of Gaussian events; None where one is not Gaussian."""
-    mus = [event.mu for event in events if isinstance(event, GaussianEvent)]
-    return mus if len(mus) == len(events) else None
+def _is_closed(releases: Sequence[Release]) -> bool:
+    """Whether all these compose in closed form."""
+    return all(isinstance(release, GaussianEvent | DrawEvent) for release in releases)
+
+
+def _in_closed_form(releases: Sequence[Release], delta: float, which: slice) -> FloatArray:
+    """`epsilons_after_each` of Gaussian releases and draws, or some of them: by the square of mu, and by zCDP."""
+    squares = np.cumsum([_loss_scale(release) ** 2 for release in releases])[which]
+    by_profile = np.array([gaussian_epsilon(math.sqrt(square), delta) for square in squares])
+    if not any(isinstance(release, DrawEvent) for release in releases):
+        return by_profile
+    rhos = np.cumsum([_rho(release) for release in releases])[which]
+    concentrated = np.array([concentrated_epsilon(rho, delta) for rho in rhos])
+    return np.asarray(np.minimum(np.minimum(by_profile, concentrated), _basic_composition(releases, delta)[which]))
+
+
+def _rho(release: Release) -> float:
+    """The zCDP of a Gaussian release, or of draws."""
+    return rho_of_draws(release) if isinstance(release, DrawEvent) else _loss_scale(release) ** 2 / 2
 
 
 def _checked_delta(delta: float) -> float:
@@ -118,7 +136,9 @@ def _basic_composition(events: Sequence[Release], delta: float) -> FloatArray:
     return np.where(np.cumsum(deltas) <= delta, np.cumsum(epsilons), np.inf)
 
 
-def _noisy(events: Sequence[Release]) -> list[GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent]:
+def _noisy(
+    events: Sequence[Release],
+) -> list[GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | DrawEvent]:
     """The events that have noise."""
     return [event for event in events if not isinstance(event, NonPrivateEvent)]
 
@@ -172,6 +192,8 @@ def _loss_scale(event: Release) -> float:
     match event:
         case GaussianEvent(mu=mu):
             return mu
+        case DrawEvent(spread=spread, draws=draws):
+            return mu_of_draws(spread, draws)
         case LaplaceEvent(epsilon=epsilon) | L2LaplaceEvent(epsilon=epsilon) | ApproximateEvent(epsilon=epsilon):
             return epsilon
         case NonPrivateEvent():
@@ -185,8 +207,8 @@ def _loss_distribution(event: Release, interval: float) -> PrivacyLossDistributi
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415
 
     match event:
-        case GaussianEvent(mu=mu):
-            return pld.from_gaussian_mechanism(1.0 / mu, value_discretization_interval=interval)
+        case GaussianEvent() | DrawEvent():
+            return pld.from_gaussian_mechanism(1.0 / _loss_scale(event), value_discretization_interval=interval)
         case LaplaceEvent(epsilon=epsilon):
             return pld.from_laplace_mechanism(1.0 / epsilon, value_discretization_interval=interval)
         case ApproximateEvent(epsilon=epsilon, delta=delta):

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import chdtri, log_ndtr
+from scipy.special import chdtri, log_ndtr, ndtri_exp
 
 from common.arrays import FloatArray
 from common.errors import InvalidInputError
@@ -22,6 +22,8 @@ LEAST_DELTA = 1e-18
 """The least delta that is counted: a ledger's unit."""
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e12
 """The least epsilon that is counted, a ledger's unit; and one beyond which figures are no longer told apart."""
+ROUNDING = 1e-9
+"""Covers that of the functions of the normal distribution, relative."""
 _MOST = 1e100  # epsilon, or a deviation: its square is still a number
 
 
@@ -125,6 +127,27 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return math.inf
     _, enough = bisect(lambda epsilon: gaussian_delta(epsilon, mu) > delta)
     return enough * (1 + 1e-10)
+
+
+def pure_mu(epsilon: float) -> float:
+    """The mu of the Gaussian release that covers any ``epsilon``-private one, rounded up; its slack is 0.
+
+    It is 2 Phi^-1(e^epsilon / (1 + e^epsilon)). The least error of the second kind of an epsilon-private test at level
+    alpha is at least max(1 - e^epsilon alpha, e^-epsilon (1 - alpha)): two straight lines from (0, 1) and (1, 0) to a
+    corner on the diagonal, alpha = 1 / (1 + e^epsilon). The Gaussian's curve, Phi(Phi^-1(1 - alpha) - mu), has the same
+    ends and for this mu passes the corner; it is convex, so it lies below the lines, its chords. Of an (epsilon,
+    delta)-private release the same holds but for an event of probability delta (Kairouz, Oh & Viswanath, "The
+    Composition Theorem for Differential Privacy", 2015): delta is its slack.
+
+    >>> round(pure_mu(0.5), 3)
+    0.624
+    """
+    return -2.0 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + ROUNDING)
+
+
+def mu_of_draws(spread: float, draws: int) -> float:
+    """The mu of the Gaussian release that covers so many draws of an index; `common.privacy.draws` has the proof."""
+    return math.sqrt(draws) * pure_mu(spread / 2)
 
 
 def bisect(holds: Callable[[float], bool]) -> tuple[float, float]:

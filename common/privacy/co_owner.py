@@ -13,6 +13,7 @@ from common.arrays import FloatArray
 from common.privacy.calibration import bisect
 from common.privacy.events import (
     ApproximateEvent,
+    DrawEvent,
     Event,
     GaussianEvent,
     L2LaplaceEvent,
@@ -38,7 +39,7 @@ def with_part(event: Event, part: float, delta: float) -> Event:
             return GaussianEvent(mu / part**0.5)
         case L2LaplaceEvent():
             return _mixture(event, part, delta)
-        case ApproximateEvent():
+        case ApproximateEvent() | DrawEvent():
             return NonPrivateEvent()
         case SequentialEvent(events=parts):
             return SequentialEvent(tuple(with_part(each, part, delta) for each in parts))

@@ -13,6 +13,7 @@ from itertools import chain, islice, product
 from common.errors import InvalidInputError
 from common.privacy.events import (
     ApproximateEvent,
+    DrawEvent,
     Event,
     GaussianEvent,
     L2LaplaceEvent,
@@ -84,4 +85,6 @@ def _covers(one: Release, other: Release) -> bool:
             return epsilon <= most and d == dimension
         case ApproximateEvent(epsilon=most, delta=largest), ApproximateEvent(epsilon=epsilon, delta=delta):
             return epsilon <= most and delta <= largest
+        case DrawEvent(spread=widest, draws=most), DrawEvent(spread=spread, draws=draws):
+            return spread <= widest and draws <= most
     return one == other

@@ -45,11 +45,28 @@ class ApproximateEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class DrawEvent:
+    """So many draws of an index, each of which may hang on those before it.
+
+    The chances of an index on neighbouring data differ by a factor between e^t and e^(t + spread), whatever the index,
+    for some t of each draw (*bounded range*; Dong, Durfee & Rogers 2020). All draws are one event, in closed form.
+    """
+
+    spread: float
+    draws: int = 1
+
+    @property
+    def epsilon(self) -> float:
+        """The pure epsilon of all draws: as 0 lies between t and t + spread, that of one is at most the spread."""
+        return self.draws * self.spread
+
+
+@dataclass(frozen=True, slots=True)
 class NonPrivateEvent:
     """A release without noise: epsilon is infinite."""
 
 
-Release = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | NonPrivateEvent
+Release = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | DrawEvent | NonPrivateEvent
 
 
 @dataclass(frozen=True, slots=True)

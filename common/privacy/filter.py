@@ -15,13 +15,14 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from common.arrays import FloatArray
 from common.errors import BudgetExhaustedError
-from common.privacy.calibration import gaussian_delta
+from common.privacy.calibration import ROUNDING, gaussian_delta, mu_of_draws, pure_mu
 from common.privacy.events import (
     ApproximateEvent,
+    DrawEvent,
     Event,
     GaussianEvent,
     L2LaplaceEvent,
@@ -34,7 +35,6 @@ from common.privacy.events import (
 )
 from common.privacy.l2_laplace import l2_laplace_delta
 
-_ROUNDING = 1e-9  # covers that of the functions of the normal distribution, relative
 _QUADRATURE = 2e-15  # of a profile in the tail, absolute
 _BOUNDS = 1e-6, 20.0  # beyond these a release is covered as if nothing but its bound were known
 
@@ -70,24 +70,10 @@ def _cover_of_release(release: Release) -> tuple[float, float]:
             return l2_laplace_mu(epsilon, dimension), 0.0
         case ApproximateEvent(epsilon=epsilon, delta=delta):
             return pure_mu(epsilon), delta
+        case DrawEvent(spread=spread, draws=draws):
+            return mu_of_draws(spread, draws), 0.0
         case NonPrivateEvent():
             raise BudgetExhaustedError("the run releases answers without noise; no budget bears that")
-
-
-def pure_mu(epsilon: float) -> float:
-    """The mu of the Gaussian release that covers any ``epsilon``-private one, rounded up; its slack is 0.
-
-    It is 2 Phi^-1(e^epsilon / (1 + e^epsilon)). The least error of the second kind of an epsilon-private test at level
-    alpha is at least max(1 - e^epsilon alpha, e^-epsilon (1 - alpha)): two straight lines from (0, 1) and (1, 0) to a
-    corner on the diagonal, alpha = 1 / (1 + e^epsilon). The Gaussian's curve, Phi(Phi^-1(1 - alpha) - mu), has the same
-    ends and for this mu passes the corner; it is convex, so it lies below the lines, its chords. Of an (epsilon,
-    delta)-private release the same holds but for an event of probability delta (Kairouz, Oh & Viswanath, "The
-    Composition Theorem for Differential Privacy", 2015): delta is its slack.
-
-    >>> round(pure_mu(0.5), 3)
-    0.624
-    """
-    return -2.0 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + _ROUNDING)
 
 
 @lru_cache(maxsize=4096)
@@ -137,7 +123,7 @@ def largest_square(epsilon: float, delta: float, unit: float) -> int:
     """
     if delta == 0:
         return 0
-    allowed = delta * (1 - _ROUNDING)
+    allowed = delta * (1 - ROUNDING)
 
     def beyond(square: int) -> int:
         return int(gaussian_delta(epsilon, math.sqrt(square * unit)) > allowed)

@@ -12,6 +12,8 @@ whole arrays in floating point, with a rigorous bound on every rounding error. T
 resolved in rational arithmetic, a float scale being the exact rational that it is: enclose exp(-g) between two
 rationals, then lengthen U and narrow the enclosure until they part. The outcome is exact either way.
 
+*Draws of an index* are exact too: `common.privacy.categories`.
+
 *Limits.* Continuous draws serve mechanisms stated for reals and do not withstand floating-point attacks (Mironov 2012):
 what leaves a party should be integers with integer noise. How long a draw takes depends on the bits drawn (rejections):
 callers draw the noise ahead of the answer that it hides, so that the time to answer tells nothing of it.
@@ -32,13 +34,13 @@ import numpy.typing as npt
 from scipy.special import gammainccinv, ndtri
 
 from common.arrays import FloatArray, IntArray
+from common.privacy.categories import Categories, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 Scale = float | FloatArray
 Shape = tuple[int, ...]
-Words = npt.NDArray[np.uint64]
 A = TypeVar("A", bound=npt.NDArray[Any])
 
 MAX_INTEGER_SCALE = 2.0**48  # leaves 15 bits for the tail: a draw beyond int64 needs 2^15 equal coin flips in a row
@@ -79,6 +81,13 @@ class Noise(Protocol):
         A share is sqrt(V) g with V ~ Gamma((d+1) / (2 parts), scale 2/beta^2) and g ~ N(0, I_d). The sum of ``parts``
         independent shares has the density above: its characteristic function is (1 + |t|^2/beta^2)^(-(d+1)/2).
         Chaudhuri et al. 2011, Algorithms 1 and 2, for parts = 1. ``beta`` broadcasts to shape[:-1] + (1,).
+        """
+
+    def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
+        """Independent draws (n,) of an index i below k, P(i) proportional to mantissas[i] 2^exponents[i], exactly.
+
+        ``mantissas`` (k,) are integers from 2^52 to 2^53 - 1, ``exponents`` (k,) any integers. Raises ValueError for
+        others, or none.
         """
 
     def once(self, name: str, draw: Callable[[], A]) -> A:
@@ -133,6 +142,9 @@ class _SourcedNoise(Noise):
         half = (shape[-1] + 1) / (2 * float(_checked("parts", parts, (), 1.0)))
         variance = 2 * self._source.standard_gamma(half, radii)
         return np.sqrt(variance) / beta * self._source.standard_normal(shape)
+
+    def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
+        return Categories(mantissas, exponents).draw(self._source.words, n)
 
     def once(self, name: str, draw: Callable[[], A]) -> A:
         if name not in self.kept:

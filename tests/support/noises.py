@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray
+from common.arrays import FloatArray, IntArray
 from common.privacy.noise import Noise, Scale, Shape, SystemNoise
 
 
@@ -36,6 +36,9 @@ class Relay(Noise):
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> npt.NDArray[Any]:
         return self.draw("l2_laplace", beta, shape, parts)
+
+    def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
+        return self.source.categorical(mantissas, exponents, n)
 
     def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
         return self.source.once(name, draw)

@@ -18,10 +18,10 @@ from common.errors import BudgetExhaustedError, InvalidInputError
 from common.learning.losses import Logistic
 from common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Account, Cost, Price, limit
 from common.privacy.accountant import epsilon_after, epsilons_after_each
-from common.privacy.calibration import gaussian_delta, gaussian_mu
+from common.privacy.calibration import gaussian_delta, gaussian_mu, pure_mu
 from common.privacy.co_owner import with_part
 from common.privacy.events import ApproximateEvent, L2LaplaceEvent
-from common.privacy.filter import cover, largest_square, pure_mu
+from common.privacy.filter import cover, largest_square
 from common.privacy.guarantee import Composition, View
 from common.privacy.statement import in_words
 from common.protocol.facts import FederationFacts

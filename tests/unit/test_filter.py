@@ -18,7 +18,7 @@ from common.errors import BudgetExhaustedError
 from common.privacy import filter as filters
 from common.privacy.account import DELTA_UNITS, SQUARE_UNITS, Account, Cost, delta_units, limit
 from common.privacy.accountant import _composed
-from common.privacy.calibration import gaussian_delta
+from common.privacy.calibration import gaussian_delta, pure_mu
 from common.privacy.events import (
     ApproximateEvent,
     Event,
@@ -31,7 +31,7 @@ from common.privacy.events import (
     Release,
     SequentialEvent,
 )
-from common.privacy.filter import _missing, cover, l2_laplace_mu, largest_square, pure_mu
+from common.privacy.filter import _missing, cover, l2_laplace_mu, largest_square
 from common.privacy.l2_laplace import l2_laplace_delta
 
 # ── what covers a release ────────────────────────────────────────────────────

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
     from common.arrays import FloatArray, IntArray
-    from common.privacy.noise import Noise, Words
+    from common.privacy.categories import Words
+    from common.privacy.noise import Noise
 
     MakeNoise = Callable[[], Noise]
 

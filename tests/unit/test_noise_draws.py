@@ -20,7 +20,8 @@ from scipy import stats
 
 from common.arrays import FloatArray, IntArray
 from common.privacy import noise as module
-from common.privacy.noise import NoNoise, SeededNoise, SystemNoise, Words
+from common.privacy.categories import Words
+from common.privacy.noise import NoNoise, SeededNoise, SystemNoise
 
 TOP = 2**64
 

@@ -15,7 +15,7 @@ from common.errors import BudgetExhaustedError
 from common.learning.losses import Logistic
 from common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price
 from common.privacy.accountant import epsilon_after
-from common.privacy.calibration import gaussian_epsilon
+from common.privacy.calibration import gaussian_epsilon, pure_mu
 from common.privacy.events import (
     ApproximateEvent,
     Event,
@@ -27,7 +27,6 @@ from common.privacy.events import (
     ParallelEvent,
     SequentialEvent,
 )
-from common.privacy.filter import pure_mu
 from common.privacy.guarantee import Adjacency, Guarantee, View
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.runs.pricing import against_co_owner, guarantees, highest_charge, needed_delta, price, schedule, transcript
