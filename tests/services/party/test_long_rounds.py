@@ -29,10 +29,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[httpx.Client]:
-    """A party of small bodies, with an approved run whose questions are longer."""
-    settings = cluster.party_settings("party-1", limits={"body_bytes": BODY_BYTES})
-    with TestClient(create_party_app(settings), headers=ASKING, raise_server_exceptions=False) as client:
+    """A party of small bodies, with an approved run whose questions are longer; its proposal was longer still."""
+    app = create_party_app(cluster.party_settings("party-1"))
+    with TestClient(app, headers=ASKING, raise_server_exceptions=False) as client:
         propose(client, run_spec(cluster)).raise_for_status()
+        app.state.limits = app.state.limits.model_copy(update={"body_bytes": BODY_BYTES})
         yield client
 
 
@@ -58,6 +59,7 @@ def test_a_round_may_be_no_longer(client: httpx.Client, cluster: Cluster, run: s
         response = put(client, content, run)
         assert response.status_code == 413, response.text
         assert "limits.body_bytes" in response.text
+    assert put(client, iter([long[:100]]), "another").status_code == 422, "of a short one the content decides"
 
 
 def test_a_body_that_is_not_as_long_as_it_says_is_refused(client: httpx.Client, cluster: Cluster) -> None:
