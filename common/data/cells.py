@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray, IntArray
-from common.data.columns import spelling
+from common.encoding.spelling import spelling
 
 MISSING_TEXTS = frozenset({
     "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL", "NaN",

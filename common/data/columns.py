@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Literal, Self
@@ -14,6 +13,7 @@ from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 
 from common.arrays import FloatArray
 from common.encoding.classes import MAX_CLASSES
+from common.encoding.spelling import spelling
 from common.strict import Name, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]
@@ -63,6 +63,11 @@ class Feature(Bounded):
         """How many columns of the design."""
         return 1
 
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The one column of an owner's table."""
+        return (self.name,)
+
 
 class Category(Strict):
     """A column of texts to predict from, one column of the design for each declared value.
@@ -100,6 +105,11 @@ class Category(Strict):
         return len(self.values) + self.other
 
     @property
+    def table_names(self) -> tuple[str, ...]:
+        """The one column of an owner's table."""
+        return (self.name,)
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """The columns of the design, such as ``workclass=Private``."""
         return tuple(f"{self.name}={value}" for value in self.column_values)
@@ -108,6 +118,44 @@ class Category(Strict):
     def codes(self) -> dict[str | None, int]:
         """The index of each value among the columns, by its spelling."""
         return {spelling(value): code for code, value in enumerate(self.column_values)}
+
+
+class SparseFeatures(Strict):
+    """Very many numeric columns of which few are not zero, told by a count: a row lists its entries that are not zero.
+
+    In a table ``index`` and ``value`` are columns of lists, the places and the numbers of a row's entries; ``first`` is
+    the place of the first of the ``columns``. A row has at most so many ``entries``, and no number is larger than
+    ``bound``, which becomes 1. Both are public: a solver's error and the largest norm of a row hang on them.
+    """
+
+    name: Name
+    columns: Annotated[int, Field(ge=2, lt=2**24)]
+    entries: Annotated[int, Field(ge=1, le=2**20)]
+    bound: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    index: Name = "index"
+    value: Name = "value"
+    first: Literal[0, 1] = 1
+    missing: Literal["refuse", "drop"] | None = None
+
+    @property
+    def fill(self) -> None:
+        """Nothing stands in for a missing row."""
+        return
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """None: the columns have places, and no names."""
+        return ()
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns of the design."""
+        return self.columns
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The columns of an owner's table."""
+        return self.index, self.value
 
 
 class Label(Strict):
@@ -143,7 +191,9 @@ def _kind_of_label(label: object) -> str:
 
 
 def _kind_of_feature(feature: object) -> str:
-    """A feature with values is a category, any other needs bounds."""
+    """A feature with values is a category, one with a count of columns is sparse, any other needs bounds."""
+    if "columns" in feature if isinstance(feature, Mapping) else isinstance(feature, SparseFeatures):
+        return "sparse"
     return "category" if _has_values(feature, Category) else "number"
 
 
@@ -155,31 +205,9 @@ AnyLabel = Annotated[
     Annotated[Label, Tag("classes")] | Annotated[RealLabel, Tag("real")], Discriminator(_kind_of_label)
 ]
 AnyFeature = Annotated[
-    Annotated[Feature, Tag("number")] | Annotated[Category, Tag("category")], Discriminator(_kind_of_feature)
+    Annotated[Feature, Tag("number")] | Annotated[Category, Tag("category")] | Annotated[SparseFeatures, Tag("sparse")],
+    Discriminator(_kind_of_feature),
 ]
-
-_DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
-
-
-def spelling(value: object) -> str | None:
-    """How a value is spelt in a study: blanks around it, zeros after the point and the case of truth do not count.
-
-    None for a missing value, which is None, NaN or no text at all.
-
-    >>> [spelling(value) for value in (1, 1.0, "1.0", " a ", True, "true", float("nan"), "")]
-    ['1', '1', '1', 'a', 'True', 'True', None, None]
-    """
-    if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of whatever type
-        return None
-    text = (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if text.lower() in {"true", "false"}:
-        return text.capitalize()
-    if number := _DECIMAL.fullmatch(text):
-        whole, rest = number.groups()
-        return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
-    return text or None
 
 
 def check_distinct(what: str, values: Iterable[str]) -> None:
@@ -208,7 +236,7 @@ def _check_fill(column: Feature | Category) -> None:
         raise ValueError(f'column {column.name!r}: missing = "value" and fill go together')
 
 
-def missing_policy(column: Feature | Category, default: Missing) -> Missing:
+def missing_policy(column: Feature | Category | SparseFeatures, default: Missing) -> Missing:
     """What becomes of a feature's missing values: its own choice, else the study's."""
     return column.missing or ("value" if column.fill is not None else default)
 

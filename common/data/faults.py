@@ -7,7 +7,10 @@ from typing import Literal
 
 from common.errors import InvalidDataError
 
-FaultKind = Literal["absent", "not numeric", "missing", "beyond the bounds", "unknown category", "unknown label"]
+FaultKind = Literal[
+    "absent", "not numeric", "missing", "beyond the bounds", "unknown category", "unknown label",
+    "place out of range", "place repeated", "too many entries", "places and values unequal in number",
+]  # fmt: skip
 
 MOST_COLUMNS = 20
 """So many faulty columns are told of by name."""

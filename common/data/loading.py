@@ -2,6 +2,8 @@
 
 Columns that a study maps are all in memory until they are.
 
+Rows of sparse features list their entries. These are divided by the study's bound, and the intercept is the last column.
+
 Blocks hold some rows of some columns. What is missing, unknown, no number or beyond its bounds is counted by column,
 so that an owner hears of all of it at once, and is told neither a value nor where it stood.
 """
@@ -14,16 +16,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
 
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import MISSING, UNKNOWN, Block, Column, as_codes, as_numbers
-from common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled, spelling
+from common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, SparseFeatures, scaled
 from common.data.faults import Faults
-from common.data.hold_out import move_held_out_last
+from common.data.hold_out import is_held_out, move_held_out_last
 from common.data.layout import DesignLayout
 from common.data.shard import Shard
+from common.data.sparse import Matrix, SparseShard
 from common.data.study import Study
 from common.encoding.classes import encode_classes
+from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 
 BLOCK_ROWS = 2**14
@@ -50,11 +55,15 @@ class Loading:
     def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
         layout = DesignLayout.of(study)
         self._layout, self._label, self._clip, self._share = layout, study.label, clip, study.hold_out
-        self._norm = study.norm
+        self._norm, self._table_names = study.norm, study.table_names
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
-        self._X, self._y = np.empty((n_rows, layout.n_columns)), np.ones(n_rows)  # each column is written to or absent
+        self._X, self._y = self._room(n_rows), np.ones(n_rows)
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._clipped, self._seen = Faults(), Counter[str](), set[str]()
+
+    def _room(self, n_rows: int) -> FloatArray:
+        """Where columns are put: each is written to or absent."""
+        return np.empty((n_rows, self._layout.n_columns))
 
     def expect(self, names: Iterable[str]) -> None:
         """Say which columns the table has."""
@@ -78,23 +87,33 @@ class Loading:
 
         Raises InvalidDataError that names every column that does not fit, and how many of its rows.
         """
-        names = tuple(self._policies)
+        names = tuple(dict.fromkeys((*self._policies, *self._table_names)))
         for name in names:
             self._faults.note(name, "absent", name not in self._seen)
         self._faults.check(names)
         if n_rows == 0:
             raise InvalidDataError("the data has no row")
-        X, y, dropped = self.design(n_rows), self._y[:n_rows], self._dropped[:n_rows]
-        X[dropped], y[dropped] = 0.0, 1.0
-        if self._share is not None:
-            move_held_out_last(X, y, self._share)
-        n_numbers = n_rows * (len(self._layout.numbers.features) + isinstance(self._label, RealLabel))
+        dropped = self._dropped[:n_rows]
+        self._y[:n_rows][dropped] = 1.0
+        n_numbers = self._n_numbers(n_rows) + n_rows * isinstance(self._label, RealLabel)
         return Loaded(
-            Shard.adopt(X, y, self._norm),
+            self._shard(n_rows, dropped),
             clipped={name: self._clipped[name] / n_rows for name in names if self._clipped[name]},
             clipped_share=self._clipped.total() / max(n_numbers, 1),
             dropped_share=float(dropped.mean()),
         )
+
+    def _shard(self, n_rows: int, dropped: BoolArray) -> Shard:
+        """The shard of the first rows, those dropped zero."""
+        X, y = self.design(n_rows), self._y[:n_rows]
+        X[dropped] = 0.0
+        if self._share is not None:
+            move_held_out_last(X, y, self._share)
+        return Shard.adopt(X, y, self._norm)
+
+    def _n_numbers(self, n_rows: int) -> int:
+        """How many numbers were read, which may have been clipped."""
+        return n_rows * len(self._layout.numbers.features)
 
     def design(self, n_rows: int) -> FloatArray:
         """The first rows (n_rows, d) as they are: not yet on the grid, nor projected where a bound does not hold."""
@@ -171,6 +190,93 @@ class Loading:
             self._dropped[start : start + len(empty)] |= empty
         elif policy == "refuse":
             self._faults.note(name, "missing", int(empty.sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """Some rows' entries: places and values (m,) as they are told, NaN for what is no number.
+
+    Row i of n has those from ``starts[i]`` to ``starts[i + 1]``; it is ``missing`` (n,) if it has no list at all.
+    ``unequal`` (n,) says that it has more places than values, or fewer: then it has neither here.
+    """
+
+    places: FloatArray
+    values: FloatArray
+    starts: IntArray
+    missing: BoolArray
+    unequal: BoolArray
+
+
+class SparseLoading(Loading):
+    """A sparse shard of at most ``n_rows`` rows under construction."""
+
+    def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
+        super().__init__(study, n_rows, clip=clip)
+        assert study.sparse is not None  # noqa: S101 -- its caller knows
+        self._features: SparseFeatures = study.sparse
+        self._parts: list[Matrix] = []
+        self._seen.add(self._features.name)
+
+    def _room(self, n_rows: int) -> FloatArray:  # noqa: ARG002
+        return np.empty((0, 0))
+
+    def add_entries(self, start: int, entries: Entries) -> None:
+        """Take the entries of the rows from ``start`` on, which come in order."""
+        features, n = self._features, len(entries.missing)
+        owner = np.repeat(np.arange(n), np.diff(entries.starts))
+        places, values = entries.places - features.first, entries.values / features.bound
+        whole = (places == np.trunc(places)) & (places >= 0) & (places < features.columns)
+        places = np.where(whole, places, 0.0).astype(np.int64)
+        order = np.lexsort((places, owner))
+        again = (np.diff(places[order], prepend=-1) == 0) & (np.diff(owner[order], prepend=-1) == 0)
+        beyond = np.abs(values) > 1
+        self._note_missing(start, features.name, entries.missing)
+        self._faults.note(features.index, "place out of range", _rows(~whole, owner, n))
+        self._faults.note(features.index, "place repeated", _rows(again, owner[order], n))
+        self._faults.note(features.value, "not numeric", _rows(np.isnan(values), owner, n))
+        self._faults.note(features.index, "too many entries", int((np.diff(entries.starts) > features.entries).sum()))
+        self._faults.note(features.index, "places and values unequal in number", int(entries.unequal.sum()))
+        if self._clip:
+            self._clipped[features.name] += int(beyond.sum())
+        else:
+            self._faults.note(features.value, "beyond the bounds", _rows(beyond, owner, n))
+        rows = (np.clip(values, -1.0, 1.0), places, entries.starts)
+        self._parts.append(csr_array(rows, shape=(n, features.columns)))
+
+    def add_label(self, start: int, column: Column) -> None:
+        """Take the labels of the rows from ``start`` on."""
+        self.add(start, {self._label.name: column})
+
+    def matrix(self) -> Matrix:
+        """All rows (n, d) as they are: not yet on the grid, nor projected where a bound does not hold."""
+        rows: Matrix = csr_array(vstack(self._parts, format="csr")) if self._parts else csr_array((0, 1))
+        scale = self._layout.scale
+        if self._layout.intercept:
+            constant = np.full((rows.shape[0], 1), self._layout.intercept / scale)
+            rows = csr_array(hstack([rows, csr_array(constant)], format="csr"))
+        if not self._layout.own:
+            return rows * scale
+        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        norms = np.sqrt(np.bincount(owner, rows.data**2, rows.shape[0]))
+        rows.data = rows.data * ((1 - 2.0**-30) / np.where(norms > 0, norms, 1.0))[owner]
+        return rows
+
+    def _shard(self, n_rows: int, dropped: BoolArray) -> Shard:
+        rows = self.matrix()
+        rows.data = np.where(np.repeat(dropped, np.diff(rows.indptr)), 0.0, rows.data)
+        shard = SparseShard(rows, self._y[:n_rows], norm=self._norm)
+        if self._share is None:
+            return shard
+        held = is_held_out(n_rows, self._share)
+        return shard.take(np.concatenate([np.flatnonzero(~held), np.flatnonzero(held)]))
+
+    def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
+        return sum(int(part.nnz) for part in self._parts)
+
+
+def _rows(faulty: BoolArray, owner: IntArray, n: int) -> int:
+    """How many of n rows have a faulty entry."""
+    return int(np.count_nonzero(np.bincount(owner[faulty], minlength=n)))
 
 
 def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loaded:

@@ -10,25 +10,61 @@ import numpy.typing as npt
 
 from common.arrays import FloatArray
 from common.data.cells import MISSING, UNKNOWN, as_codes, as_numbers
-from common.data.columns import Category, Columns, Feature, missing_policy
-from common.data.loading import Loading
+from common.data.columns import Category, Columns, Feature, SparseFeatures, missing_policy
+from common.data.loading import Entries, Loading, SparseLoading
 from common.data.shard import Shard
+from common.data.sparse import Matrix, SparseShard
 from common.data.study import Study
 from common.errors import InvalidInputError
 
 
-def rows_of(study: Study, records: Sequence[Mapping[str, Any]]) -> FloatArray:
+def rows_of(study: Study, records: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401 -- a matrix of either kind
     """Records {feature: number, text or None} as rows (n, n_features) of the design, clipped to the bounds.
+
+    Of sparse features {index: places, value: numbers}, as a sparse matrix.
 
     Raises InvalidInputError that names the record and the feature where a value is missing and none stands in, is no
     number, or is not one of the feature's.
     """
+    if study.sparse:
+        return _sparse_rows(study, study.sparse, records)
     columns: dict[str, npt.NDArray[np.generic]] = {}
-    for feature in study.features:
+    for feature in study.named:
         cells = np.empty(len(records), dtype=object)
         cells[:] = [record.get(feature.name) for record in records]
         columns[feature.name] = cells
     return Shard(design_of(study, columns, len(records)), np.ones(len(records)), norm=study.norm).X
+
+
+def _sparse_rows(study: Study, features: SparseFeatures, records: Sequence[Mapping[str, Any]]) -> Matrix:
+    """Records' rows as a sparse matrix."""
+    lists = [_lists_of(features, i, record) for i, record in enumerate(records)]
+    loading = SparseLoading(study, len(records), clip=True)
+    none, counts = np.zeros(len(records), dtype=np.bool_), [len(places) for places, _ in lists]
+    places, values = (np.concatenate([np.zeros(0), *each]) for each in zip(*lists, strict=True))
+    loading.add_entries(0, Entries(places, values, np.cumsum([0, *counts]), none, none))
+    return SparseShard(loading.matrix(), np.ones(len(records)), norm=study.norm).rows
+
+
+def _lists_of(features: SparseFeatures, number: int, record: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
+    """Places and values of a record; raises InvalidInputError that names it."""
+    try:
+        places, values = (np.array(record[name], dtype=np.float64) for name in features.table_names)
+    except (KeyError, TypeError, ValueError):
+        wanted = " and ".join(map(repr, features.table_names))
+        raise InvalidInputError(f"record {number}: {wanted} must be lists of numbers") from None
+    offset = places - features.first
+    for wrong, words in (
+        (places.ndim != 1 or places.shape != values.shape, "has not as many places as values"),
+        (bool(((offset != np.trunc(offset)) | (offset < 0) | (offset >= features.columns)).any()),
+         f"has a place that is none of the {features.columns} columns"),
+        (len(np.unique(places)) < places.size, "has a place twice"),
+        (places.size > features.entries, f"has more entries than the {features.entries} of the study"),
+        (not bool(np.isfinite(values).all()), "has a value that is not a number"),
+    ):  # fmt: skip
+        if wrong:
+            raise InvalidInputError(f"record {number}: {words}")
+    return places, values
 
 
 def design_of(study: Study, columns: Columns, n_rows: int) -> FloatArray:
@@ -36,7 +72,7 @@ def design_of(study: Study, columns: Columns, n_rows: int) -> FloatArray:
 
     Numbers are clipped to the bounds. Raises InvalidInputError as `rows_of`.
     """
-    for feature in study.features:
+    for feature in study.named:
         _check_cells(study, feature, columns[feature.name])
     loading = Loading(study, n_rows, clip=True)
     loading.add(0, {name: columns[name] for name in study.feature_names})

@@ -138,6 +138,10 @@ class Shard:
         X, y, mask = zip(*(_pad(shard, longest) for shard in shards), strict=True)
         return Shard(np.stack(X), np.stack(y), np.stack(mask), self.norm)
 
+    def take(self, places: IntArray) -> Shard:
+        """Some rows of one party, in this order."""
+        return Shard.adopt(self.X[places], self.y[places], self.norm)
+
     def party(self, index: int) -> Shard:
         """The shard of one party of a stack, without its padding."""
         keep = self.mask[index]

@@ -106,6 +106,10 @@ class SparseShard(Shard):
         """The same examples with dense rows."""
         return assembled(Shard, X=self.X, y=self.y, mask=self.mask, norm=self.norm, _norms_l1=list(self._norms_l1))
 
+    def take(self, places: IntArray) -> Shard:
+        """Some rows of one party, in this order."""
+        return self._taken(places, self.y[places])
+
     def party(self, index: int) -> Shard:
         """The shard of one party of a stack, without its padding."""
         n = self.y.shape[-1]

@@ -20,11 +20,13 @@ from pydantic import FailFast, Field, model_validator
 from common.data.columns import (
     AnyFeature,
     AnyLabel,
+    Category,
     Feature,
     Label,
     Missing,
     RealLabel,
     RowNorm,
+    SparseFeatures,
     constant_of_numbers,
     largest_norm,
     missing_policy,
@@ -55,6 +57,7 @@ class Study(Strict):
     ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.
     ``norm`` is that by which rows are at most 1. By the ``max`` norm numbers lie in [-1, 1], values of categories and
     the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which is 1.
+    Features may be `SparseFeatures`, of which a study has no other.
     ``hold_out`` is the share of each owner's rows that is kept for evaluation; see `common.data.hold_out`.
     """
 
@@ -87,7 +90,9 @@ class Study(Strict):
         if len(set(names)) < len(names):
             twice = [name for name, count in Counter(names).items() if count > 1]
             raise ValueError(f"columns named twice: {', '.join(twice[:5])}")
-        if self.n_columns > _MOST_COLUMNS:
+        if self.sparse:
+            self._check_sparse()
+        elif self.n_columns > _MOST_COLUMNS:
             raise ValueError(f"the features make {self.n_columns} columns; at most {_MOST_COLUMNS} are possible")
         width = self.n_columns
         for each in self.maps:
@@ -98,6 +103,15 @@ class Study(Strict):
         if unfilled:
             raise ValueError(f'missing = "value" needs a fill for each feature; none for {", ".join(unfilled[:5])}')
         return self
+
+    def _check_sparse(self) -> None:
+        """Raise ValueError for sparse features with others, or with maps, whose rows are dense."""
+        if len(self.features) > 1:
+            raise ValueError("sparse features stand alone: put other columns among them, at places of their own")
+        if self.maps:
+            raise ValueError("sparse features take no projection and no random_features: what is mapped is dense")
+        if self.missing == "value":
+            raise ValueError('sparse features have no fill: missing must be "refuse" or "drop"')
 
     @model_validator(mode="after")
     def _norms_fit(self) -> Self:
@@ -117,6 +131,11 @@ class Study(Strict):
         return self
 
     @property
+    def named(self) -> tuple[Feature | Category, ...]:
+        """The features that are columns of a table by name: all, or none where they are sparse."""
+        return tuple(each for each in self.features if not isinstance(each, SparseFeatures))
+
+    @property
     def n_classes(self) -> int:
         """The number K of classes; 0 of a real label."""
         return len(self.label.values) if isinstance(self.label, Label) else 0
@@ -129,11 +148,16 @@ class Study(Strict):
     @property
     def table_names(self) -> tuple[str, ...]:
         """The columns of an owner's table: the features in order, then the label."""
-        return (*self.feature_names, self.label.name)
+        return (*(name for feature in self.features for name in feature.table_names), self.label.name)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The names of the columns of the design in order, such as ``workclass=Private``; the intercept last."""
+        """The names of the columns of the design in order, such as ``workclass=Private``; the intercept last.
+
+        None of sparse features.
+        """
+        if self.sparse:
+            return ()
         names = tuple(name for feature in self.features for name in feature.column_names)
         if self.maps:
             names = self.maps[-1].output_names
@@ -162,11 +186,18 @@ class Study(Strict):
     @property
     def row_entries(self) -> int | None:
         """The most numbers of a row that are not zero, where rows are sparse."""
-        return None
+        return self.sparse.entries + self.intercept if self.sparse else None
+
+    @property
+    def sparse(self) -> SparseFeatures | None:
+        """The sparse features, where the study is of such."""
+        return next((each for each in self.features if isinstance(each, SparseFeatures)), None)
 
     @property
     def _n_terms(self) -> int:
         """How many terms of at most 1 the squared norm of a row has, but for the intercept's."""
+        if self.sparse:
+            return self.sparse.entries
         return 1 if self.maps else len(self.features)
 
     @property

@@ -225,8 +225,8 @@ class ColumnSums:
 
 def _places(study: Study, names: Collection[str]) -> dict[str, tuple[Bounded | Category | Label, int | None]]:
     """Columns by name, and where each begins in the design; None for the label, which stands aside."""
-    starts = accumulate((each.n_columns for each in study.features), initial=0)
-    found = zip(study.features, starts, strict=False)
+    starts = accumulate((each.n_columns for each in study.named), initial=0)
+    found = zip(study.named, starts, strict=False)
     return {each.name: (each, start) for each, start in found if each.name in names} | {
         study.label.name: (study.label, None)
     }

@@ -69,7 +69,7 @@ def read_rows(body: bytes, study: Study) -> FloatArray:
     if missing := [name for name in study.feature_names if name not in columns]:
         raise InvalidInputError(f"columns missing from the rows: {', '.join(missing[:5])}")
     cells = zip(*(columns[name].tolist() for name in study.feature_names), strict=True)
-    return rows_of(study, [dict(zip(study.feature_names, row, strict=True)) for row in cells])
+    return np.asarray(rows_of(study, [dict(zip(study.feature_names, row, strict=True)) for row in cells]))
 
 
 @contextmanager

@@ -108,7 +108,7 @@ class Dataset:
 
     ``kind`` says what a model of it predicts, hence how it is measured; ``unit`` is what 1 is in a real label's units.
     ``fold`` draws likewise, but holds out the i-th of k parts of the examples in the generator's order; None where
-    each draw makes new examples, which have no parts.
+    each draw makes new examples, which have no parts. ``row_entries`` is the study's, of sparse features.
     """
 
     loss: Loss
@@ -116,6 +116,7 @@ class Dataset:
     kind: StudyKind = "binary"
     unit: float = 1.0
     fold: Callable[[np.random.Generator, int, int], tuple[Shard, Shard]] | None = None
+    row_entries: int | None = None
 
 
 def load_dataset(name: str, study: Path | None = None) -> Dataset:
@@ -158,7 +159,7 @@ def examples(study: Study, shard: Shard) -> Dataset:
 
     label = study.label
     unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
-    return Dataset(build_loss(study), draw, study.kind, unit, fold)
+    return Dataset(build_loss(study), draw, study.kind, unit, fold, study.row_entries)
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = False) -> Dataset:
@@ -248,4 +249,4 @@ def deal(shard: Shard, sizes: tuple[int, ...]) -> Shard:
 
 def _rows(shard: Shard, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Shard:
     """Some examples of one party's shard."""
-    return Shard.adopt(shard.X[rows], shard.y[rows])
+    return shard.take(rows)

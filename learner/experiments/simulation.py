@@ -187,7 +187,7 @@ def run_simulation(
         dataset.kind,
         metrics,
         facts.n_total,
-        test.X.shape[-2],
+        test.shape[-2],
         promises,
         choices,
         baselines(splits, dataset.kind) if splits else None,
@@ -211,7 +211,7 @@ def deal_repetition(
     if needed != "none":
         public, train = _set_aside(settings, train, labelled=needed == "labelled")
         terms = {"public": public, "public_shape": public.shape}
-    sizes = settings.sizes(train.X.shape[-2], repetition)
+    sizes = settings.sizes(train.shape[-2], repetition)
     facts = FederationFacts.uniform(
         np.array(sizes),
         epsilon=settings.epsilon,
@@ -219,6 +219,8 @@ def deal_repetition(
         n_features=train.n_features,
         loss=dataset.loss,
         secure_sum=settings.reveal == "sum",
+        norm=train.norm,
+        row_entries=dataset.row_entries,
         **terms,
     )
     return deal(train, sizes), test, facts
@@ -236,12 +238,12 @@ def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> t
 
 def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) -> tuple[FloatArray, Shard]:
     """Public rows (N, d), or with their label (N, d + 1), and what is left; examples come in an order of chance."""
-    total = train.X.shape[-2]
+    total = train.shape[-2]
     n = min(_MOST_PUBLIC, total // 5) if settings.public_rows is None else settings.public_rows
     if n >= total:
         raise InvalidInputError(f"public_rows = {n} leaves the parties none of the {total} training examples")
     public = np.column_stack([train.X[:n], train.y[:n]]) if labelled else train.X[:n]
-    return public, Shard.adopt(train.X[n:].copy(), train.y[n:].copy())
+    return public, train.take(np.arange(n, total))
 
 
 def promised(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from common.data.loading import Loaded
 from common.data.shard import Shard
+from common.data.sparse import Matrix, SparseShard
 from common.data.study import Study
 from common.files.studies import read_study
 from party.data.child import AnyArray, receive_arrays, send_arrays
@@ -31,9 +33,12 @@ def load_apart(path: Path, study_path: Path, study: Study, *, clip: bool) -> Loa
 
     Raises InvalidDataError as `load_examples`, and ParleyError where the child died.
     """
-    X, y, shares, clipped = receive_arrays(__name__, str(study_path), str(path), "clip" if clip else "refuse")
+    *rows, y, shares, clipped = receive_arrays(__name__, str(study_path), str(path), "clip" if clip else "refuse")
     by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
-    return Loaded(Shard.adopt(X, y, study.norm), by_column, *shares.tolist())
+    if not study.sparse:
+        return Loaded(Shard.adopt(rows[0], y, study.norm), by_column, *shares.tolist())
+    matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
+    return Loaded(SparseShard(matrix, y, norm=study.norm), by_column, *shares.tolist())
 
 
 def _arrays() -> Iterator[AnyArray]:
@@ -41,7 +46,10 @@ def _arrays() -> Iterator[AnyArray]:
     study_path, path, out_of_bounds = sys.argv[1:]
     study = read_study(Path(study_path))
     loaded = load_here(Path(path), study, clip=out_of_bounds == "clip")
-    yield loaded.shard.X
+    if isinstance(loaded.shard, SparseShard):
+        yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)
+    else:
+        yield loaded.shard.X
     yield loaded.shard.y
     yield np.array([loaded.clipped_share, loaded.dropped_share])
     yield np.array([loaded.clipped.get(name, 0.0) for name in study.table_names])

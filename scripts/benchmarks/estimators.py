@@ -31,8 +31,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from common.arrays import FloatArray
-from common.data.columns import Category, Columns, Feature, Label, spelling
+from common.data.columns import Category, Columns, Feature, Label
 from common.data.study import Study
+from common.encoding.spelling import spelling
 from common.files.studies import read_study
 from common.files.tables import read_columns
 from learner.estimators import PrivateClassifier

@@ -171,7 +171,7 @@ def designed(study: Study, columns: Columns) -> FloatArray:
     rows = []
     for i in range(len(columns["y"])):
         row: list[float] = []
-        for each in study.features:
+        for each in study.named:
             cell = columns[each.name].tolist()[i]
             if isinstance(each, Category):
                 row += [float(cell == value) for value in each.column_values]

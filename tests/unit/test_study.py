@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from common.data.columns import Category, Columns, Feature, Label, RealLabel, spelling
+from common.data.columns import Category, Columns, Feature, Label, RealLabel
 from common.data.loading import load_columns, shard_of
 from common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.data.records import rows_of
 from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS
+from common.encoding.spelling import spelling
 from common.errors import InvalidDataError, InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared, build_loss
 from common.strict import faults

@@ -1,0 +1,28 @@
+"""How values are spelt, so that one file's 1.0 is another's 1."""
+
+from __future__ import annotations
+
+import re
+
+_DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
+
+
+def spelling(value: object) -> str | None:
+    """How a value is spelt in a study: blanks around it, zeros after the point and the case of truth do not count.
+
+    None for a missing value, which is None, NaN or no text at all.
+
+    >>> [spelling(value) for value in (1, 1.0, "1.0", " a ", True, "true", float("nan"), "")]
+    ['1', '1', '1', 'a', 'True', 'True', None, None]
+    """
+    if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of whatever type
+        return None
+    text = (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if text.lower() in {"true", "false"}:
+        return text.capitalize()
+    if number := _DECIMAL.fullmatch(text):
+        whole, rest = number.groups()
+        return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
+    return text or None
