@@ -35,7 +35,7 @@ class FederationFacts:
     of the parties' rows are, where they are a study's; of one that holds rows out, examples are those that the run is
     about. ``run`` is the specification's digest, so that what is random in training is drawn alike again.
     ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: to each its own, all to a
-    simulation.
+    simulation. ``row_entries`` is the most entries of a row that are not zero, where a study bounds them.
     """
 
     parties: tuple[str, ...]
@@ -52,6 +52,7 @@ class FederationFacts:
     study: Study | None = None
     run: str = ""
     classifiers: tuple[LocalClassifier | None, ...] = ()
+    row_entries: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum_contributors <= len(self.parties):
