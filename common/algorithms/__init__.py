@@ -104,6 +104,7 @@ def settle(
     """
     given = given_of(parameters)
     algorithm = build_algorithm(name, given)  # refuses before anything is made of them
+    algorithm.check_rows(facts)
     told = facts.curated() if algorithm.curator else facts
     known = {parameter: getattr(algorithm, parameter) for parameter in given}
     choices = algorithm.choose(told, known, min(most_rounds, MOST_ROUNDS))

@@ -10,6 +10,7 @@ import numpy as np
 from common.algorithms._parameters import rounded
 from common.arrays import IntArray
 from common.data.shard import Shard
+from common.encoding.fixed_point import NORMS, Norm
 from common.learning.erm import check_smooth
 from common.learning.model import Model
 from common.privacy.events import Event, NonPrivateEvent
@@ -53,6 +54,8 @@ class Exact(Algorithm):
     __slots__ = ()
 
     regularization: float
+    norms: ClassVar[frozenset[Norm]] = NORMS
+    sparse: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -57,6 +57,7 @@ class NoisyGradients(Algorithm):
     l1_clip: L1Clip = 1.0
     overlap: Overlap = 1
     calibration: CalibrationChoice = "paper"
+    sparse: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

@@ -9,7 +9,7 @@ with ``noise="sites"``, each site's own release is what is summed (scenario 1).
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
@@ -40,6 +40,7 @@ class AverageMethod(Releases):
             description="under a secure sum: noise in shares on the sum (of output alone), or all of it at each site"
         ),
     ] = "once"
+    sparse: ClassVar[bool] = True
 
     @staticmethod
     def mechanism_for(facts: FederationFacts) -> Choice:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -54,6 +54,7 @@ class DpGd(Algorithm):
     averaging: Averaging = 0.5
     regularization: Regularization = 0.01
     clip_norm: ClipNorm = 1.0
+    sparse: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:

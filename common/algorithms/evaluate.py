@@ -16,6 +16,7 @@ from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.hold_out import Rows
 from common.data.shard import Shard
+from common.encoding.fixed_point import NORMS, Norm
 from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.learning.tallies import Cells, Errors, tally
@@ -52,6 +53,8 @@ class Evaluate(Algorithm):
     largest_error: LargestError = 2.0
     rows: ClassVar[Rows] = "held_out"
     trains: ClassVar[bool] = False
+    norms: ClassVar[frozenset[Norm]] = NORMS
+    sparse: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One, about the weights of a model of the study."""

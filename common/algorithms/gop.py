@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from common.algorithms._minimisers import Curated, ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
@@ -31,6 +32,7 @@ class Gop(Curated):
 
     regularization: Regularization = 0.01
     calibration: CalibrationChoice = "paper"
+    sparse: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

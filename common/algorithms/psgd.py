@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class Psgd(Algorithm):
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
     clip_norm: ClipNorm = 1.0
+    sparse: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

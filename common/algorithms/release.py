@@ -7,6 +7,8 @@ model that is private whoever sees it; nothing is averaged, and each site's budg
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from common.algorithms._parameters import algorithm
@@ -25,6 +27,8 @@ _QUERY = Query(1, "release", np.zeros(0), "each")
 @algorithm
 class PrivateRelease(Releases):
     """Each site's private minimiser, one model a site."""
+
+    sparse: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One, of each site."""

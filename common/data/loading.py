@@ -50,6 +50,7 @@ class Loading:
     def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
         layout = DesignLayout.of(study)
         self._layout, self._label, self._clip, self._share = layout, study.label, clip, study.hold_out
+        self._norm = study.norm
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
         self._X, self._y = np.empty((n_rows, layout.n_columns)), np.ones(n_rows)  # each column is written to or absent
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
@@ -89,7 +90,7 @@ class Loading:
             move_held_out_last(X, y, self._share)
         n_numbers = n_rows * (len(self._layout.numbers.features) + isinstance(self._label, RealLabel))
         return Loaded(
-            Shard.adopt(X, y),
+            Shard.adopt(X, y, self._norm),
             clipped={name: self._clipped[name] / n_rows for name in names if self._clipped[name]},
             clipped_share=self._clipped.total() / max(n_numbers, 1),
             dropped_share=float(dropped.mean()),

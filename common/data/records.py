@@ -28,7 +28,7 @@ def rows_of(study: Study, records: Sequence[Mapping[str, Any]]) -> FloatArray:
         cells = np.empty(len(records), dtype=object)
         cells[:] = [record.get(feature.name) for record in records]
         columns[feature.name] = cells
-    return Shard(design_of(study, columns, len(records)), np.ones(len(records))).X
+    return Shard(design_of(study, columns, len(records)), np.ones(len(records)), norm=study.norm).X
 
 
 def design_of(study: Study, columns: Columns, n_rows: int) -> FloatArray:

@@ -1,9 +1,9 @@
 """One owner's private examples, or those of many owners stacked.
 
-A `Shard` that exists is safe to compute on: its constructor projects every row into the unit ball, replaces rows that
-are not numbers by zeros and puts everything on the grid of `common.encoding.fixed_point`, so no algorithm has to check
-again and no row can move a sum by more than the declared sensitivity. Loading an owner's file is stricter
-(`common.data.loading` refuses).
+A `Shard` that exists is safe to compute on: its constructor projects every row into the unit ball of its norm, replaces
+rows that are not numbers by zeros and puts everything on the grid of `common.encoding.fixed_point`, so no algorithm has
+to check again and no row can move a sum by more than the declared sensitivity. Loading an owner's file is stricter
+(`common.data.loading` refuses). Rows of which few numbers are not zero: `common.data.sparse`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
+from typing import Any, TypeVar
 
 import numpy as np
 
 from common.arrays import BoolArray, FloatArray, IntArray
-from common.encoding.fixed_point import FEATURE_BITS, truncate
+from common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 
+_S = TypeVar("_S", bound="Shard")
 _CACHED = 2**17
 """Numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""
 _SURELY_INSIDE = 1.0 - 2.0**-30
@@ -27,37 +29,32 @@ _SURELY_INSIDE = 1.0 - 2.0**-30
 class Shard:
     """Examples X (..., n, d) with labels y (..., n) and a mask (..., n) that is False on padding.
 
-    Rows of X have norm at most 1 and lie on the grid of 2^-16; y lies in [-1, 1], and is -1 or +1 for two classes.
-    Leading axes stack parties: one party has none, K stacked parties have one of length K.
+    Rows of X have norm at most 1 by ``norm`` and lie on the grid of 2^-16; y lies in [-1, 1], and is -1 or +1 for two
+    classes. Leading axes stack parties: one party has none, K stacked parties have one of length K.
     """
 
     X: FloatArray
     y: FloatArray
     mask: BoolArray
+    norm: Norm
     _norms_l1: list[FloatArray] = field(init=False, repr=False)
 
-    def __init__(self, X: FloatArray, y: FloatArray, mask: BoolArray | None = None) -> None:
+    def __init__(self, X: FloatArray, y: FloatArray, mask: BoolArray | None = None, norm: Norm = "euclidean") -> None:
         X, y = (np.array(each, dtype=np.float64, order="C") for each in (X, y))
         if X.ndim < 2 or y.shape != X.shape[:-1] or (mask is not None and mask.shape != y.shape):  # noqa: PLR2004
             raise ValueError(f"X must be (..., n, d) and y, mask (..., n); got {X.shape} and {y.shape}")
-        self._settle(X, y, np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_))
+        mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
+        _make_safe(X.reshape(-1, X.shape[-1]), y.reshape(-1), mask.reshape(-1), norm)
+        keep(self, X=X, y=y, mask=mask, norm=norm)
 
     @classmethod
-    def adopt(cls, X: FloatArray, y: FloatArray) -> Shard:
+    def adopt(cls, X: FloatArray, y: FloatArray, norm: Norm = "euclidean") -> Shard:
         """A shard of X (n, d) and y (n,), which the caller gives away: they are made safe in place, without a copy."""
         if not (X.ndim == 2 and X.flags.c_contiguous and y.flags.c_contiguous and X.flags.writeable):  # noqa: PLR2004
-            return cls(X, y)
-        shard = object.__new__(cls)
-        shard._settle(X, y, np.ones(y.shape, dtype=np.bool_))
-        return shard
-
-    def _settle(self, X: FloatArray, y: FloatArray, mask: BoolArray) -> None:
-        """Make own arrays safe and keep them for reading only."""
-        _make_safe(X.reshape(-1, X.shape[-1]), y.reshape(-1), mask.reshape(-1))
-        for name, value in (("X", X), ("y", y), ("mask", mask)):
-            value.flags.writeable = False
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_norms_l1", [])
+            return Shard(X, y, norm=norm)
+        mask = np.ones(y.shape, dtype=np.bool_)
+        _make_safe(X, y, mask, norm)
+        return assembled(Shard, X=X, y=y, mask=mask, norm=norm)
 
     @property
     def n_examples(self) -> IntArray:
@@ -67,7 +64,17 @@ class Shard:
     @property
     def n_features(self) -> int:
         """The number of columns of X, d."""
-        return int(self.X.shape[-1])
+        return self.shape[-1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(..., n, d)."""
+        return self.X.shape
+
+    @property
+    def present(self) -> BoolArray:
+        """Which rows (..., n) are neither padding nor zero, as those are that a study has dropped."""
+        return np.asarray(self.mask & self.X.any(axis=-1))
 
     @property
     def norms_l1(self) -> FloatArray:
@@ -115,28 +122,45 @@ class Shard:
 
     def _view(self, index: tuple[slice | EllipsisType, ...]) -> Shard:
         """What an index into y picks."""
-        view = object.__new__(Shard)
-        object.__setattr__(view, "X", self.X[(*index, slice(None))])
-        object.__setattr__(view, "y", self.y[index])
-        object.__setattr__(view, "mask", self.mask[index])
-        object.__setattr__(view, "_norms_l1", [norms[index] for norms in self._norms_l1])
-        return view
+        return assembled(
+            Shard, X=self.X[(*index, slice(None))], y=self.y[index], mask=self.mask[index], norm=self.norm,
+            _norms_l1=[norms[index] for norms in self._norms_l1],
+        )  # fmt: skip
 
-    @classmethod
-    def stack(cls, shards: Sequence[Shard]) -> Shard:
-        """K shards of one party each as one stacked shard, padded to the largest."""
+    @staticmethod
+    def stack(shards: Sequence[Shard]) -> Shard:
+        """K shards of one party each, all of one kind, as one stacked shard, padded to the largest."""
+        return shards[0].stacked_with(shards)
+
+    def stacked_with(self, shards: Sequence[Shard]) -> Shard:
+        """`stack`, for shards of this one's kind."""
         longest = max(shard.X.shape[-2] for shard in shards)
-        padded = [_pad(shard, longest) for shard in shards]
-        return cls(*(np.stack(parts) for parts in zip(*padded, strict=True)))
+        X, y, mask = zip(*(_pad(shard, longest) for shard in shards), strict=True)
+        return Shard(np.stack(X), np.stack(y), np.stack(mask), self.norm)
 
     def party(self, index: int) -> Shard:
         """The shard of one party of a stack, without its padding."""
         keep = self.mask[index]
-        return Shard.adopt(self.X[index][keep], self.y[index][keep])
+        return Shard.adopt(self.X[index][keep], self.y[index][keep], self.norm)
 
     def pooled(self) -> Shard:
         """All examples of a stack as one party's: what a trusted curator would hold."""
-        return Shard.adopt(self.X[self.mask], self.y[self.mask])
+        return Shard.adopt(self.X[self.mask], self.y[self.mask], self.norm)
+
+
+def keep(shard: Shard, **fields: Any) -> None:  # noqa: ANN401 -- its own
+    """Set what a frozen shard consists of; arrays are for reading only from then on."""
+    for name, value in ({"_norms_l1": []} | fields).items():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(shard, name, value)
+
+
+def assembled(kind: type[_S], **fields: Any) -> _S:  # noqa: ANN401 -- its own
+    """A shard of what is safe already."""
+    shard = object.__new__(kind)
+    keep(shard, **fields)
+    return shard
 
 
 def rows_of_a_block(n_features: int) -> int:
@@ -154,24 +178,29 @@ def _pad(shard: Shard, n: int) -> tuple[FloatArray, FloatArray, BoolArray]:
     )
 
 
-def _make_safe(X: FloatArray, y: FloatArray, mask: BoolArray) -> None:
-    """Put X (n, d) and y (n,) on the grid, in place: rows into the unit ball, bad and masked ones to (0, 1)."""
+def _make_safe(X: FloatArray, y: FloatArray, mask: BoolArray, norm: Norm) -> None:
+    """Put X (n, d) and y (n,) on the grid, in place: rows into the norm's ball, bad and masked ones to (0, 1)."""
     most = max(_CACHED // max(X.shape[-1], 1), 1)
     for start in range(0, len(X), most):
         rows, labels = X[start : start + most], y[start : start + most]
         bad = ~(mask[start : start + most] & (np.abs(labels) <= 1))
         with np.errstate(over="ignore", invalid="ignore"):
             inside = np.einsum("ij,ij->i", rows, rows) <= _SURELY_INSIDE
-        if not inside.all():
+        if not inside.all():  # by either norm: what is not a number is not inside
             bad |= ~np.isfinite(rows).all(axis=-1)
         if bad.any():
             rows[bad], labels[bad] = 0.0, 1.0
         if not inside.all():
-            rows[~inside] = _into_unit_ball(rows[~inside])
+            rows[~inside] = (_into_unit_ball if norm == "euclidean" else into_unit_cube)(rows[~inside])
         for values in (rows, labels):
             np.multiply(values, 2.0**FEATURE_BITS, out=values)
             np.trunc(values, out=values)
             np.multiply(values, 2.0**-FEATURE_BITS, out=values)
+
+
+def into_unit_cube(X: FloatArray) -> FloatArray:
+    """Numbers no larger than 1 in absolute value, (...)."""
+    return np.clip(X, -1.0, 1.0)
 
 
 def _into_unit_ball(X: FloatArray) -> FloatArray:

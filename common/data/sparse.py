@@ -1,188 +1,199 @@
-"""Private examples whose rows are mostly zeros: `Shard` with its rows kept in compressed form (CSR)."""
+"""Examples of which few numbers are not zero: rows as a sparse matrix, of millions of columns.
+
+A `SparseShard` is a `Shard` in all but how it keeps its rows, and as safe: on the grid, in the ball of its norm, rows
+that are not numbers zero. A number that is not zero takes 12 bytes, one that is takes none.
+
+*The same bits.* Sums on the grid are exact, so they are the same for rows of either kind. What a solver computes is
+rounded, in an order that hangs on how rows are kept. So up to `DENSE_COLUMNS` columns `blocks` makes each block dense
+as it is read, as a shard of dense rows would have it; beyond, a solver makes dense rows sparse (`SparseShard.of`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import EllipsisType
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
-from common.arrays import BoolArray, FloatArray
-from common.data.shard import Shard, rows_of_a_block
-from common.encoding.fixed_point import FEATURE_BITS, truncate
+from common.arrays import BoolArray, FloatArray, IntArray
+from common.data.shard import Shard, assembled, into_unit_cube, keep
+from common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 from common.errors import InvalidInputError
 
+Matrix: TypeAlias = "csr_array[Any, Any]"
+"""A sparse matrix, row by row."""
 DENSE_COLUMNS = 2048
-"""Up to so many columns sparse rows are read in blocks of dense ones, so that what is computed has the same bits."""
-_MOST_NUMBERS = 2**27
-_MOST_ROWS = 2**20
-_LARGEST = 2.0**FEATURE_BITS
+"""Up to so many columns, blocks of sparse rows are dense."""
+_MOST_DENSE = 2**27
+"""The most numbers of a dense copy: 1 GiB."""
+_ONE = 2.0**FEATURE_BITS
 
 
 class SparseShard(Shard):
-    """Examples as `Shard` has them, with ``rows`` a CSR array (n, d), or (K n, d) of K stacked parties."""
+    """Examples with labels y (..., n) and a mask (..., n) as a `Shard`'s; ``rows`` (n, d), or (K n, d) of K parties."""
 
     __slots__ = ("rows",)
 
-    rows: csr_array
+    rows: Matrix
 
-    def __init__(self, rows: csr_array, y: FloatArray, mask: BoolArray | None = None) -> None:
+    def __init__(self, rows: Matrix, y: FloatArray, mask: BoolArray | None = None, norm: Norm = "euclidean") -> None:
         y = np.array(y, dtype=np.float64)
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
-        if rows.shape[0] != y.size or mask.shape != y.shape:
-            raise ValueError(f"rows must be (K n, d) and y, mask (..., n); got {rows.shape} and {y.shape}")
-        rows = csr_array(rows.astype(np.float64), copy=True)
-        rows.sum_duplicates()
-        bad = ~(mask & (np.abs(y) <= 1)).ravel()
-        bad[np.repeat(np.arange(y.size), np.diff(rows.indptr))[~np.isfinite(rows.data)]] = True
-        keep = np.repeat(~bad, np.diff(rows.indptr))
-        rows.data = np.where(keep, rows.data, 0.0)
-        y.ravel()[bad] = 1.0
-        for i in np.flatnonzero((rows.multiply(rows)).sum(axis=1) > 1 - 2.0**-30):
-            part = slice(rows.indptr[i], rows.indptr[i + 1])
-            row = Shard(rows.data[None, part], np.ones(1)).X[0]
-            rows.data[part] = row
-        rows.data = truncate(rows.data, FEATURE_BITS)
-        rows.eliminate_zeros()
-        self._keep(rows, truncate(y, FEATURE_BITS), mask, [])
+        if rows.ndim != 2 or rows.shape[0] != y.size or mask.shape != y.shape:  # noqa: PLR2004
+            raise ValueError(f"rows must be (n, d) or (K n, d), y and mask (..., n); got {rows.shape} and {y.shape}")
+        own: Matrix = rows.astype(np.float64, copy=True)
+        own = _made_safe(own, y.reshape(-1), mask.reshape(-1), norm)
+        keep(self, rows=_locked(own), y=y, mask=mask, norm=norm)
 
-    def _keep(self, rows: Any, y: FloatArray, mask: BoolArray, norms: list[FloatArray]) -> None:  # noqa: ANN401 -- CSR
-        for value in (y, mask, rows.data, rows.indices, rows.indptr):
-            value.flags.writeable = False
-        for name, kept in (("rows", rows), ("y", y), ("mask", mask), ("_norms_l1", norms)):
-            object.__setattr__(self, name, kept)
-
-    @classmethod
-    def of(cls, shard: Shard) -> SparseShard:
-        """The same shard, with its rows in compressed form."""
+    @staticmethod
+    def of(shard: Shard) -> SparseShard:
+        """The same examples; itself, where its rows are sparse already."""
         if isinstance(shard, SparseShard):
             return shard
-        made = object.__new__(cls)
-        made._keep(csr_array(shard.X.reshape(-1, shard.n_features)), shard.y, shard.mask, [])
-        return made
+        rows = csr_array(shard.X.reshape(-1, shard.n_features))
+        return _assembled(rows, shard.y, shard.mask, shard.norm)
 
     @property
     def X(self) -> FloatArray:
-        """The dense rows; raises InvalidInputError where they are too many."""
-        if self.y.size * self.n_features > _MOST_NUMBERS:
-            raise InvalidInputError("sparse rows are too many to be written out")
-        return self.rows.toarray().reshape(*self.y.shape, -1)
-
-    @property
-    def n_features(self) -> int:
-        """The number of columns, d."""
-        return int(self.rows.shape[1])
+        """The rows as a dense array, (..., n, d); raises InvalidInputError where it would be too large."""
+        if self.y.size * self.n_features > _MOST_DENSE:
+            raise InvalidInputError(f"{self.y.size} rows of {self.n_features} columns are too many to be kept dense")
+        return np.asarray(self.rows.toarray().reshape(self.shape))
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(..., n, d)."""
-        return (*self.y.shape, self.n_features)
+        return (*self.y.shape, int(self.rows.shape[1]))
+
+    @property
+    def present(self) -> BoolArray:
+        """Which rows (..., n) are neither padding nor zero."""
+        return np.asarray(self.mask & (np.diff(self.rows.indptr) > 0).reshape(self.y.shape))
 
     @property
     def most_entries(self) -> int:
-        """The largest number of entries of a row that are not zero."""
+        """The largest number of entries of a row that are not zero: private, unless the rows are not."""
         return int(np.diff(self.rows.indptr).max(initial=0))
 
     @property
     def norms_l1(self) -> FloatArray:
-        """As `Shard.norms_l1`."""
+        """The 1-norms (..., n) of the rows in units of 2^-16: integers, added up once and kept."""
         if not self._norms_l1:
-            total = abs(self.rows) @ np.full(self.n_features, _LARGEST)
-            self._norms_l1.append(total.reshape(self.y.shape))
+            self._norms_l1.append((abs(self.rows) @ np.full(self.n_features, _ONE)).reshape(self.y.shape))
         return self._norms_l1[0]
 
     def scores(self, weights: FloatArray) -> FloatArray:
-        """As `Shard.scores`."""
-        if self.y.ndim == 1 or weights.ndim == 2:  # noqa: PLR2004
-            return np.asarray(self.rows @ weights.T).reshape(*self.y.shape, -1)
-        return np.stack([part.scores(own) for part, own in zip(self._each(), weights, strict=True)])
+        """The scores (..., n, k) of each example under k rows of weights, (k, d) for all parties or (..., k, d)."""
+        if weights.ndim > 2:  # noqa: PLR2004 -- each party its own
+            each = zip(self._alone(), weights, strict=True)
+            return np.stack([_times(rows, own) for rows, own in each]).reshape(*self.y.shape, -1)
+        return _times(self.rows, weights).reshape(*self.y.shape, -1)
 
     def weighted_sum(self, slopes: FloatArray) -> FloatArray:
-        """As `Shard.weighted_sum`."""
+        """The sums (..., k, d) over the examples of x times each of their k slopes, (..., n, k)."""
         if self.y.ndim == 1:
-            return np.ascontiguousarray((self.rows.T @ slopes).T)
-        return np.stack([part.weighted_sum(own) for part, own in zip(self._each(), slopes, strict=True)])
+            return _times(self.rows.T, slopes.T).T
+        return np.stack([_times(rows.T, own.T).T for rows, own in zip(self._alone(), slopes, strict=True)])
 
     def blocks(self) -> Iterator[Shard]:
-        """As `Shard.blocks`: of dense rows up to `DENSE_COLUMNS`, else of sparse ones."""
-        if self.n_features > DENSE_COLUMNS:
-            most = _MOST_ROWS
-        else:
-            most = _MOST_ROWS if self.y.ndim > 1 else rows_of_a_block(self.n_features)
+        """The shard in blocks of rows, as a `Shard`'s: dense ones up to `DENSE_COLUMNS` columns."""
+        for block in super().blocks():
+            yield block if self.n_features > DENSE_COLUMNS else cast("SparseShard", block).dense()
+
+    def dense(self) -> Shard:
+        """The same examples with dense rows."""
+        return assembled(Shard, X=self.X, y=self.y, mask=self.mask, norm=self.norm, _norms_l1=list(self._norms_l1))
+
+    def party(self, index: int) -> Shard:
+        """The shard of one party of a stack, without its padding."""
         n = self.y.shape[-1]
-        for start in range(0, max(n, 1), most):
-            part = self if n <= most else self.view(slice(start, start + most))
-            yield part if self.n_features > DENSE_COLUMNS else part._dense()  # noqa: SLF001
+        places = index * n + np.flatnonzero(self.mask[index])
+        return self._taken(places, self.y[index][self.mask[index]])
 
-    def _dense(self) -> Shard:
-        dense = object.__new__(Shard)
-        for name, value in (("X", self.X), ("y", self.y), ("mask", self.mask), ("_norms_l1", list(self._norms_l1))):
-            object.__setattr__(dense, name, value)
-        return dense
+    def pooled(self) -> Shard:
+        """All examples of a stack as one party's: what a trusted curator would hold."""
+        return self._taken(np.flatnonzero(self.mask), self.y[self.mask])
 
-    def _each(self) -> Iterator[SparseShard]:
-        for i in range(len(self.y)):
-            yield self._picked(i * self.y.shape[1], (i + 1) * self.y.shape[1], i)
+    def _taken(self, places: IntArray, y: FloatArray) -> SparseShard:
+        """Some rows, none of them padding."""
+        mask = np.ones(y.shape, dtype=np.bool_)
+        return _assembled(self.rows[places], y.copy(), mask, self.norm)
 
-    def view(self, rows: slice) -> SparseShard:
-        """As `Shard.view`."""
-        start, stop, _ = rows.indices(self.y.shape[-1])
-        if self.y.ndim == 1:
-            return self._picked(start, stop, rows)
+    def _alone(self) -> Iterator[Matrix]:
+        """The rows of each party of a stack."""
         n = self.y.shape[-1]
-        chosen = (np.arange(len(self.y))[:, None] * n + np.arange(start, stop)).ravel()
-        made = object.__new__(SparseShard)
-        norms = [each[:, rows] for each in self._norms_l1]
-        made._keep(self.rows[chosen], self.y[:, rows], self.mask[:, rows], norms)
-        return made
+        return (self.rows[start : start + n] for start in range(0, self.y.size, n))
 
-    def _picked(self, start: int, stop: int, index: int | slice) -> SparseShard:
-        a, b = self.rows.indptr[start], self.rows.indptr[stop]
-        parts = (self.rows.data[a:b], self.rows.indices[a:b], self.rows.indptr[start : stop + 1] - a)
-        made = object.__new__(SparseShard)
-        picked = csr_array(parts, shape=(stop - start, self.n_features))
-        made._keep(picked, self.y[index], self.mask[index], [each[index] for each in self._norms_l1])
-        return made
+    def _view(self, index: tuple[slice | EllipsisType, ...]) -> Shard:
+        """What an index into y picks."""
+        if index == (...,) or index == (..., slice(None)):
+            return self
+        places = np.arange(self.y.size).reshape(self.y.shape)[index]
+        first, last = int(places.flat[0]), int(places.flat[-1])
+        together = last - first + 1 == places.size
+        rows = self.rows[first : last + 1] if together else self.rows[places.reshape(-1)]
+        norms_l1 = [norms[index] for norms in self._norms_l1]
+        return _assembled(rows, self.y[index], self.mask[index], self.norm, _norms_l1=norms_l1)
 
-    def parties(self, most: int) -> Iterator[tuple[slice | EllipsisType, Shard]]:
-        """As `Shard.parties`."""
-        if self.y.ndim == 1 or len(self.y) <= most:
-            yield ..., self
-            return
-        n = self.y.shape[-1]
-        for start in range(0, len(self.y), most):
-            index = slice(start, start + most)
-            yield index, self._picked(start * n, min(start + most, len(self.y)) * n, index)
+    def stacked_with(self, shards: Sequence[Shard]) -> Shard:
+        """`stack`, for sparse shards."""
+        longest = max(shard.shape[-2] for shard in shards)
+        each = [SparseShard.of(shard) for shard in shards]
+        filled = [(shard, longest - shard.shape[-2]) for shard in each]
+        rows = [part for shard, extra in filled for part in (shard.rows, csr_array((extra, self.n_features)))]
+        y, mask = (np.stack([np.pad(getattr(shard, name), (0, extra)) for shard, extra in filled]) for name in _OWN)
+        y[~mask] = 1.0
+        return _assembled(csr_array(vstack(rows, format="csr")), y, mask, self.norm)
 
-    @classmethod
-    def stack(cls, shards: Sequence[Shard]) -> SparseShard:
-        """As `Shard.stack`."""
-        longest = max(len(shard.y) for shard in shards)
-        indptr, indices, data, y, mask = [np.zeros(1, dtype=np.int64)], [], [], [], []
-        for shard in shards:
-            rows = cls.of(shard).rows
-            ends = np.concatenate([rows.indptr[1:], np.full(longest - len(shard.y), rows.indptr[-1])])
-            indptr.append(ends + indptr[-1][-1])
-            indices.append(rows.indices)
-            data.append(rows.data)
-            y.append(np.pad(shard.y, (0, longest - len(shard.y)), constant_values=1.0))
-            mask.append(np.pad(shard.mask, (0, longest - len(shard.y))))
-        d = shards[0].n_features
-        rows = csr_array(
-            (np.concatenate(data), np.concatenate(indices), np.concatenate(indptr)), shape=(longest * len(y), d)
-        )
-        return cls(rows, np.stack(y), np.stack(mask))
 
-    def party(self, index: int) -> SparseShard:
-        """As `Shard.party`."""
-        n = self.y.shape[-1]
-        part = self._picked(index * n, (index + 1) * n, index)
-        keep = np.flatnonzero(part.mask)
-        return SparseShard(part.rows[keep], part.y[keep])
+_OWN = ("y", "mask")
 
-    def pooled(self) -> SparseShard:
-        """As `Shard.pooled`."""
-        keep = np.flatnonzero(self.mask.ravel())
-        return SparseShard(self.rows[keep], self.y.ravel()[keep])
+
+def _assembled(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm, **kept: list[FloatArray]) -> SparseShard:
+    """A shard of what is safe already."""
+    return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, **kept)
+
+
+def _locked(rows: Matrix) -> Matrix:
+    """The same matrix, for reading only."""
+    for values in (rows.data, rows.indices, rows.indptr):
+        values.flags.writeable = False
+    return rows
+
+
+def _times(matrix: Any, vectors: FloatArray) -> FloatArray:  # noqa: ANN401 -- of either order
+    """A sparse matrix (n, m) times each of k vectors (k, m): (n, k)."""
+    if len(vectors) == 1:
+        return np.asarray(matrix @ np.ascontiguousarray(vectors[0]))[:, None]
+    return np.asarray(matrix @ np.ascontiguousarray(vectors.T))
+
+
+def _made_safe(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm) -> Matrix:
+    """Rows (n, d) on the grid and in the norm's ball, bad and masked ones zero, their labels 1; both in place."""
+    rows.sum_duplicates()
+    owner = np.repeat(np.arange(len(y)), np.diff(rows.indptr))
+    bad = ~(mask & (np.abs(y) <= 1))
+    bad[owner[~np.isfinite(rows.data)]] = True
+    rows.data[bad[owner]], y[bad] = 0.0, 1.0
+    rows.data = (
+        truncate(into_unit_cube(rows.data), FEATURE_BITS) if norm == "max" else _in_ball(rows.data, owner, len(y))
+    )
+    y[:] = truncate(y, FEATURE_BITS)
+    rows.eliminate_zeros()
+    return rows
+
+
+def _in_ball(data: FloatArray, owner: IntArray, n: int) -> FloatArray:
+    """The entries of rows projected onto the unit ball, on the grid; the squared norm is checked in integers."""
+    largest = np.ones(n)
+    np.maximum.at(largest, owner, np.abs(data))  # keeps the squares from overflowing
+    scaled = data / largest[owner]
+    norms = np.sqrt(np.bincount(owner, scaled**2, n))
+    inside = norms * largest <= 1.0
+    data = truncate(np.where(inside[owner], data, scaled / np.maximum(norms, 2.0**-1000)[owner]), FEATURE_BITS)
+    outside = np.bincount(owner, (data * _ONE) ** 2, n) > _ONE**2
+    if outside.any():  # a last-bit excess of the division: one grid step inward is enough
+        data = np.where(outside[owner], truncate(data * (1.0 - 2.0**-40), FEATURE_BITS), data)
+    return data

@@ -33,6 +33,7 @@ from common.data.hold_out import HoldOut
 from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.data.maps import Projection, RandomFeatures, RowMap
 from common.encoding.canonical_json import canonical_digest
+from common.encoding.fixed_point import Norm
 from common.strict import Digest, Name, Strict
 
 StudyKind = Literal["binary", "multiclass", "regression"]
@@ -52,6 +53,8 @@ class Study(Strict):
     ``projection`` and ``random_features`` map the columns into the unit ball before the intercept joins them and a row
     is divided, one after the other where a study has both (`common.data.maps`). The largest norm is then that of the
     ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.
+    ``norm`` is that by which rows are at most 1. By the ``max`` norm numbers lie in [-1, 1], values of categories and
+    the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which is 1.
     ``hold_out`` is the share of each owner's rows that is kept for evaluation; see `common.data.hold_out`.
     """
 
@@ -67,11 +70,12 @@ class Study(Strict):
     loss: AnyLoss = Field(default_factory=lambda read: _default_loss(read.get("label")))
     intercept: bool = True
     missing: Missing = "refuse"
+    norm: Norm = "euclidean"
     projection: Projection | None = None
     random_features: RandomFeatures | None = None
     row_norm: RowNorm = Field(
         default_factory=lambda read: _default_norm(
-            read.get("label"), read.get("projection"), read.get("random_features")
+            read.get("label"), read.get("norm"), read.get("projection"), read.get("random_features")
         )
     )
     auxiliary: Digest | None = None
@@ -93,6 +97,12 @@ class Study(Strict):
         unfilled = [each.name for each in filled if each.fill is None]
         if unfilled:
             raise ValueError(f'missing = "value" needs a fill for each feature; none for {", ".join(unfilled[:5])}')
+        return self
+
+    @model_validator(mode="after")
+    def _norms_fit(self) -> Self:
+        if self.norm == "max" and self.row_norm != "largest":
+            raise ValueError("by the max norm no row is divided: row_norm must be 'largest', which is 1")
         return self
 
     @model_validator(mode="after")
@@ -138,12 +148,21 @@ class Study(Strict):
         """
         if not self.intercept:
             return 0.0
+        if self.norm == "max":
+            return 1.0
         return 1.0 if self.n_classes else constant_of_numbers(self._n_terms)
 
     @property
     def largest_norm(self) -> float:
         """The largest norm that a row can have before it is divided."""
+        if self.norm == "max":
+            return 1.0
         return largest_norm(self._n_terms, self.constant)
+
+    @property
+    def row_entries(self) -> int | None:
+        """The most numbers of a row that are not zero, where rows are sparse."""
+        return None
 
     @property
     def _n_terms(self) -> int:
@@ -184,9 +203,9 @@ def _default_loss(label: object) -> AnyLoss:
     return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004
 
 
-def _default_norm(label: object, *maps: object) -> RowNorm:
-    """What rows are divided by in a study that does not say; ``label`` as above, ``maps`` as it read them."""
-    return "largest" if any(maps) or isinstance(label, RealLabel) else "own"
+def _default_norm(label: object, norm: object, *maps: object) -> RowNorm:
+    """What rows are divided by in a study that does not say; ``label`` as above, ``norm``, ``maps`` as it read them."""
+    return "largest" if norm == "max" or any(maps) or isinstance(label, RealLabel) else "own"
 
 
 def _kind_of(label: object) -> StudyKind:

@@ -16,6 +16,8 @@ the wire   2^(s-32)      n <= 2^(20+s) rows        answers shifted right by s: a
                                                    noise below 2^52: one to a lane of the secure sum
 ========== ============= ========================= ============================================================
 
+By the max norm rows are at most 1 in each coordinate; their sums are as exact, and their scores are not.
+
 Because every partial sum is exact, a BLAS product gives the same bits whatever its order, its threads and its stacking.
 The shift s follows from the public sizes alone and is 0 up to 2^20 rows; it is applied to integers that bear their
 noise already, so it is post-processing.
@@ -23,11 +25,16 @@ noise already, so it is post-processing.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
 from common.errors import InvalidInputError
 
+Norm = Literal["euclidean", "max"]
+"""By which rows are at most 1: the root of the sum of squares, or the largest absolute value."""
+NORMS: frozenset[Norm] = frozenset({"euclidean", "max"})
 FEATURE_BITS = 16
 SLOPE_BITS = 16
 WEIGHT_BITS = 20

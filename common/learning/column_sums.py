@@ -220,7 +220,7 @@ class ColumnSums:
         """Which rows (..., n) hold a record: not the padding, nor those that were dropped, which are zero."""
         if self.constant:
             return np.asarray(shard.mask & (shard.X[..., -1] > 0))
-        return np.asarray(shard.mask & shard.X.any(axis=-1)) if self.drops else shard.mask
+        return shard.present if self.drops else shard.mask
 
 
 def _places(study: Study, names: Collection[str]) -> dict[str, tuple[Bounded | Category | Label, int | None]]:

@@ -59,7 +59,7 @@ def tally(what: Tally, shard: Shard, weights: FloatArray) -> IntArray:
     on_grid = weights_on_grid(weights)
     total = np.zeros((*shard.y.shape[:-1], what.width), dtype=np.int64)
     for block in shard.blocks():
-        total += what.add_up(block.scores(on_grid), block.y, block.mask & block.X.any(axis=-1))
+        total += what.add_up(block.scores(on_grid), block.y, block.present)
     return total
 
 

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal
 from common.arrays import FloatArray, IntArray
 from common.data.hold_out import Rows
 from common.data.shard import Shard
+from common.encoding.fixed_point import Norm
+from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.privacy.events import Event, NonPrivateEvent
 from common.privacy.guarantee import Adjacency, Guarantee
@@ -43,7 +45,8 @@ class Algorithm(ABC):
 
     ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
     baselines in which one trusted curator holds all shards (a federation of one party).
-    ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model.
+    ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model. ``norms``
+    are those by which rows may be bounded, and ``sparse`` says that they may be sparse.
     """
 
     __slots__ = ()
@@ -52,6 +55,8 @@ class Algorithm(ABC):
     curator: ClassVar[bool] = False
     rows: ClassVar[Rows] = "training"
     trains: ClassVar[bool] = True
+    norms: ClassVar[frozenset[Norm]] = frozenset({"euclidean"})
+    sparse: ClassVar[bool] = False
 
     @classmethod
     def choose(
@@ -70,6 +75,18 @@ class Algorithm(ABC):
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
         """The parameters of a run whose learner is the owner of that ``name``; by default those given."""
         return dict(given)
+
+    def check_rows(self, facts: FederationFacts) -> None:
+        """Raise InvalidInputError for rows of another norm, or sparse ones, where the algorithm does not take them."""
+        if facts.norm not in self.norms:
+            raise InvalidInputError(
+                "the algorithm's noise hides rows of 2-norm at most 1, and the study's are bounded in the largest "
+                "coordinate (norm = 'max'): one record of d columns would move an answer by up to sqrt(d) times as much"
+            )
+        if facts.row_entries is not None and not self.sparse:
+            raise InvalidInputError(
+                "the algorithm needs dense rows, and the study's are sparse: take release, average or dp_gd"
+            )
 
     @abstractmethod
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:

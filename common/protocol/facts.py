@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray, IntArray
-from common.encoding.fixed_point import wire_shift
+from common.encoding.fixed_point import Norm, wire_shift
 from common.errors import InvalidInputError
 
 _T = TypeVar("_T")
@@ -34,8 +34,9 @@ class FederationFacts:
     if it has any; the learner alone has the rows themselves, ``public``, beforehand. ``study`` says what the columns
     of the parties' rows are, where they are a study's; of one that holds rows out, examples are those that the run is
     about. ``run`` is the specification's digest, so that what is random in training is drawn alike again.
-    ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: to each its own, all to a
-    simulation. ``row_entries`` is the most entries of a row that are not zero, where a study bounds them.
+    ``norm`` is that by which rows are at most 1; ``row_entries`` is the most numbers of a row that are not zero, where
+    rows are sparse. ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: to each its
+    own, all to a simulation.
     """
 
     parties: tuple[str, ...]
@@ -52,6 +53,7 @@ class FederationFacts:
     study: Study | None = None
     run: str = ""
     classifiers: tuple[LocalClassifier | None, ...] = ()
+    norm: Norm = "euclidean"
     row_entries: int | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +124,11 @@ class FederationFacts:
     def shape(self) -> tuple[int, ...]:
         """The shape of a model's weights: (d,), or (K, d) for a loss of K scores."""
         return (self.n_features,) if self.loss.outputs == 1 else (self.loss.outputs, self.n_features)
+
+    @property
+    def most_entries(self) -> int:
+        """The most numbers of a row that are not zero: all, unless rows are sparse."""
+        return self.n_features if self.row_entries is None else min(self.row_entries, self.n_features)
 
     @property
     def n_weights(self) -> int:

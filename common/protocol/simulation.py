@@ -40,6 +40,9 @@ class Simulation:
         """
         if shard.y.shape[:-1] != (len(facts.parties),):
             raise InvalidInputError(f"{len(facts.parties)} parties need a stack of as many shards")
+        if shard.norm != facts.norm:
+            raise InvalidInputError(f"the shards' norm is {shard.norm!r}, and the parties agreed on {facts.norm!r}")
+        algorithm.check_rows(facts)
         longest = max((question.answer for question in algorithm.questions(facts)), default=1)
         blocks: list[_Block] = []
         for index, part in shard.parties(max(_LANES // max(longest, 1), 1)):

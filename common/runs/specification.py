@@ -159,7 +159,9 @@ class RunSpec(RunOutline):
         algorithm = self.build()
         if algorithm.rows == "held_out" and self.study.hold_out is None:
             raise InvalidInputError(f"{self.algorithm} is about held-out rows, and the study's hold_out is not set")
-        questions = algorithm.questions(self.facts())
+        facts = self.facts()
+        algorithm.check_rows(facts)
+        questions = algorithm.questions(facts)
         asks = algorithm.public_rows != "none" or any(question.public for question in questions)
         if self.public is not None and not asks:
             raise InvalidInputError(f"the run names public rows, and {self.algorithm} asks about none of their shape")
@@ -183,6 +185,8 @@ class RunSpec(RunOutline):
             public_shape=(self.public.rows, self.public.width) if self.public else None,
             public=public,
             study=self.study,
+            norm=self.study.norm,
+            row_entries=self.study.row_entries,
         )
 
     def check_hold_out(self) -> None:

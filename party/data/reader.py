@@ -33,7 +33,7 @@ def load_apart(path: Path, study_path: Path, study: Study, *, clip: bool) -> Loa
     """
     X, y, shares, clipped = receive_arrays(__name__, str(study_path), str(path), "clip" if clip else "refuse")
     by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
-    return Loaded(Shard.adopt(X, y), by_column, *shares.tolist())
+    return Loaded(Shard.adopt(X, y, study.norm), by_column, *shares.tolist())
 
 
 def _arrays() -> Iterator[AnyArray]:

@@ -27,18 +27,17 @@ The data are looked for in the folder that $PARLEY_DATA names; without it nothin
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scripts.figures.curves import Curve, write
 from scripts.figures.frame import Figure, Paper, Sweep, Verdict
-from scripts.figures.hamm_plots import Curve, draw_accuracies, draw_risks, draw_ways
+from scripts.figures.hamm_plots import draw_accuracies, draw_risks, draw_ways
 from scripts.figures.hamm_runs import RISKY_LAMBDA, accuracies_on, averages_on, risks_on
 from scripts.figures.point import Point
 
@@ -184,18 +183,6 @@ def _slope(points: Mapping[float, float]) -> float:
 
 def _few(curves: Iterable[Curve], x: float) -> str:
     return ", ".join(f"{curve.name} {curve.mean(x):.3f} ± {curve.sd(x):.3f}" for curve in curves)
-
-
-def write(x: str, curves: Sequence[Curve], path: Path) -> None:
-    """The figure's numbers as CSV: one line a point."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["panel", "line", x, "runs", "mean", "sd", "bound"])
-        for curve in curves:
-            for at, runs in sorted(curve.runs.items()):
-                bound = f"{curve.bound[at]:.6g}" if curve.bound else ""
-                writer.writerow([curve.panel, curve.name, f"{at:g}", len(runs), f"{curve.mean(at):.6g}",
-                                 f"{curve.sd(at):.6g}", bound])  # fmt: skip
 
 
 def _of_accuracies(name: str, title: str, panels: Mapping[str, str], judge: Judge) -> Figure[list[Curve]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 
-from common.arrays import FloatArray
+from scripts.figures.curves import Curve
 from scripts.figures.frame import Line
 
 LINES = {
@@ -27,24 +26,6 @@ LINES = {
     "one by one": Line("1,000 predictions, one by one", "#E69F00", "D", "-."),
     "individual": Line("individual (own rows, no noise)", "#7F7F7F", "", "-"),
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Curve:
-    """A line of a panel: at each x, of several runs, the accuracy, or (``bound`` above it) the excess risk."""
-
-    panel: str
-    name: str
-    runs: Mapping[float, FloatArray]
-    bound: Mapping[float, float] | None = None
-
-    def mean(self, x: float) -> float:
-        """The mean of the runs at x."""
-        return float(self.runs[x].mean())
-
-    def sd(self, x: float) -> float:
-        """Their deviation; 0 of one run."""
-        return float(self.runs[x].std(ddof=1)) if len(self.runs[x]) > 1 else 0.0
 
 
 def draw_accuracies(title: str, curves: Sequence[Curve], path: Path) -> None:

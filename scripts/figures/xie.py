@@ -32,9 +32,8 @@ from pathlib import Path
 
 from common.arrays import FloatArray
 from scripts.figures import xie_grids as grids
+from scripts.figures.curves import Curve, write
 from scripts.figures.frame import Figure, Paper, Verdict, standard_error
-from scripts.figures.hamm import write
-from scripts.figures.hamm_plots import Curve
 from scripts.figures.xie_grids import EVERY_ROW, MNIST, Grid, varying
 from scripts.figures.xie_plots import TIGHT, draw_histograms, draw_lines
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from scripts.figures.curves import Curve
 from scripts.figures.frame import Sweep
-from scripts.figures.hamm_plots import Curve
 from scripts.figures.point import Point
 from scripts.figures.xie_data import ALL_ROWS, folder_of
 from scripts.figures.xie_plots import TIGHT

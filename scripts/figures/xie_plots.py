@@ -12,8 +12,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from scripts.figures.curves import Curve
 from scripts.figures.frame import TWO_ERRORS, Line
-from scripts.figures.hamm_plots import Curve
 
 TIGHT = ", tight"
 """Ends the name of a line of tight noise; the others' is the thesis's."""

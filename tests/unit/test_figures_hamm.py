@@ -25,9 +25,10 @@ from common.privacy.noise import NoNoise, SeededNoise
 from common.protocol.messages import Query
 from common.protocol.simulation import simulate
 from scripts.figures import hamm, hamm_runs
-from scripts.figures.hamm import EPSILONS, KDD, PARTIES, RISKY_EPSILONS, write
+from scripts.figures.curves import Curve, write
+from scripts.figures.hamm import EPSILONS, KDD, PARTIES, RISKY_EPSILONS
 from scripts.figures.hamm_data import Split, _dealt
-from scripts.figures.hamm_plots import LINES, Curve
+from scripts.figures.hamm_plots import LINES
 from scripts.figures.hamm_runs import DELTA, METHODS, Kept, Trial, accuracies, averages, excess_risks
 
 FIGURES = {figure.name: figure for figure in hamm.FIGURES}

@@ -16,8 +16,8 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from scripts.figures import xie, xie_data, xie_grids
+from scripts.figures.curves import Curve
 from scripts.figures.frame import Verdict
-from scripts.figures.hamm_plots import Curve
 from scripts.figures.sources import imported
 from scripts.figures.xie_data import Rows, Table, components, folder_of, mapped, rows_of
 from scripts.figures.xie_grids import EVERY_ROW, FORESTS, KDD, MNIST, Grid

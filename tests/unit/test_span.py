@@ -88,7 +88,8 @@ def test_a_party_alone_has_the_weights_that_it_has_in_a_stack(loss: Loss) -> Non
 def test_blocks_and_neighbours_change_no_bit(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
     shard, other = (labels_of(loss, Shard.stack(ragged(seed, 20))) for seed in (5, 6))
     whole = minimise(loss, shard, 1e-2)
-    mixed = Shard(*(np.concatenate([getattr(part, name) for part in (other, shard)]) for name in ("X", "y", "mask")))
+    X, y, mask = (np.concatenate([getattr(part, name) for part in (other, shard)]) for name in ("X", "y", "mask"))
+    mixed = Shard(X, y, mask)
     assert minimise(loss, mixed, 1e-2)[len(other.y) :].tobytes() == whole.tobytes()
     monkeypatch.setattr(erm, "_BLOCK", 3 * D * 20)
     assert minimise(loss, shard, 1e-2).tobytes() == whole.tobytes()

@@ -92,9 +92,14 @@ class ObjectivePerturbation(SiteRelease):
         """Of the tilt over the ridge."""
         return self._spread(self.tilt) / self.strength
 
+    @property
+    def blur_deviation(self) -> float:
+        """Of the noise on each weight that hides how well the solver did."""
+        return self._spread(self.blur)
+
     def check_noise(self) -> None:
         """Of the blur."""
-        fitting(self._spread(self.blur))
+        fitting(self.blur_deviation)
 
     def _spread(self, scale: float) -> float:
         """The deviation of noise of such a scale."""

@@ -1,0 +1,243 @@
+"""Jain & Thakurta's Figure 1, and their theorems beside what is measured.
+
+"(Near) Dimension Independent Risk Bounds for Differentially Private Learning", ICML 2014. Their Figure 1 (a), (b) has
+accuracies over epsilon on the URL set and Cod-RNA, (c) over the number of columns. Lambda is .001 of (1/n) sum loss +
+(lambda/2) |w|^2 here, that is .001 n on the sum scale, which their (1/n) sum loss + (Lambda/2n) |w|^2 has: .001 there
+would ask for noise of deviation 2,000. (a) has 5,700 rows of the set, (c) columns of zeros beside Cod-RNA's own.
+
+Beside the paper's methods are those of the least noise that is proven (tight), output perturbation with noise of
+density exp(-beta |b|), and the hinge itself, which takes output perturbation alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from scripts.figures.curves import Curve, write
+from scripts.figures.frame import Figure, Paper, Sweep, Verdict
+from scripts.figures.jain_data import FOLDER
+from scripts.figures.jain_plots import draw
+from scripts.figures.jain_runs import NONE, Setting, accuracies, excess, orthant
+from scripts.figures.point import Point
+
+PAPER = Paper("jain", "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension")
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+RUNS, QUICK_RUNS = 20, 3
+COLUMNS = (10, 100, 1_000, 10_000, 100_000)
+FLAT, CHANCE = 0.01, 0.05
+GAUSSIAN = [f"{mechanism}, Gaussian ({whose})" for mechanism in ("output", "objective") for whose in ("paper", "tight")]
+LAPLACE = ["objective, L2-Laplace", "output, L2-Laplace"]
+_LOSSES = {"Huber": "huber", "hinge": "hinge"}
+Results = Mapping[Any, Any]
+
+
+# ── accuracies ───────────────────────────────────────────────────────────────
+
+
+def over_epsilon(data: str, seconds: float, runs: int, epsilons: Sequence[float] = EPSILONS) -> Sweep:
+    """A point for each loss and run."""
+    points = {
+        (panel, run): Point.of(
+            accuracies, FOLDER[data], about_seconds=seconds, setting=asdict(Setting(data, loss)), epsilons=epsilons,
+            run=run,
+        )
+        for panel, loss in _LOSSES.items()
+        for run in range(runs)
+    }  # fmt: skip
+    return Sweep(points, str(runs))
+
+
+def over_columns(runs: int) -> Sweep:
+    """A point for each number of columns and run, at epsilon 5."""
+    points = {
+        (columns, run): Point.of(
+            accuracies, "cod-rna", about_seconds=columns / 5e3, setting=asdict(Setting(columns=columns)),
+            epsilons=[5.0], run=run,
+        )
+        for columns in COLUMNS
+        for run in range(runs)
+    }  # fmt: skip
+    return Sweep(points, str(runs))
+
+
+def read_epsilons(results: Results) -> list[Curve]:
+    """A panel a loss, a line a method."""
+    curves = []
+    for panel in dict.fromkeys(panel for panel, _ in results):
+        mine = [result for (name, _), result in results.items() if name == panel]
+        for method in mine[0]:
+            runs = np.array([result[method] for result in mine])
+            curves.append(Curve(panel, method, dict(zip(EPSILONS, runs.T, strict=False))))
+    return curves
+
+
+def read_columns(results: Results) -> list[Curve]:
+    """A line a method."""
+    methods = next(iter(results.values()))
+    return [
+        Curve("", method, {
+            columns: np.array([result[method][0] for (at, _), result in results.items() if at == columns])
+            for columns in dict.fromkeys(columns for columns, _ in results)
+        })
+        for method in methods
+    ]  # fmt: skip
+
+
+def judge_epsilons(curves: Sequence[Curve]) -> Iterator[Verdict]:
+    """Whose noise costs less, and where private models are as good as those without noise."""
+    for panel in dict.fromkeys(curve.panel for curve in curves):
+        by = {curve.name: curve for curve in curves if curve.panel == panel}
+        if "objective, Gaussian (paper)" in by:
+            gains = [by["objective, Gaussian (paper)"].mean(e) - by[LAPLACE[0]].mean(e) for e in EPSILONS]
+            yield Verdict(
+                f"{panel}: objective perturbation is no worse with Gaussian noise than with the other, at any ε",
+                min(gains) > -FLAT, f"gains from {min(gains):.3f} to {max(gains):.3f}", "Gaussian noise is better",
+            )  # fmt: skip
+        for mechanism in ("output", "objective"):
+            if (tight := f"{mechanism}, Gaussian (tight)") in by:
+                loss = min(by[tight].mean(e) - by[f"{mechanism}, Gaussian (paper)"].mean(e) for e in EPSILONS)
+                yield Verdict(
+                    f"{panel}: {mechanism} perturbation by tight noise is no worse than by the paper's, at any ε",
+                    loss > -FLAT, f"{loss:+.3f} at worst",
+                )  # fmt: skip
+        best = max(by[name].mean(EPSILONS[-1]) for name in by if name != NONE)
+        none = by[NONE].mean(EPSILONS[-1])
+        yield Verdict(
+            f"{panel}: at ε = 10 the best is within .01 of no noise", best > none - FLAT, f"{best:.3f}, {none:.3f}"
+        )
+
+
+def judge_columns(curves: Sequence[Curve]) -> Iterator[Verdict]:
+    """Gaussian noise does not see columns of zeros; the other does."""
+    by = {curve.name: curve for curve in curves}
+    for name in GAUSSIAN:
+        means = [by[name].mean(columns) for columns in COLUMNS]
+        spread = max(means) - min(means)
+        yield Verdict(f"{name} is flat within .01", spread < FLAT, f"{min(means):.3f} to {max(means):.3f}", "flat")
+    for name in LAPLACE:
+        first, last = by[name].mean(COLUMNS[0]), by[name].mean(COLUMNS[-1])
+        chance = abs(last - 0.5) < CHANCE
+        yield Verdict(f"{name} falls to chance", chance, f"{first:.3f} → {last:.3f}", "falls with the dimension")
+    for mechanism in ("output", "objective"):
+        paper, tight = (by[f"{mechanism}, Gaussian ({whose})"] for whose in ("paper", "tight"))
+        worst = min(tight.mean(columns) - paper.mean(columns) for columns in COLUMNS)
+        yield Verdict(
+            f"{mechanism}: tight is no worse than the paper's noise", worst > -FLAT / 2, f"{worst:+.4f} at worst"
+        )
+
+
+# ── excess risk ──────────────────────────────────────────────────────────────
+
+_EXCESS = Setting(regularization=0.1)
+"""So large a lambda that noise of density exp(-beta |b|) still does harm by its square in 100,000 columns."""
+_SLOPE = 0.05
+
+
+def of_excess(runs: int) -> Sweep:
+    """A point for each number of columns, at epsilon 10."""
+    points = {
+        columns: Point.of(
+            excess, "cod-rna", about_seconds=columns / 1e3, setting=asdict(_EXCESS) | {"columns": columns},
+            epsilon=10.0, runs=runs,
+        )
+        for columns in COLUMNS
+    }  # fmt: skip
+    return Sweep(points, str(runs))
+
+
+def read_excess(results: Results) -> list[Curve]:
+    """A line a method, with its bound."""
+    return [
+        Curve("", name, {columns: np.array(result[name]["excess"]) for columns, result in results.items()},
+              {columns: result[name]["bound"] for columns, result in results.items()})
+        for name in results[COLUMNS[0]]
+    ]  # fmt: skip
+
+
+def slope(curve: Curve) -> float:
+    """Of the logarithm of the mean over that of x, by least squares."""
+    xs = sorted(curve.runs)
+    return float(np.polyfit(np.log(xs), np.log([curve.mean(x) for x in xs]), 1)[0])
+
+
+def judge_excess(curves: Sequence[Curve]) -> Iterator[Verdict]:
+    """The slope over the number of columns, and whether the bounds hold."""
+    for curve in curves:
+        found = slope(curve)
+        if curve.name in GAUSSIAN:
+            claim, holds = "does not grow with the columns: slope 0 ± .05", abs(found) <= _SLOPE
+        else:
+            claim, holds = "grows with the columns: slope at least .9", found >= 0.9  # noqa: PLR2004 -- as the claim
+        yield Verdict(f"{curve.name}: excess risk {claim}", holds, f"slope {found:.3f}")
+    shares = [curve.mean(x) / curve.bound[x] for curve in curves if curve.bound for x in curve.runs]
+    yield Verdict(
+        "all excess risks are below the theorems' bounds", max(shares) < 1, f"at most {max(shares):.2g} of it"
+    )
+
+
+# ── what the paper excludes ──────────────────────────────────────────────────
+
+
+def of_orthant(runs: int) -> Sweep:
+    """A point for each number of columns and run."""
+    points = {
+        (columns, run): Point.of(orthant, about_seconds=columns / 1e5, columns=columns, deviation=0.01, run=run)
+        for columns in COLUMNS
+        for run in range(runs)
+    }
+    return Sweep(points, str(runs))
+
+
+def read_orthant(results: Results) -> list[Curve]:
+    """A line with the constraint and one without."""
+    return [
+        Curve("", name, {
+            columns: np.array([result[name] for (at, _), result in results.items() if at == columns])
+            for columns in COLUMNS
+        })
+        for name in ("free", "in the orthant")
+    ]  # fmt: skip
+
+
+def judge_orthant(curves: Sequence[Curve]) -> Iterable[Verdict]:
+    """Free of constraints noise moves a score by the same in any dimension; in the orthant by the root of it."""
+    free, held = (slope(curve) for curve in curves)
+    yield Verdict(
+        "free noise moves a score by as much in any dimension: slope 0 ± .05", abs(free) <= _SLOPE, f"{free:.3f}"
+    )
+    yield Verdict(
+        "projected onto the positive orthant, it moves it by √p: slope .5 ± .05", abs(held - 0.5) <= _SLOPE,
+        f"{held:.3f}", "constraint sets are excluded",
+    )  # fmt: skip
+
+
+Judge = Callable[[Sequence[Curve]], Iterable[Verdict]]
+
+
+def _figure(  # noqa: PLR0913, PLR0917 -- what differs from figure to figure
+    name: str, title: str, sweep: Callable[[int], Sweep], read: Callable[[Results], list[Curve]], x: str, y: str,
+    judge: Judge,
+) -> Figure[list[Curve]]:  # fmt: skip
+    return Figure(
+        PAPER, name, title, sweep(RUNS), sweep(QUICK_RUNS), read, partial(write, x), partial(draw, x, y), judge
+    )
+
+
+_ACCURACY, _COLUMN = "accuracy on test rows", "columns p"
+FIGURES = (
+    _figure("jain_fig1a", "URL set, 5,700 rows, p = 3,231,961, δ = .001, λ = .001", partial(over_epsilon, "url", 60.0),
+            read_epsilons, "ε", _ACCURACY, judge_epsilons),
+    _figure("jain_fig1b", "Cod-RNA, p = 9, δ = .001, λ = .001", partial(over_epsilon, "cod-rna", 1.0), read_epsilons,
+            "ε", _ACCURACY, judge_epsilons),
+    _figure("jain_fig1c", "Cod-RNA and columns of zeros, ε = 5, δ = .001, λ = .001", over_columns, read_columns,
+            _COLUMN, _ACCURACY, judge_columns),
+    _figure("jain_excess", "Excess risk on Cod-RNA and columns of zeros, ε = 10, λ = .1", of_excess, read_excess,
+            _COLUMN, "excess risk; dotted: its bound", judge_excess),
+    _figure("jain_orthant", "Noise on the score of a row of equal numbers", of_orthant, read_orthant, _COLUMN,
+            "deviation of the score", judge_orthant),
+)  # fmt: skip

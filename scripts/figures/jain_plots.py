@@ -1,0 +1,62 @@
+"""How Jain & Thakurta's figures are drawn: lines over epsilon or the number of columns, both on a logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from scripts.figures.curves import Curve
+from scripts.figures.frame import TWO_ERRORS, Line
+
+LINES = {
+    "non-private": Line("non-private", "#000000", "", ":"),
+    "objective, L2-Laplace": Line("objective, L2-Laplace", "#E69F00", "s"),
+    "output, L2-Laplace": Line("output, L2-Laplace", "#E69F00", "v", "--"),
+    "output, Gaussian (paper)": Line("output, Gaussian (paper)", "#56B4E9", "v", "--"),
+    "output, Gaussian (tight)": Line("output, Gaussian (tight)", "#0072B2", "v"),
+    "objective, Gaussian (paper)": Line("objective, Gaussian (paper)", "#CC79A7", "s", "--"),
+    "objective, Gaussian (tight)": Line("objective, Gaussian (tight)", "#D55E00", "s"),
+    "free": Line("free", "#0072B2", "o"),
+    "in the orthant": Line("projected onto the positive orthant", "#D55E00", "o"),
+}
+_SPARE = ("#009E73", "#7F7F7F", "#0072B2", "#D55E00", "#CC79A7", "#E69F00")
+
+
+def draw(x_label: str, y_label: str, title: str, curves: Sequence[Curve], path: Path) -> None:
+    """A panel each on common axes; bars reach two standard errors. What is no accuracy is on a logarithm too."""
+    panels = list(dict.fromkeys(curve.panel for curve in curves))
+    with mpl.rc_context({"backend": "agg", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        canvas, axes = plt.subplots(
+            1, len(panels), sharey=True, squeeze=False, layout="constrained", figsize=(4.6 * max(len(panels), 1.5), 4.9)
+        )
+        for axis, panel in zip(axes[0], panels, strict=True):
+            for place, curve in enumerate(each for each in curves if each.panel == panel):
+                _draw_curve(axis, curve, LINES.get(curve.name, Line(curve.name, _SPARE[place % len(_SPARE)], "o")))
+            axis.set_xscale("log")
+            axis.set_yscale("linear" if y_label.startswith("accuracy") else "log")
+            axis.set_xlabel(x_label)
+            axis.set_title(panel, fontsize=10, loc="left")
+            axis.grid(color="0.9", linewidth=0.8)
+        canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
+        canvas.supylabel(y_label, fontsize=10)
+        named = {name: one for axis in axes[0] for one, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+        canvas.legend(list(named.values()), list(named), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        canvas.savefig(path, dpi=150)
+        plt.close(canvas)
+
+
+def _draw_curve(axis: Axes, curve: Curve, line: Line) -> None:
+    """A line with its bars, and dotted its bound."""
+    each = sorted(curve.runs)
+    bars = [TWO_ERRORS * curve.sd(x) / sqrt(len(curve.runs[x])) for x in each]
+    axis.errorbar(
+        each, [curve.mean(x) for x in each], bars, label=line.label, color=line.colour, marker=line.marker,
+        linestyle=line.dash, markersize=4.5, linewidth=1.3, elinewidth=0.7, capsize=2,
+    )  # fmt: skip
+    if curve.bound is not None:
+        axis.plot(each, [curve.bound[x] for x in each], ":", color=line.colour, linewidth=1.0)

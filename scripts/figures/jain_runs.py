@@ -1,0 +1,150 @@
+"""What Jain & Thakurta's figures measure: accuracies of private linear models, and their excess risk.
+
+Run i has the same rows and the same seeds under every setting. One process measures all methods of a run, so that what
+several share is computed once: minimisers without noise do not hang on epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common.algorithms._releases import MECHANISMS, Mechanism
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import to_reals
+from common.learning.losses import Hinge, Huber, Logistic, Loss
+from common.learning.metrics import accuracy, fitness
+from common.learning.model import Model
+from common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
+from common.privacy.noise import Scale, SeededNoise, Shape
+from learner.experiments.risk_bounds import release_bound
+from scripts.figures.jain_data import split
+
+LOSSES: Mapping[str, Loss] = {"huber": Huber(), "hinge": Hinge(), "logistic": Logistic()}
+DELTA = 1e-3
+_DRAWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a model becomes private, and by whose noise."""
+
+    mechanism: Mechanism
+    law: Law = "gaussian"
+    calibration: SiteCalibration = "tight"
+
+    def site(self, loss: Loss, shard: Shard, regularization: float, epsilon: float) -> SiteRelease:
+        """Its mechanism for these rows."""
+        terms = SiteTerms(
+            loss, len(shard.y), shard.n_features, regularization, epsilon, DELTA, self.law, self.calibration
+        )
+        return MECHANISMS[self.mechanism](terms)
+
+
+NONE = "non-private"
+METHODS: Mapping[str, Method] = {
+    NONE: Method("none"),
+    "objective, L2-Laplace": Method("objective", "l2_laplace", "paper"),
+    "output, L2-Laplace": Method("output", "l2_laplace", "paper"),
+    "output, Gaussian (paper)": Method("output", "gaussian", "jain_thakurta"),
+    "output, Gaussian (tight)": Method("output"),
+    "objective, Gaussian (paper)": Method("objective", "gaussian", "jain_thakurta"),
+    "objective, Gaussian (tight)": Method("objective"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Rows of at least so many columns, a loss, and lambda of the mean loss."""
+
+    data: str = "cod-rna"
+    loss: str = "huber"
+    regularization: float = 0.001
+    columns: int = 0
+
+
+def accuracies(setting: dict[str, Any], epsilons: Sequence[float], run: int) -> dict[str, list[float]]:
+    """The accuracy on test rows of each method that takes the loss, at each epsilon."""
+    given = Setting(**setting)
+    train, test = split(given.data, run, columns=given.columns)
+    loss, solved = LOSSES[given.loss], dict[str, Any]()
+    found: dict[str, list[float]] = {}
+    for name, method in METHODS.items():
+        if method.mechanism == "objective" and given.loss == "hinge":
+            continue
+        noise = SeededNoise([11, run])
+        sites = [method.site(loss, train, given.regularization, epsilon) for epsilon in epsilons]
+        found[name] = [accuracy(Model(_weights(site, train, noise, solved)), test) for site in sites]
+    return found
+
+
+def _weights(site: SiteRelease, shard: Shard, noise: SeededNoise, solved: dict[str, Any]) -> FloatArray:
+    """The model that a site releases; what comes before the noise is computed once for each kind of mechanism."""
+    kind = type(site).__name__
+    if kind not in solved:
+        solved[kind] = type(site).prepare([site], shard)
+    answer: IntArray = type(site).answer([site], solved[kind], noise)
+    return to_reals(answer)
+
+
+class Mirrored(SeededNoise):
+    """The noise of a seed, or its mirror image: of both together nothing is left but what noise does by its square."""
+
+    def __init__(self, seed: Sequence[int], sign: int) -> None:
+        super().__init__(seed)
+        self._sign = sign
+
+    def gaussian(self, sigma: Scale, shape: Shape) -> FloatArray:
+        """As `Noise.gaussian`, or its negative."""
+        return self._sign * super().gaussian(sigma, shape)
+
+    def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
+        """As `Noise.l2_laplace`, or its negative."""
+        return self._sign * super().l2_laplace(beta, shape, parts)
+
+    def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
+        """As `Noise.discrete_gaussian`, or its negative."""
+        return self._sign * super().discrete_gaussian(sigma, shape)
+
+
+def excess(setting: dict[str, Any], epsilon: float, runs: int) -> dict[str, dict[str, Any]]:
+    """The excess risk of each method over the minimiser, on training rows, in each run; and its bound.
+
+    Of a noise and its mirror image the mean, which estimates the same with less variance.
+    """
+    given = Setting(**setting)
+    train, _ = split(given.data, 0, columns=given.columns)
+    loss, solved = LOSSES[given.loss], dict[str, Any]()
+    sites = {name: method.site(loss, train, given.regularization, epsilon) for name, method in METHODS.items()}
+    best = _weights(sites.pop(NONE), train, SeededNoise(0), solved)
+    least = fitness(loss, Model(best), train, 0.0)
+
+    def of(site: SiteRelease, run: int, sign: int) -> float:
+        return fitness(loss, Model(_weights(site, train, Mirrored([12, run], sign), solved)), train, 0.0) - least
+
+    return {
+        name: {
+            "excess": [(of(site, run, 1) + of(site, run, -1)) / 2 for run in range(runs)],
+            "bound": release_bound(site, float(np.linalg.norm(best))).excess,
+        }
+        for name, site in sites.items()
+    }
+
+
+def orthant(columns: int, deviation: float, run: int) -> dict[str, float]:
+    """How far noise moves the score of a row of equal numbers, with and without a projection onto the orthant.
+
+    The model is 0, as are the scores; the row has norm 1 in so many columns. The root of mean squares.
+    """
+    rng = np.random.default_rng([13, run])
+    moved: dict[str, list[float]] = {"free": [], "in the orthant": []}
+    for _ in range(_DRAWS):
+        noise = deviation * rng.standard_normal(columns)
+        for name, weights in (("free", noise), ("in the orthant", np.maximum(noise, 0.0))):
+            moved[name].append(float(weights.sum()) / math.sqrt(columns))
+    return {name: math.sqrt(float(np.square(values).mean())) for name, values in moved.items()}

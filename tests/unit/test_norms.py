@@ -1,0 +1,69 @@
+"""Rows that are bounded in the largest coordinate: what a study says of them, and who takes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from common.algorithms import REGISTRY, build_algorithm, settle
+from common.data.columns import Category, Feature, Label, RealLabel
+from common.data.loading import shard_of
+from common.data.shard import Shard
+from common.data.study import Study
+from common.errors import InvalidInputError
+from common.learning.losses import Logistic
+from common.privacy.noise import NoNoise
+from common.protocol.facts import FederationFacts
+from common.protocol.simulation import simulate
+
+FEATURES = (Feature(name="a", lower=0, upper=10), Category(name="b", values=("x", "y")))
+
+
+CLASSES = Label(name="l", values=("0", "1"))
+
+
+def study(label: Label | RealLabel = CLASSES, **terms: Literal["own"] | float) -> Study:
+    return Study(name="s", features=FEATURES, label=label, norm="max", **terms)
+
+
+@pytest.mark.parametrize("label", [Label(name="l", values=("0", "1")), RealLabel(name="l", lower=0, upper=1)])
+def test_numbers_values_and_intercept_are_kept_as_they_are(label: Label | RealLabel) -> None:
+    columns = {"a": np.array([0.0, 5, 10]), "b": np.array(["x", "y", "x"]), "l": np.array([0, 1, 1])}
+    shard = shard_of(study(label=label), columns)
+    assert shard.norm == "max"
+    assert shard.X.tolist() == [[-1, 1, 0, 1], [0, 0, 1, 1], [1, 1, 0, 1]]
+    assert study(label=label).largest_norm == 1
+
+
+@pytest.mark.parametrize("row_norm", ["own", 0.5])
+def test_no_row_is_divided(row_norm: Literal["own"] | float) -> None:
+    with pytest.raises(ValidationError, match="row_norm must be 'largest'"):
+        study(row_norm=row_norm)
+
+
+def facts(**terms: object) -> FederationFacts:
+    return FederationFacts.uniform(np.array([5, 6]), epsilon=1.0, delta=1e-5, n_features=3, loss=Logistic(), **terms)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if "max" not in kind.norms])
+def test_what_hides_rows_by_their_2_norm_refuses_others_and_says_why(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="norm = 'max'"):
+        settle(name, {}, facts(norm="max"))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if not kind.sparse])
+def test_what_needs_dense_rows_refuses_sparse_ones(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="needs dense rows"):
+        build_algorithm(name).check_rows(facts(row_entries=2))
+
+
+def test_shards_have_the_norm_that_was_agreed_on() -> None:
+    shard = Shard(np.ones((2, 6, 3)), np.ones((2, 6)), norm="max")
+    with pytest.raises(InvalidInputError, match="the shards' norm is 'max'"):
+        simulate(build_algorithm("local"), shard, facts(), NoNoise())
+    model = simulate(build_algorithm("local"), shard, replace(facts(), norm="max"), NoNoise())
+    assert model.weights.shape == (2, 3)
