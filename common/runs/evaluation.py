@@ -79,7 +79,9 @@ def weights_of(document: Mapping[str, Any]) -> FloatArray:
     if document["kind"] not in {"linear", "softmax"}:
         raise InvalidInputError(f"what the run made is of the kind {document['kind']!r}, and predicts for nobody")
     weights = np.atleast_2d(np.array(document["weights"], dtype=np.float64))
-    if (norm := float(np.linalg.norm(weights))) > MAX_NORM:
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.linalg.norm(weights))
+    if not norm <= MAX_NORM:
         raise InvalidInputError(f"the model's weights have norm {norm:.3g}, and parties take at most {MAX_NORM:g}")
     return weights
 

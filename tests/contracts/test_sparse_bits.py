@@ -13,6 +13,7 @@ from common.algorithms._releases import MECHANISMS, Mechanism
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.data.sparse import DENSE_COLUMNS, SparseShard
+from common.errors import InvalidInputError
 from common.learning.erm import minimise
 from common.learning.gradients import gradient_sum
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
@@ -20,6 +21,7 @@ from common.learning.solvers.risk import Risk
 from common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
+from common.runs.evaluation import weights_of
 
 WIDE = DENSE_COLUMNS + 452
 ENTRIES = 9
@@ -150,3 +152,26 @@ def test_minimisers_are_the_same_to_the_last_bit(loss: Loss, n: int, d: int, *, 
         assert np.array_equal(one, two)
         gradient = Risk(loss, shard, np.array(strength), tilt).gradient(one)
         assert np.linalg.norm(gradient) <= 2e-9
+
+
+@pytest.mark.parametrize("name", ["release", "gop"])
+def test_the_bound_of_a_rows_entries_makes_millions_of_columns_solvable(name: str) -> None:
+    facts = [
+        FederationFacts.uniform(
+            np.array([4000]), epsilon=1.0, delta=1e-3, n_features=3_231_961, loss=Huber(0.5), row_entries=entries
+        ).of(0)
+        for entries in (None, 256)
+    ]
+    algorithm = build_algorithm(name, {"regularization": 1e-3, "calibration": "tight"})
+    with pytest.raises(InvalidInputError, match="no solver surely finds the minimiser"):
+        algorithm.check_noise(facts[0])
+    algorithm.check_noise(facts[1])
+
+
+def test_weights_as_long_as_the_noise_of_millions_of_columns_are_refused_before_a_party_is_asked() -> None:
+    document = {"kind": "linear", "weights": [2.0**16, 0.0]}
+    assert weights_of(document).shape == (1, 2)
+    with pytest.raises(InvalidInputError, match=r"have norm 9.27e\+04, and parties take at most 65536"):
+        weights_of(document | {"weights": [2.0**16, 2.0**16]})
+    with pytest.raises(InvalidInputError, match="have norm inf"):
+        weights_of(document | {"weights": [1e308, 1e308]})
