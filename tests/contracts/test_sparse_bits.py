@@ -39,12 +39,12 @@ RELEASES: list[tuple[Mechanism, Law, SiteCalibration, Loss]] = [
 ]
 
 
-def dense(seed: int, n: int, d: int, loss: Loss | None = None) -> Shard:
-    """Rows of `ENTRIES` entries at most, of which a quarter of the columns have none; labels of the loss's classes."""
+def dense(seed: int, n: int, d: int, loss: Loss | None = None, entries: int = ENTRIES) -> Shard:
+    """Rows of few entries, of which a quarter of the columns have none; labels of the loss's classes."""
     rng = np.random.default_rng(seed)
     X = np.zeros((n, d))
     for row in X:
-        columns = rng.choice(3 * d // 4, min(ENTRIES, d // 2), replace=False)
+        columns = rng.choice(3 * d // 4, min(entries, d // 2), replace=False)
         row[columns] = rng.normal(size=len(columns))
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1.0)
     k = loss.outputs if loss and loss.outputs > 1 else 2
@@ -152,6 +152,26 @@ def test_minimisers_are_the_same_to_the_last_bit(loss: Loss, n: int, d: int, *, 
         assert np.array_equal(one, two)
         gradient = Risk(loss, shard, np.array(strength), tilt).gradient(one)
         assert np.linalg.norm(gradient) <= 2e-9
+
+
+@pytest.mark.parametrize("n", [40, WIDE])
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
+def test_so_are_those_of_many_columns_that_are_well_filled(loss: Loss, n: int) -> None:
+    shard = dense(n, n, WIDE, loss, entries=WIDE // 3)
+    tilt = np.random.default_rng(1).normal(size=(WIDE,) if loss.outputs == 1 else (loss.outputs, WIDE))
+    one, two = (minimise(loss, rows, 0.3, tilt) for rows in (shard, SparseShard.of(shard)))
+    assert np.array_equal(one, two)
+    assert np.linalg.norm(Risk(loss, shard, np.array(0.3), tilt).gradient(one)) <= 2e-9
+
+
+def test_rows_of_the_max_norm_keep_it_in_the_columns_that_occur() -> None:
+    """They are not drawn into the unit ball."""
+    rows = np.zeros((50, WIDE))
+    rows[:, :100] = np.where(np.random.default_rng(1).random((50, 100)) < 0.5, -1.0, 1.0)
+    shard = Shard(rows, np.sign(rows[:, 0]), norm="max")
+    found = minimise(Logistic(), shard, 1.0)
+    assert np.linalg.norm(Risk(Logistic(), shard, np.array(1.0)).gradient(found)) <= 2e-9
+    assert np.array_equal(found, minimise(Logistic(), SparseShard.of(shard), 1.0))
 
 
 @pytest.mark.parametrize("name", ["release", "gop"])
