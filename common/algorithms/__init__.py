@@ -53,6 +53,7 @@ REGISTRY = Registry(
     gop="common.algorithms.gop:Gop",
     release="common.algorithms.release:PrivateRelease",
     average="common.algorithms.average:AverageMethod",
+    simplex="common.algorithms.simplex:SampledSimplex",
     feature="common.algorithms.feature:FeatureMethod",
     multilevel_feature="common.algorithms.multilevel_feature:MultilevelFeature",
     matrix_perturbation="common.algorithms.matrix_perturbation:MatrixPerturbation",

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from common.arrays import IntArray
 from common.client.peer import ask_all
 from common.encoding.fixed_point import from_wire, sum_of_answers
 from common.errors import ParleyError, QuorumLostError, UnavailableError
@@ -137,13 +136,7 @@ class HttpFederation(PartyPool):
         """All active parties' answers, or their exact sum; raises what `PartyPool` raises."""
         width = self._questions[query.round - 1].answer
 
-        async def ask(party: PartyClient) -> IntArray:
-            answer = await party.answer(run, query)
-            if answer.size != width:
-                raise party.refuse("malformed-answer", f"it answered {answer.size} values where {width} were asked")
-            return answer
-
-        answers = await self._ask(query.round, ask)
+        answers = await self._ask(query.round, lambda party: party.answer(run, query, width))
         stack = np.stack(list(answers.values()))
         value = sum_of_answers(stack) if query.reveal == "sum" else stack
         return Reply(from_wire(value, self._shift), tuple(answers))

@@ -11,8 +11,11 @@ from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
 from common.protocol.messages import Query
 from common.protocol.receipts import Binding
+from common.runs.costs import longest_body
 from common.secure_sum.envelope import Signed
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
+
+_LONGEST_REFUSAL = 2**16
 
 
 class PartyClient(ReceiptedPeer):
@@ -48,17 +51,23 @@ class PartyClient(ReceiptedPeer):
         self._listed = proposal.spec.members.digest
         return approval
 
-    async def answer(self, run: str, query: Query) -> IntArray:
-        """The party's answer (m,) to a round's query, which its receipt binds to run, round and question."""
+    async def answer(self, run: str, query: Query, width: int) -> IntArray:
+        """The party's answer (width,) to a round's query, which its receipt binds to run, round and question.
+
+        No more is read of a response than such an answer has, or a refusal needs.
+        """
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
         asked = Binding(run, query.round, query.digest, "")
-        content = await self._ask("PUT", path, query.body, NPY, asked)
+        longest = max(longest_body([(width,)]), _LONGEST_REFUSAL)
+        content = await self._ask("PUT", path, query.body, NPY, asked, longest)
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
         except InvalidInputError as error:
             raise self.refuse("malformed-answer", f"its answer cannot be used: {error.detail}") from None
         if answer.ndim != 1:
             raise self.refuse("malformed-answer", "its answer is not a vector")
+        if answer.size != width:
+            raise self.refuse("malformed-answer", f"it answered {answer.size} values where {width} were asked")
         return answer
 
     async def join(self, run: str, invitation: Signed, key: str) -> bytes:

@@ -72,17 +72,24 @@ class Peer:
         return (await self._request(method, path, body, media)).content
 
     async def _request(
-        self, method: str, path: str, body: bytes, media: str, *headers: tuple[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        media: str,
+        *headers: tuple[str, str],
+        longest: int = LONGEST_ANSWER,
     ) -> PeerResponse:
-        """One request, once the peer may be asked; a response that says success."""
+        """One request, once the peer may be asked; a response that says success, of ``longest`` bytes at most."""
+        sent = ("Content-Type", media), ("Accept", media), *headers
         if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(rest)
         try:
-            response = await self._line.ask(method, path, body, ("Content-Type", media), ("Accept", media), *headers)
+            response = await self._line.ask(method, path, body, *sent, longest=longest)
         except httpx.TransportError as error:
             raise UnavailableError(f"{self.name} cannot be reached ({type(error).__name__})") from None
-        if len(response.content) > LONGEST_ANSWER:
-            raise self.refuse("malformed-answer", f"its response has more than {LONGEST_ANSWER} bytes")
+        if len(response.content) > longest:
+            raise self.refuse("malformed-answer", f"its response has more than {longest} bytes")
         if not httpx.codes.is_success(response.status):
             raise self._failure(response)
         return response
@@ -218,26 +225,30 @@ class Line:
         self._host = url.netloc.decode()
         self._transport = transport or Connections(url, _tls_context(entry.ca, entry.certificate, entry.key))
 
-    async def ask(self, method: str, path: str, body: bytes = b"", *headers: tuple[str, str]) -> PeerResponse:
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", *headers: tuple[str, str], longest: int = LONGEST_ANSWER
+    ) -> PeerResponse:
         """The response to a request, sent once more if the token has changed since it was read.
 
-        Raises httpx.TransportError.
+        Its body is cut off somewhere past ``longest`` bytes. Raises httpx.TransportError.
         """
-        response = await self._send(method, path, body, headers)
+        response = await self._send(method, path, body, headers, longest)
         if response.status == httpx.codes.UNAUTHORIZED:
             with suppress(InvalidInputError):  # a file that is gone holds no other token
                 refused, self._token = self._token, self._entry.token_text()
                 if self._token != refused:
-                    return await self._send(method, path, body, headers)
+                    return await self._send(method, path, body, headers, longest)
         return response
 
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
 
-    async def _send(self, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]]) -> PeerResponse:
+    async def _send(
+        self, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]], longest: int
+    ) -> PeerResponse:
         own = ("Host", self._host), ("Authorization", f"Bearer {self._token}"), ("Accept-Encoding", "identity")
-        return await self._transport.send(PeerRequest(method, self._base + path, (*own, *headers), body))
+        return await self._transport.send(PeerRequest(method, self._base + path, (*own, *headers), body, longest))
 
 
 @cache

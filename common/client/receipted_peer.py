@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from common.client.peer import Line, Peer
 from common.client.receipts import ReceiptKeeper, bound_answer
+from common.client.transport import LONGEST_ANSWER
 from common.encoding.canonical_json import JSON
 from common.errors import LedgerError, RefusedError
 from common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
@@ -38,15 +39,21 @@ class ReceiptedPeer(Peer):
         """Have it hold receipts of others: of each that it has the key of, the newest."""
         await self._ask("PUT", "/v1/receipts", HeldReceipts(receipts=tuple(texts)).model_dump_json().encode())
 
-    async def _ask(
-        self, method: str, path: str, body: bytes = b"", media: str = JSON, asked: Binding | None = None
+    async def _ask(  # noqa: PLR0913, PLR0917 -- a request, and what of its response
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        media: str = JSON,
+        asked: Binding | None = None,
+        longest: int = LONGEST_ANSWER,
     ) -> bytes:
         """One request that shows the newest receipt; the body of a response whose receipt goes on from it."""
         for learnt in tuple(self.receipts.unsettled.values()):
             await self._account_for(learnt)
         shown = self.receipt
         headers = [(RECEIPT_HEADER, shown.text)] if shown else []
-        response = await self._request(method, path, body, media, *headers)
+        response = await self._request(method, path, body, media, *headers, longest=longest)
         try:
             bound = bound_answer(asked.run, asked.round, asked.query, response.content) if asked else None
             self.receipts.take(response.header(_RECEIPT), shown, bound)

@@ -18,7 +18,7 @@ import httptools
 import httpx
 
 LONGEST_ANSWER = 2**26
-"""Bytes of a response's body: a service may not fill the memory of who asks it."""
+"""Bytes of a response's body, where nobody says what is wanted: a service may not fill the memory of who asks it."""
 
 _CHUNK = 2**16
 _LONGEST_HEAD = 2**16  # bytes that come without a piece of body: a head, trailers, the framing of chunks
@@ -34,6 +34,8 @@ class PeerRequest:
     target: str
     headers: Sequence[tuple[str, str]] = ()
     content: bytes = b""
+    longest: int = LONGEST_ANSWER
+    """Bytes of the response's body that are wanted at most."""
 
     def head(self) -> bytes:
         r"""What goes before the body; raises httpx.LocalProtocolError for what is no head.
@@ -52,7 +54,7 @@ class PeerRequest:
 
 @dataclass(frozen=True, slots=True)
 class PeerResponse:
-    """A response: its status, its headers as they came, and its body, cut off past `LONGEST_ANSWER`."""
+    """A response: its status, its headers as they came, and its body, cut off past what was wanted at most."""
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
@@ -86,7 +88,7 @@ class Connections:
         head = request.head()
         connection = self._take() or await self._open()
         try:
-            incoming = await connection.exchange(head, request.content)
+            incoming = await connection.exchange(head, request)
         except (httpx.TransportError, asyncio.CancelledError):  # in mid-response, so of no use to the next request
             connection.close()
             raise
@@ -191,13 +193,16 @@ class _Connection:
         """Whether the other side has closed it."""
         return self._reader.at_eof()
 
-    async def exchange(self, head: bytes, content: bytes) -> _Incoming:
-        """Write a request in one piece, which is not kept; read the response, or so much of it as anybody wants."""
-        incoming = _Incoming()
+    async def exchange(self, head: bytes, request: PeerRequest) -> _Incoming:
+        """Write a request, a short one in one piece, which is not kept; read as much of the response as is wanted."""
+        incoming, content = _Incoming(), memoryview(request.content)
         with _httpx_errors():
-            self._writer.write(head + content)
+            self._writer.write(head + content[:_CHUNK])
             await self._writer.drain()
-            while not incoming.is_complete and incoming.size <= LONGEST_ANSWER:
+            for start in range(_CHUNK, len(content), _CHUNK):
+                self._writer.write(content[start : start + _CHUNK])
+                await self._writer.drain()
+            while not incoming.is_complete and incoming.size <= request.longest:
                 incoming.feed(await self._reader.read(_CHUNK))
         return incoming
 

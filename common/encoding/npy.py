@@ -29,7 +29,7 @@ def pack_array(array: npt.NDArray[Any]) -> bytes:
     if array.dtype.hasobject:
         raise ValueError("an array of objects has no bytes of its own")
     whole = np.ascontiguousarray(array)  # which has one axis at least
-    return _head(whole.dtype.str, whole.shape) + whole.tobytes()
+    return b"".join((_head(whole.dtype.str, whole.shape), whole.data))  # copied once
 
 
 @lru_cache(256)
@@ -40,7 +40,7 @@ def _head(dtype: str, shape: tuple[int, ...]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack_array(body: bytes, dtype: Literal["<f8", "<i8"]) -> npt.NDArray[Any]:
+def unpack_array(body: bytes | bytearray, dtype: Literal["<f8", "<i8"]) -> npt.NDArray[Any]:
     """The array of an ``.npy`` body; raises InvalidInputError unless it is well-formed, complete and of this type.
 
     The header is matched, never evaluated: NumPy writes it in one way only.
@@ -52,4 +52,6 @@ def unpack_array(body: bytes, dtype: Literal["<f8", "<i8"]) -> npt.NDArray[Any]:
     shape = tuple(int(size) for size in sizes if size is not None)
     if found.decode() != dtype or len(body) - header.end() != math.prod(shape) * 8:
         raise InvalidInputError(f"the body must hold a whole array of type {dtype}")
-    return np.frombuffer(body, dtype, offset=header.end()).reshape(shape)
+    array = np.frombuffer(body, dtype, offset=header.end()).reshape(shape)
+    array.setflags(write=False)
+    return array

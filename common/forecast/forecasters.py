@@ -190,6 +190,7 @@ _ENTRIES: Mapping[str, _Entry | str] = {
     "common.algorithms.parameter_average:ParameterAverage": "no forecast is known of an average that hides parties",
     "common.algorithms.release:PrivateRelease": "every owner releases a model of its own, so there is no common one",
     "common.algorithms.average:AverageMethod": "no bound is known of the average of minimisers of several mechanisms",
+    "common.algorithms.simplex:SampledSimplex": "no bound is known of samples but the worst case's",
     "common.algorithms.feature:FeatureMethod": "no bound is known of models that are weighed by a second level",
     "common.algorithms.multilevel_feature:MultilevelFeature": "no bound is known of models that climb a tree",
     "common.algorithms.matrix_perturbation:MatrixPerturbation": "every owner releases a model of its own",

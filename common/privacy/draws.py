@@ -20,10 +20,17 @@ True
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from functools import lru_cache
 
-from common.privacy.calibration import ROUNDING, check_epsilon, gaussian_epsilon, mu_of_draws
+from common.privacy.calibration import (
+    ROUNDING,
+    bisect,
+    check_epsilon,
+    gaussian_epsilon,
+    gaussian_mu,
+    mu_of_draws,
+    pure_mu,
+)
 from common.privacy.events import DrawEvent
 
 MOST_DRAWS = 2**40
@@ -65,15 +72,23 @@ def epsilon_of_draws(event: DrawEvent, delta: float) -> float:
     return min(event.epsilon, concentrated_epsilon(rho_of_draws(event), delta), by_gaussian)
 
 
-@lru_cache(maxsize=1024)
 def most_draws(spread: float, epsilon: float, delta: float) -> int:
     """How many draws of this spread are (epsilon, delta)-private, perhaps none; ``delta`` may be 0.
 
     Raises InvalidInputError for an epsilon that is no positive number.
     """
     check_epsilon(epsilon)
+    most = epsilon / spread
+    if delta:
+        by_gaussian = (gaussian_mu(epsilon, delta) / pure_mu(spread / 2)) ** 2
+        most = max(most, 8 * _largest_rho(epsilon, delta) / spread**2, by_gaussian)
+    draws = math.floor(min(most, MOST_DRAWS) * (1 + 10 * ROUNDING)) + 1
+    while draws and epsilon_of_draws(DrawEvent(spread, draws), delta) > epsilon:
+        draws -= max(1, math.floor(draws * ROUNDING))
+    return draws
 
-    def beyond(draws: int) -> bool:
-        return epsilon_of_draws(DrawEvent(spread, draws), delta) > epsilon
 
-    return bisect_left(range(MOST_DRAWS), 1, lo=1, key=beyond) - 1
+@lru_cache(maxsize=1024)
+def _largest_rho(epsilon: float, delta: float) -> float:
+    """The largest rho whose zCDP is (epsilon, delta)-private."""
+    return bisect(lambda rho: rho == 0 or concentrated_epsilon(rho, delta) <= epsilon)[0]

@@ -48,6 +48,7 @@ _MIN_LAPLACE_SCALE = 2.0**-64  # keeps 1/scale finite; such noise is zero but fo
 _LN2 = math.log(2)
 _BAND = 2.0**-48  # the filter's error, four times what the operations in `_propose` can add up to
 _WORD = 64
+_BLOCK = 2**16  # integers drawn at a time: the dozen arrays that a block takes come to some MiB
 _PROPOSALS = 512  # made at least at a time, so that the last few draws take few turns
 
 
@@ -293,15 +294,24 @@ def _poisson(source: _Source, rate: FloatArray) -> IntArray:
 
 def _discrete(source: _Source, power: int, shape: Shape, *law: FloatArray) -> IntArray:
     """Exact integers with P(k) proportional to exp(-|k/scale|^power / power); ``law``: scale, strip width, bound M."""
-    parameters = np.array([np.broadcast_to(parameter, shape).ravel() for parameter in law])
+    laws = [np.broadcast_to(parameter, shape).flat for parameter in law]
     result = np.empty(math.prod(shape), np.int64)
+    for start in range(0, result.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        result[block] = _discrete_block(source, power, np.array([parameter[block] for parameter in laws]))
+    return result.reshape(shape)
+
+
+def _discrete_block(source: _Source, power: int, parameters: FloatArray) -> IntArray:
+    """One such integer for each column of ``parameters`` (3, n), (n,)."""
+    result = np.empty(parameters.shape[1], np.int64)
     done = np.zeros(result.size, np.bool_)
     while (pending := np.flatnonzero(~done)).size:
         tried = np.repeat(pending, max(_PROPOSALS // pending.size, 1))
         drawn, accepted = _propose(source, power, parameters[:, tried])
         hit = tried[accepted]
         result[hit], done[hit] = drawn[accepted], True  # of several accepted ones the last, whatever its value
-    return result.reshape(shape)
+    return result
 
 
 def _propose(source: _Source, power: int, law: FloatArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:

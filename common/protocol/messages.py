@@ -40,7 +40,9 @@ class Query:
         """SHA-256 over the query's canonical bytes, in hexadecimal."""
         message = np.ascontiguousarray(self.message, dtype="<f8")
         head = f"{self.round}\0{self.step}\0{self.reveal}\0{message.shape}\0"
-        return hashlib.sha256(head.encode() + message.tobytes()).hexdigest()
+        digest = hashlib.sha256(head.encode())
+        digest.update(message.data)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

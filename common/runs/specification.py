@@ -50,7 +50,7 @@ class PublicRows(Strict):
 
 def digest_of_rows(rows: FloatArray) -> str:
     """SHA-256 of rows as `PublicRows` names them."""
-    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<f8").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<f8").data).hexdigest()
 
 
 class RunOutline(Strict):

@@ -53,12 +53,14 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     limits: Limits,
     lifespan: Lifespan | None = None,
     public_paths: frozenset[str] = PUBLIC_PATHS,
+    round_paths: re.Pattern[str] | None = None,
 ) -> FastAPI:
     """An application with everything but its own routes.
 
     ``tokens`` say who may ask; a route finds the caller's name with `caller`. ``ready`` raises a ParleyError while the
-    service cannot do its work. What `serve` looks after while the application runs is its ``state``: ``tokens`` and
-    ``metrics``.
+    service cannot do its work. Bodies of ``round_paths`` may have ``limits.round_bytes``, and ``limits.body_bytes`` all
+    others; the routes of these paths allow them less by themselves. What `serve` looks after while the application runs
+    is its ``state``: ``tokens`` and ``metrics``.
     """
     app = FastAPI(
         title=title,
@@ -79,8 +81,9 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         Boundary,
         tokens=app.state.tokens,
         metrics=metrics,
-        body_bytes=limits.body_bytes,
+        limits=limits,
         public_paths=public_paths,
+        round_paths=round_paths,
     )
     app.add_api_route("/docs", reference_page, include_in_schema=False)
     _add_operations(app, metrics, ready)
@@ -101,8 +104,9 @@ class Boundary:
     app: ASGIApp
     tokens: Tokens
     metrics: Metrics
-    body_bytes: int
+    limits: Limits
     public_paths: frozenset[str]
+    round_paths: re.Pattern[str] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on if it may, and answer it in any case."""
@@ -111,7 +115,8 @@ class Boundary:
             return
         reply = _Reply(send, _request_id(scope))
         try:
-            body = CountedBody(receive, self.body_bytes, "limits.body_bytes")
+            is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
+            body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
             self._admit(scope, body)
             await self.app(scope, body.receive, reply.send)
         except ParleyError as error:

@@ -45,6 +45,14 @@ class Limits(Setting):
     body_bytes: Annotated[int, Field(ge=1024, description="largest request body in bytes: of a table, an array")] = (
         2**24
     )
+    round_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            description="largest question and largest answer of a party's round in bytes, 8 a number; a run that needs "
+            "more is refused when it is proposed, and no question may be longer than its run needs, or body_bytes",
+        ),
+    ] = 2**28
     run_bytes: Annotated[int, Field(ge=1024, description="largest body in JSON of a run, of records, of receipts")] = (
         2**22
     )

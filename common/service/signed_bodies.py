@@ -20,9 +20,14 @@ def is_signed(request: Request) -> bool:
 
 async def read_signed(request: Request) -> Signed:
     """The body's signed message, its signature not yet checked. Raises UnsupportedMediaError, MessageError."""
+    return signed_of(request, await request.body())
+
+
+def signed_of(request: Request, body: bytes | bytearray) -> Signed:
+    """The same of a body that was read already."""
     if not is_signed(request):
         raise UnsupportedMediaError(f"the body must be {SIGNED_MEDIA_TYPE}")
-    return Signed.from_bytes(await request.body())
+    return Signed.from_bytes(bytes(body))
 
 
 def signed_response(frame: bytes) -> Response:

@@ -37,7 +37,7 @@ from learner.cli.options import (
     print_json_line,
     read_terms,
 )
-from learner.cli.outlook import chosen
+from learner.cli.outlook import chosen, costly
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -157,6 +157,8 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     took = answer["run_time"]
     seconds = "" if took["seconds"] is None else f"{took['seconds']:.3g} s, {took['ms_per_round']:.3g} ms a round: "
     yield "time", f"{seconds}{took['basis']}"
+    for line in costly(answer):
+        yield "carries", line
 
 
 def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

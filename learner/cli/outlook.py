@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
 
 _NAMED = 5
+_LONG = 10**5  # numbers of an answer beyond which its cost is told
 _NONSENSE = {400, 401, 403, 422}
 
 
@@ -30,6 +31,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     if explain:
         yield from (f"{name} = {value}: {why}" for name, value, why in chosen(answer))
     yield f"{answer['rounds']} rounds{_time(answer['run_time'])}"
+    yield from costly(answer)
     if answer["majority"] is not None:
         yield f"the commonest class makes up {answer['majority']:.3f} of the learner's public examples"
     yield from _expected(answer) if answer["outcome"] else (f"no forecast: {answer['no_forecast']}",)
@@ -39,6 +41,28 @@ def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What was chosen of a forecast's run: its name, its value and why."""
     for name, why in answer["chosen"].items():
         yield name, answer["algorithm"] if name == "algorithm" else f"{answer['parameters'][name]:g}", why
+
+
+def costly(answer: Mapping[str, Any]) -> Iterator[str]:
+    """What a run with long answers costs to carry, and whether it fits; nothing of one with short answers."""
+    if (costs := answer["costs"])["answered"] <= _LONG:
+        return
+    yield (
+        f"an answer has {costs['answered']:,} numbers: {_size(costs['round_bytes'])} on the wire a party and round, "
+        f"{_size(costs['all_bytes'])} in all; at a party {_size(costs['memory_bytes'])} of memory beside its rows, and "
+        f"about {costs['noise_seconds']:.2g} s of noise"
+    )
+    needs = f"a party's {costs['limit']} must be {costs['longest']:,} or more"
+    yield needs if costs["fits"] else f"warning: {needs}, which its default is not"
+
+
+def _size(count: int) -> str:
+    """A number of bytes for people.
+
+    >>> _size(25_855_816)
+    '25.9 MB'
+    """
+    return f"{count / 1e9:.3g} GB" if count >= 10**9 else f"{count / 1e6:.3g} MB"
 
 
 def _time(run_time: Mapping[str, Any]) -> str:

@@ -23,10 +23,12 @@ from common.privacy.guarantee import View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 from common.runs.cohort import Cohort
+from common.runs.costs import costs_of, limit_of
 from common.runs.pricing import highest_charge
 from common.runs.specification import RunSpec
+from common.service.settings import Limits
 from common.wire.party_api import BudgetReport, PartyFacts
-from learner.forecasting.views import ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
+from learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from learner.storage.run_store import RunStore
 from learner.timing import UNKNOWN, RoundTime, round_time
 
@@ -90,6 +92,7 @@ async def _foresee(  # noqa: PLR0913 -- what is known, by name
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
         owners=tuple(_owners(spec, facts, answer, charges, budgets)),
         run_time=RunTime.of(time, len(spec.questions())),
+        costs=CostsView.of(costs_of(spec, getattr(Limits(), limit_of(spec)))),
     )
 
 

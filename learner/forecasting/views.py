@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue
@@ -11,6 +12,7 @@ from common.forecast.excess_risk import Interval
 
 if TYPE_CHECKING:
     from common.forecast.forecast import Bound, Forecast
+    from common.runs.costs import RunCosts
     from learner.timing import RoundTime
 
 Figure = Annotated[
@@ -168,6 +170,26 @@ class RunTime(BaseModel):
         return cls(seconds=time.ms and rounds * time.ms / 1000, ms_per_round=time.ms, basis=time.basis)
 
 
+class CostsView(BaseModel):
+    """What the run costs to carry, of one party unless said otherwise; sizes in bytes."""
+
+    asked: Annotated[int, Field(description="numbers in the longest question")]
+    answered: Annotated[int, Field(description="numbers in the longest answer")]
+    round_bytes: Annotated[int, Field(description="on the wire, of a round's question and answer, at most")]
+    bytes: Annotated[int, Field(description="on the wire, of all rounds")]
+    all_bytes: Annotated[int, Field(description="on the wire, of all rounds and all parties")]
+    memory_bytes: Annotated[int, Field(description="a party's memory for a round's arrays, beside its rows")]
+    noise_seconds: Annotated[float, Field(description="about how long a party draws noise, in all rounds")]
+    limit: Annotated[str, Field(description="the setting of a party that the longest question and answer must fit")]
+    longest: Annotated[int, Field(description="how many bytes that is")]
+    fits: Annotated[bool, Field(description="whether it fits a party of default limits; if not, the party refuses")]
+
+    @classmethod
+    def of(cls, costs: RunCosts) -> Self:
+        """The view of costs."""
+        return cls(**asdict(costs))
+
+
 class ForecastView(BaseModel):
     """A forecast. ``outcome`` is null where no theory gives one, and ``no_forecast`` says so."""
 
@@ -183,3 +205,4 @@ class ForecastView(BaseModel):
     no_forecast: Annotated[str | None, Field(description="why there is no outcome")]
     owners: tuple[OwnerView, ...]
     run_time: RunTime
+    costs: Annotated[CostsView, Field(description="what the run costs to carry: bytes, memory, seconds of noise")]

@@ -20,6 +20,7 @@ from common.arrays import FloatArray, IntArray
 from common.privacy.noise import Scale, Shape, SystemNoise
 
 _KINDS_IN_STOCK = 64
+_NUMBERS_IN_STOCK = 2**23  # 64 MiB; of what is wider there is one kind, the newest, so that it too is drawn ahead
 _NUMBERS_AT_ONCE = 2048
 _DRAWS_AT_ONCE = 32
 
@@ -77,8 +78,13 @@ class NoisePool:
                 self._ready.pop(draw, None)  # to come last: those drawn longest ago come first
                 self._ready[draw] = draw.make(draw.supply)
         self._used_up.clear()
-        while len(self._ready) > _KINDS_IN_STOCK:
+        while len(self._ready) > _KINDS_IN_STOCK or (len(self._ready) > 1 and self._numbers > _NUMBERS_IN_STOCK):
             del self._ready[next(iter(self._ready))]
+
+    @property
+    def _numbers(self) -> int:
+        """How many there are in stock."""
+        return sum(len(draws) * math.prod(draw.shape) for draw, draws in self._ready.items())
 
 
 class _StockedNoise(SystemNoise):

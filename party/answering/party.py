@@ -18,6 +18,7 @@ from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotF
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
+from common.runs.costs import longest_body
 from common.runs.members import MemberColumns
 from common.runs.specification import RunSpec
 from common.storage.witness import Witness
@@ -26,7 +27,7 @@ from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
-from party.policy.approval import Terms, review, sum_policy, terms
+from party.policy.approval import Terms, check_lengths, review, sum_policy, terms
 from party.settings import PartySettings, Policy
 
 _T = TypeVar("_T")
@@ -192,6 +193,13 @@ class Party:
                 sum_policy(self.settings, learner)
         return self._remember((learner, run), consent)
 
+    def question_bytes(self, learner: str, run: str) -> int:
+        """The longest body that a round's question may have, in bytes: 0 for a run that is not known."""
+        try:
+            return longest_body(question.message for question in self.agreed(learner, run)[1].questions)
+        except NotFoundError:
+            return 0
+
     def is_ready(self, learner: str, run: str) -> bool:
         """Whether a run can be answered at once, without a look at its terms or anything to prepare."""
         found = self._agreed.get((learner, run))
@@ -232,11 +240,13 @@ class Party:
         policy, name = self.settings.policy, self.settings.name
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused
-                return review(
+                price = review(
                     spec, policy, name, self.holding.study, self.holding.n_examples, self.settings.known_parties
                 )
+            check_lengths(spec, self.settings.limits)
         except (ArithmeticError, ValueError):
             raise InvalidInputError("the run's parameters and budgets cannot be computed with") from None
+        return price
 
     @contextmanager
     def _noting(self, learner: str, run: str, spec: RunSpec) -> Iterator[None]:

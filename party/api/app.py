@@ -8,6 +8,7 @@ answer carries a newer one.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from common.service import signed_bodies as signed
 from common.service.application import caller, service
 from common.service.array_bodies import documented, is_json, wants_json
 from common.service.http.strict_json import large_json, strict_json
+from common.service.http.whole_bodies import WholeBody, announced_length, read_whole
 from common.service.prometheus import Metrics
 from common.service.witnessing.desk import Desk, add_witness
 from common.service.worker import Worker
@@ -41,6 +43,7 @@ from party.secure_sum.obfuscator_pool import Obfuscators
 from party.secure_sum.participant import SecureSumParticipant
 from party.settings import PartySettings
 
+_ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
 
 
@@ -110,6 +113,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         ready=ready,
         limits=settings.limits,
         lifespan=lifespan,
+        round_paths=_ROUND_PATHS,
     )
     desk = PartyDesk(party, worker, party, sums)
     _add_facts(app, desk)
@@ -226,20 +230,21 @@ def _prepare(party: Party, learner: str, run: str) -> None:
 async def _answer(request: Request, desk: PartyDesk) -> Response:
     """A round whose answer the learner sees."""
     learner, run, party = caller(request), request.path_params["run"], desk.party
-    query = _read_query(request, await request.body())
+    query = _read_query(request, await _read_body(request, party))
     if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
         await asyncio.to_thread(party.make_ready, learner, run)
     answer, receipt = await desk.answer(request, lambda: party.answer(learner, run, query))
     headers = {RECEIPT_HEADER: receipt}
     if wants_json(request):
         return JSONResponse({"answer": unpack_array(answer.body, "<i8").tolist()}, headers=headers)
-    return Response(answer.body, media_type=NPY, headers=headers)
+    return WholeBody(answer.body, media_type=NPY, headers=headers)
 
 
 async def _contribute(request: Request, desk: PartyDesk) -> Response:
     """A round of a secure sum; obfuscators, which may take long, are not drawn in the party's thread."""
     learner, run, sums = caller(request), request.path_params["run"], desk.sums
-    round, message = _round_of(request), await signed.read_signed(request)
+    round = _round_of(request)
+    message = signed.signed_of(request, await _read_body(request, desk.party))
     if not desk.party.is_ready(learner, run):
         await asyncio.to_thread(desk.party.make_ready, learner, run)
     asked = await desk.worker.do(lambda: sums.receive(learner, run, round, message))
@@ -248,7 +253,18 @@ async def _contribute(request: Request, desk: PartyDesk) -> Response:
     return Response(answer.body, media_type=signed.SIGNED_MEDIA_TYPE, headers={RECEIPT_HEADER: receipt})
 
 
-def _read_query(request: Request, body: bytes) -> Query:
+async def _read_body(request: Request, party: Party) -> bytearray:
+    """A question's body, as long as ``limits.body_bytes`` or, beyond that, as what the approved run asks needs."""
+    limit, length = request.app.state.limits.body_bytes, announced_length(request)
+    if length is not None and length <= limit:
+        return await read_whole(request, limit, "limits.body_bytes")
+    needed = await asyncio.to_thread(party.question_bytes, caller(request), request.path_params["run"])
+    if needed <= limit:
+        return await read_whole(request, limit, "limits.body_bytes")
+    return await read_whole(request, needed, "what the run asks, beyond limits.body_bytes")
+
+
+def _read_query(request: Request, body: bytes | bytearray) -> Query:
     """The question of a request; raises InvalidInputError or UnsupportedMediaError."""
     if is_json(request):
         return _read_json(_round_of(request), body)
@@ -265,10 +281,10 @@ def _round_of(request: Request) -> int:
     return int(number)
 
 
-def _read_json(round: int, body: bytes) -> Query:
+def _read_json(round: int, body: bytes | bytearray) -> Query:
     """The question of a JSON body."""
     try:
-        asked = RoundQuestion.model_validate(strict_json(body))
+        asked = RoundQuestion.model_validate(strict_json(bytes(body)))
         message = np.array(asked.message, dtype=np.float64)
     except ValueError:  # of JSON, of its form, or of lists of unequal length
         raise InvalidInputError("the body must be JSON with step, reveal and message, an array of numbers") from None

@@ -17,9 +17,11 @@ from common.privacy.account import DELTA_UNITS, MICRO, Cost, Price, limit
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import OwnFacts
 from common.protocol.messages import Query, Question
+from common.runs.costs import lengths, limit_of
 from common.runs.pricing import price
 from common.runs.specification import PublicRows, RunSpec, digest_of_rows
 from common.secure_sum.party import PartyPolicy
+from common.service.settings import Limits
 from party.settings import PartySettings, Policy
 
 _NO_SUMS = "the owner pins no public key of {}, so there is no secure sum"
@@ -125,6 +127,18 @@ def _check_affordable(due: Price, policy: Policy) -> None:
                 f"the run costs {name} {cost / unit:g} in the owner's {policy.view} view; one may cost {may / unit:g}",
                 rule=f"max_{name}_per_run",
             )
+
+
+def check_lengths(spec: RunSpec, limits: Limits) -> None:
+    """Raise ForbiddenError, naming the setting, for a run whose questions or answers are longer than a party allows."""
+    name = limit_of(spec)
+    needed, most = lengths(spec), getattr(limits, name)
+    if max(needed) > most:
+        raise ForbiddenError(
+            f"the run's questions have up to {needed[0]} bytes and its answers {needed[1]}, and this party's "
+            f"limits.{name} is {most}",
+            rule=f"limits.{name}",
+        )
 
 
 def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) -> Terms:

@@ -19,7 +19,15 @@ from common.algorithms._releases import Releases
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import UNIT, to_reals
-from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
+from common.privacy.events import (
+    ApproximateEvent,
+    DrawEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+)
 from common.privacy.guarantee import Adjacency
 from common.privacy.noise import Noise, SeededNoise, SystemNoise
 from common.protocol.facts import FederationFacts
@@ -197,7 +205,7 @@ def test_an_answer_is_random_unless_it_is_declared_not_to_be(case: Case) -> None
         return
     assert (one == other).all() == isinstance(declared, NonPrivateEvent)
     if not case.additive and not case.algorithm.roles:
-        assert isinstance(declared, NonPrivateEvent | ApproximateEvent)
+        assert isinstance(declared, NonPrivateEvent | ApproximateEvent | DrawEvent)
 
 
 # ── the promise ──────────────────────────────────────────────────────────────

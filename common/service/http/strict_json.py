@@ -13,7 +13,7 @@ import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive
 
 from common.errors import TooLargeError
+from common.service.settings import Limits
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -65,6 +66,11 @@ class CountedBody:
     limit: int
     name: str
     count: int = 0
+
+    @classmethod
+    def of(cls, source: Receive, limits: Limits, name: str) -> Self:
+        """A body that may have as many bytes as the limit of this name."""
+        return cls(source, getattr(limits, name), f"limits.{name}")
 
     def check(self, count: int) -> None:
         """Raise TooLargeError, naming the setting, where so many bytes are too many."""
@@ -115,8 +121,7 @@ def _says_json(request: Request) -> bool:
 
 def _bounded(request: Request, name: str) -> Request:
     """The request, of whose body no more is read than a limit allows; raises TooLargeError where more is announced."""
-    limit: int = getattr(request.app.state.limits, name)
-    body = CountedBody(request.receive, limit, f"limits.{name}")
+    body = CountedBody.of(request.receive, request.app.state.limits, name)
     body.check(int(request.headers.get("content-length", "0")))  # digits, as the boundary has checked
     return Request(request.scope, body.receive)
 

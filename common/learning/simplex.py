@@ -1,0 +1,216 @@
+"""The entropy-regularised minimiser over R times the simplex of signed columns, and how near it a solver surely comes.
+
+Weights are w = R (theta+ - theta-), theta on the simplex of the 2d columns x and -x, |x_j| <= 1. The problem, lambda on
+the sum scale:
+
+    J(theta) = sum_i loss(w.x_i, y_i) + lambda sum_j theta_j log theta_j
+
+Its minimiser has theta* proportional to exp(-R v / lambda) and exp(R v / lambda), v = sum_i slope_i x_i at its scores.
+So d numbers v stand for theta, and J is least where v is the gradient g(v) of the sum of losses. That is solved by
+Newton's method: (I + B C) step = g(v) - v, where C is the covariance of signed columns under theta times R^2 / lambda
+and B the Hessian of the sum; B C is self-adjoint in the product of C, so that conjugate gradients find the step.
+
+*How near*, whatever the rows are. The sum is M = n c R^2-smooth in the 1-norm, and entropy 1-strongly convex (Pinsker).
+With a = M / lambda the damped step v <- v + (g(v) - v) / (1 + a) is mirror descent: D(theta*, theta) falls by the
+factor a / (1 + a), D the relative entropy (Lu, Freund & Nesterov, "Relatively Smooth Convex Optimization by
+First-Order Methods and Applications", 2018). If g is off by at most r in a coordinate, (M + lambda) D' <= M D + R r
+sqrt(2 D'); so while sqrt(2 D) exceeds 4 R r / lambda, D falls by a / (a + 1/2). A public number of such steps follows
+Newton's, unless it is known sooner that v is near: log theta and log theta(g(v)) differ by a range of at most
+s = 2 R |g(v) - v|_max / lambda, hence J(theta) - J* <= lambda D(theta, theta(g)) <= lambda s^2 / 8 and |theta -
+theta*|_1 <= s / 2. Either way the last g is within n c R |theta - theta*|_1 of v* in each coordinate, and what it makes
+of theta within a range of 2 a |theta - theta*|_1 of log theta*.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard, rows_of_a_block
+from common.learning.losses import Loss, Squared
+
+_U = 2.0**-53
+_MOST_STEPS = 10**6
+_NEWTON, _CONJUGATE, _HALVINGS = 60, 400, 30
+_FORCING = 0.05
+_SURELY = 0.75  # what is computed of a distance is off by a quarter of `near` at most, by `steps`
+
+
+@dataclass(frozen=True, slots=True)
+class SimplexProblem:
+    """Public numbers of a problem: the loss, n examples of d columns with so many ``entries`` each, R, and lambda."""
+
+    loss: Loss
+    n_examples: int
+    n_features: int
+    entries: int
+    scale: float
+    strength: float
+
+    @property
+    def slope(self) -> float:
+        """L: the largest slope of the loss at scores of at most R; infinite of none."""
+        return self.scale + 1 if isinstance(self.loss, Squared) else self.loss.lipschitz
+
+    @property
+    def condition(self) -> float:
+        """The ratio a = n c R^2 / lambda."""
+        return self.n_examples * self.loss.smoothness * self.scale**2 / self.strength
+
+    @property
+    def range(self) -> float:
+        """The widest that the logarithms of theta can be apart: 2 R n L / lambda."""
+        return 2 * self.scale * self.n_examples * self.slope / self.strength
+
+    def rounding(self) -> float:
+        """How far rounding moves a coordinate of g, at most.
+
+        A score of m products is off by (m + 2) u R, and theta, whose exponents are up to `range`, by as many u; a slope
+        by c times that and some u; a sum of n terms by as many u as are added in blocks.
+        """
+        n, rows = float(self.n_examples), min(self.n_examples, rows_of_a_block(self.n_features))
+        added = rows + n / max(rows, 1) + 8
+        of_score = (self.entries + self.n_features**0.5 + 4 * self.range + 16) * self.scale
+        return float(2 * _U * n * (self.loss.smoothness * of_score + (8 + added) * self.slope))
+
+    def steps(self, error: float) -> int:
+        """How many damped steps bring log theta within a range of ``error``, where that is sure to come about."""
+        first = 2 * self.range + math.log(2 * self.n_features)  # at least sqrt(2 D) of any start that is clipped
+        needed = 2 * math.log(max(first / self.near(error), 1.0)) / math.log1p(1 / (2 * self.condition))
+        return math.ceil(needed) + 1
+
+    def is_solvable(self, error: float) -> bool:
+        """Whether rounding lets it come about, in so many steps as a solver takes at most."""
+        surely = self.near(error) >= 4 * self.scale * self.rounding() / self.strength
+        return surely and self.steps(error) <= _MOST_STEPS
+
+    def near(self, error: float) -> float:
+        """How near theta must be in the 1-norm, for its gradient's log theta to be within a range of ``error``."""
+        own = 2 * self.scale * self.rounding() / self.strength + 8 * _U * (self.range + 8)
+        return (error - own) / (2 * self.condition)
+
+
+def gradient_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) -> FloatArray:
+    """The gradient g (d,) whose theta has logarithms within a range of ``error`` of the minimiser's, for one party."""
+    risk = _SimplexRisk(problem, shard)
+    bound = problem.n_examples * problem.slope
+    near, steps = problem.near(error), problem.steps(error)
+    v = np.clip(_by_newton(risk, near), -bound, bound)
+    for _ in range(steps):
+        g = risk.gradient(v)
+        if risk.apart(g, v) <= _SURELY * near:
+            return g
+        v = v + (g - v) / (1 + problem.condition)
+    return risk.gradient(v)
+
+
+def theta_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) -> tuple[IntArray, IntArray]:
+    """That theta up to a factor, of x, then of -x, as mantissas and exponents (2d,): none is too small for a float."""
+    powers = log_theta(problem, gradient_near_minimiser(problem, shard, error)).reshape(-1) / math.log(2)
+    exponents = np.floor(powers)
+    mantissas = np.minimum(np.trunc(np.exp2(powers - exponents) * 2.0**52), 2.0**53 - 1)
+    return mantissas.astype(np.int64), exponents.astype(np.int64)
+
+
+def log_theta(problem: SimplexProblem, v: FloatArray) -> FloatArray:
+    """The logarithms (2, d) of theta, of x and of -x, up to a constant: the largest is 0."""
+    exponents = np.stack([v, -v]) * (-problem.scale / problem.strength)
+    return np.asarray(exponents - exponents.max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SimplexRisk:
+    """J for one party's examples, by v."""
+
+    problem: SimplexProblem
+    shard: Shard
+
+    def weights(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``(p, q)``: theta+ + theta- and theta+ - theta-, (d,) each; w = R q."""
+        plus, minus = np.exp(log_theta(self.problem, v))
+        total = plus.sum() + minus.sum()
+        return (plus + minus) / total, (plus - minus) / total
+
+    def scores(self, v: FloatArray) -> FloatArray:
+        """The scores (n,) of the weights that v stands for."""
+        return self._scores(self.problem.scale * self.weights(v)[1])
+
+    def gradient(self, v: FloatArray) -> FloatArray:
+        """The gradient (d,) of the sum of losses there."""
+        slopes = self.problem.loss.slope(self.scores(v), self.shard.y)
+        return self._weighted_sum(np.where(self.shard.mask, slopes, 0.0))
+
+    def value(self, v: FloatArray) -> float:
+        """J there: entropy is the mean of log theta."""
+        logs = log_theta(self.problem, v)
+        theta = np.exp(logs)
+        total = theta.sum()
+        entropy = float((theta * logs).sum() / total - np.log(total))
+        losses = self.problem.loss.value(self.scores(v), self.shard.y)
+        return float(np.where(self.shard.mask, losses, 0.0).sum()) + self.problem.strength * entropy
+
+    def apart(self, g: FloatArray, v: FloatArray) -> float:
+        """The most that theta(v) may be apart from the minimiser in the 1-norm: s / 2."""
+        return self.problem.scale * float(np.abs(g - v).max()) / self.problem.strength
+
+    def newton(self, v: FloatArray, residual: FloatArray) -> FloatArray:
+        """The step (d,) that conjugate gradients find in the product of C."""
+        p, q = self.weights(v)
+        curvature = self.problem.loss.curvature(self.scores(v), self.shard.y)
+        bend = np.where(self.shard.mask, curvature, 0.0)
+        spread = self.problem.scale**2 / self.problem.strength
+
+        def moved(step: FloatArray) -> FloatArray:
+            return np.asarray(spread * (p * step - q * (q @ step)))
+
+        step, direction = np.zeros_like(v), residual
+        covered = moved(residual)
+        size = enough = float(residual @ covered)
+        enough *= _FORCING**2 * min(size, 1.0)
+        for _ in range(_CONJUGATE):
+            if not size > enough:
+                break
+            bent = direction + self._weighted_sum(bend * self._scores(covered))
+            rate = size / float(covered @ bent)
+            step = step + rate * direction
+            residual = residual - rate * bent
+            fresh = moved(residual)
+            following = float(residual @ fresh)
+            direction, covered = residual + following / size * direction, fresh + following / size * covered
+            size = following
+        return step
+
+    def _scores(self, weights: FloatArray) -> FloatArray:
+        return self.shard.scores(weights[None])[..., 0]
+
+    def _weighted_sum(self, slopes: FloatArray) -> FloatArray:
+        total = np.zeros(self.problem.n_features)
+        start = 0
+        for block in self.shard.blocks():
+            end = start + block.y.shape[-1]
+            total += block.weighted_sum(slopes[start:end, None])[0]
+            start = end
+        return total
+
+
+def _by_newton(risk: _SimplexRisk, near: float) -> FloatArray:
+    """Where Newton's method ends, from theta uniform: v is near the gradient there, as a rule."""
+    v = np.zeros(risk.problem.n_features)
+    value, g = risk.value(v), risk.gradient(v)
+    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
+        for _ in range(_NEWTON):
+            if risk.apart(g, v) <= _SURELY * near:
+                break
+            step, rate = risk.newton(v, g - v), 1.0
+            for _ in range(_HALVINGS):
+                reached = risk.value(candidate := v + rate * step)
+                if reached <= value + 1e-12 * max(abs(value), 1.0):
+                    break
+                rate /= 2
+            else:
+                break
+            v, value, g = candidate, reached, risk.gradient(candidate)
+    return v if bool(np.isfinite(v).all()) else np.zeros_like(v)

@@ -1,0 +1,153 @@
+"""Sampling: draws from the entropy-regularised minimiser over a simplex, whose counts are the release.
+
+Jain & Thakurta, ICML 2014, Section 4. One record replaced by another moves the gradient of the sum of losses by 2 L R
+in each signed column at most; and by what theta's move t makes of it. As entropy is strongly convex, t is at most
+2 L R / lambda in the 1-norm, which makes 2 L R a, a = n c R^2 / lambda; and as gradients are cocoercive, 2 L R |t| -
+lambda |t|^2 bounds the square of the gradient's move over n c R^2, which makes L R sqrt(a). So log theta_j less that of
+a neighbour lies, over all j, in a range of at most
+
+    (L R / lambda) (4 + min(4 a, 2 sqrt(a))),
+
+and twice the range of the solver's error more: a `DrawEvent`. ``"tight"`` makes as many draws as fit the budget
+together (`common.privacy.draws`). ``"paper"`` counts each draw as pure, by the first of the two moves alone: as many as
+add up to epsilon, or by advanced composition (Dwork, Rothblum & Vadhan 2010) to epsilon with delta, whichever is more.
+The paper's bullet for delta lacks the factor L R, without which a draw is not as private as it says; it is in here.
+
+Draws are integers and exact (`common.privacy.categories`), given floats for theta.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from common.errors import InvalidInputError
+from common.learning.losses import check_single_score
+from common.learning.simplex import SimplexProblem
+from common.privacy.calibration import Calibration, bisect, check_epsilon
+from common.privacy.draws import most_draws
+from common.privacy.events import DrawEvent
+
+MOST_COUNTED = 2**20
+"""More draws are never made: by then they tell what theta is to a thousandth of R."""
+_ERROR = 1e-3
+_STRENGTHS = 1e-9, 1e6  # of lambda, on the mean loss
+_NARROWINGS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SimplexSampling:
+    """The mechanism for a site: so many ``draws`` of ``spread`` each, from logarithms within a range of ``error``."""
+
+    problem: SimplexProblem
+    error: float
+    spread: float
+    draws: int
+    pure: float
+    """What one draw costs by itself, as the calibration counts it."""
+
+    @property
+    def event(self) -> DrawEvent:
+        """All draws together."""
+        return DrawEvent(self.spread, self.draws)
+
+    @property
+    def excess(self) -> float:
+        """At most so much excess risk, expected over the draws, over any weights of R times the simplex (Theorem 4).
+
+        Entropies lie within log 2d, so that lambda costs at most lambda log 2d; the mean of m draws of +-R columns
+        moves each score by a variance of at most R^2 / m, and so the loss by L R / sqrt(m) or c R^2 / 2m. Infinite
+        where there is no draw.
+        """
+        if not self.draws:
+            return math.inf
+        problem, variance = self.problem, self.problem.scale**2 / self.draws
+        by_noise = min(problem.slope * math.sqrt(variance), problem.loss.smoothness / 2 * variance)
+        return problem.strength / problem.n_examples * math.log(2 * problem.n_features) + by_noise
+
+
+def range_of_a_draw(problem: SimplexProblem) -> float:
+    """The widest range of log theta_j less that of a neighbour, for the exact minimisers."""
+    coupling = problem.condition
+    return _reach(problem) * (4 + min(4 * coupling, 2 * math.sqrt(coupling)))
+
+
+@lru_cache(maxsize=4096)
+def sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
+    """Sampling for a site.
+
+    Raises InvalidInputError for a loss of several scores or kinks. Where not one draw fits the budget, or no solver
+    surely is near enough, it names the least lambda, of the mean loss, with which both hold.
+    """
+    check_epsilon(epsilon)
+    check_single_score(problem.loss)
+    if not math.isfinite(problem.loss.smoothness):
+        raise InvalidInputError("sampling from a simplex needs a loss of bounded curvature: 'huber', not 'hinge'")
+    if problem.n_examples < 1:
+        raise InvalidInputError("a site without examples has no model to release")
+    found = allowed(problem, epsilon, delta, calibration)
+    if not found.draws or not problem.is_solvable(found.error):
+        least = _least_regularization(problem, epsilon, delta, calibration)
+        why = "no solver surely is near enough" if found.draws else f"one costs up to {found.pure:.3g}"
+        raise InvalidInputError(
+            f"epsilon is too small: not one draw fits {epsilon:g}, delta = {delta:g} at scale = {problem.scale:g}, as "
+            f"{why}; with regularization = {least:.3g} it would"
+        )
+    return found
+
+
+def allowed(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
+    """As many draws as fit the budget, perhaps none; nor does it check that there is a solver."""
+    exact = range_of_a_draw(problem)
+    error = _ERROR * exact
+    spread = exact + 2 * error
+    if calibration == "tight":
+        return SimplexSampling(problem, error, spread, min(most_draws(spread, epsilon, delta), MOST_COUNTED), spread)
+    pure = _reach(problem) * (4 + 4 * problem.condition) + 2 * error
+    draws = min(_by_advanced_composition(pure, epsilon, delta), MOST_COUNTED)
+    return SimplexSampling(problem, error, spread, draws, pure)
+
+
+def best_sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
+    """The sampling whose bound on the excess risk is least over lambda; its own lambda does not matter."""
+
+    def of(log_strength: float) -> SimplexSampling:
+        return allowed(replace(problem, strength=math.exp(log_strength)), epsilon, delta, calibration)
+
+    def excess(log_strength: float) -> float:
+        found = of(log_strength)
+        return found.excess if found.problem.is_solvable(found.error) else math.inf
+
+    low, high = (math.log(bound * problem.n_examples) for bound in _STRENGTHS)
+    for _ in range(_NARROWINGS):
+        left, right = (2 * low + high) / 3, (low + 2 * high) / 3
+        low, high = (low, right) if excess(left) < excess(right) else (left, high)
+    return of(high)
+
+
+def _by_advanced_composition(pure: float, epsilon: float, delta: float) -> int:
+    """How many draws of this pure epsilon fit, by adding up or by advanced composition."""
+    added = math.floor(epsilon / pure)
+    if not delta or pure > epsilon:
+        return added
+    drift, spread = pure * math.expm1(pure), pure * math.sqrt(-2 * math.log(delta))
+    root = (math.sqrt(spread**2 + 4 * drift * epsilon) - spread) / (2 * drift)
+    return max(added, math.floor(root**2))
+
+
+def _reach(problem: SimplexProblem) -> float:
+    """L R / lambda."""
+    return problem.slope * problem.scale / problem.strength
+
+
+def _least_regularization(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> float:
+    """About the least lambda of the mean loss, in three digits, that allows a draw."""
+
+    def refuses(factor: float) -> bool:
+        stronger = replace(problem, strength=problem.strength * (1 + factor))
+        found = allowed(stronger, epsilon, delta, calibration)
+        return not found.draws or not stronger.is_solvable(found.error)
+
+    _, enough = bisect(refuses)
+    return float(f"{problem.strength * (1 + enough) / problem.n_examples * 1.005:.3g}")
