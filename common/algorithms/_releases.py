@@ -164,6 +164,7 @@ class Releases(Algorithm):
             *facts.of(index).strictest,
             said.get("law", self.law),
             said.get("calibration", self.calibration),
+            facts.row_entries,
         )
         return said.get("mechanism", self.mechanism), terms
 

@@ -66,7 +66,9 @@ class Gop(Curated):
     def terms(self, facts: OwnFacts) -> SiteTerms:
         """The curator's, as of a site that holds all data."""
         budget, size = facts.strictest, (facts.n_total, facts.n_features)
-        return SiteTerms(facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration)
+        return SiteTerms(
+            facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration, facts.row_entries
+        )
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Both the tilt's and the answer's."""

@@ -4,10 +4,16 @@ The problem, on the sum scale, for the examples (x_i, y_i) of a shard:
 
     F(w) = sum_i loss(w.x_i, y_i) + (regularization / 2) |w|^2 + <linear, w>
 
-solved by Newton's method with step halving; where an example has K scores, w is (K, d), and each Newton step is found
-by conjugate gradients, which need no matrix of K d rows. Every problem of a stack takes its own steps until its
-gradient is small. Where examples are few, it starts at what `common.learning.span` finds, which commonly leaves nothing
-to do. Examples are reached through their shard's scores and weighted sums alone.
+solved by Newton's method with step halving. Where an example has K scores, w is (K, d); then, and where there are more
+than `DENSE_COLUMNS` columns, each Newton step is found by conjugate gradients, which need no matrix of K d rows. Every
+problem of a stack takes its own steps until its gradient is small. Where examples are few, it starts at what
+`common.learning.solvers.span` finds, which commonly leaves nothing to do. Sparse rows and dense ones give the same
+bits.
+
+Of more columns, those that occur in a party's rows are solved for, a party at a time: where no row has an entry F's
+gradient is Lambda w + linear, and w = -linear / Lambda at once. From there on, all gradients lie in the span of the
+rows, however long and dense the linear term is, so conjugate gradients need few steps. Measured on 3,990 rows of
+471,000 entries in 29,000 of 3.2 million columns, that is 20 to 200 times faster than `span`.
 
 Where Newton's method leaves a longer gradient, plain gradient steps follow, which shorten it for certain. So
 `common.learning.convergence` bounds, from public numbers, the gradient that is left, whatever the examples are, and no
@@ -17,89 +23,29 @@ problem is refused for what they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from common.arrays import BoolArray, FloatArray
-from common.data.shard import Shard
+from common.arrays import BoolArray, FloatArray, IntArray
+from common.data.shard import Shard, assembled, rows_of_a_block
+from common.data.sparse import DENSE_COLUMNS, SparseShard
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
-from common.learning.span import are_few, minimise_in_span
-
-_A = TypeVar("_A", FloatArray, BoolArray)
+from common.learning.solvers.risk import Risk
+from common.learning.solvers.span import are_few, minimise_in_span
 
 _BLOCK = 2**22
 """How many numbers the matrices of a block of problems have: 32 MiB."""
+_FILLED = 8
+"""Measured: rows are faster dense where an eighth of their numbers is not zero, up to so many: 128 MiB."""
+_MOST_FILLED = 2**24
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 1000
 _SUFFICIENT_DECREASE = 1e-4
 _FORCING = 0.05  # how small a part of the gradient a Newton step by conjugate gradients may leave
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Risk:
-    """F for one shard or a stack: ``regularization`` (...) on the sum scale, ``linear`` broadcastable to the weights.
-
-    Weights are (..., d), or (..., K, d) for a loss of K scores.
-    """
-
-    loss: Loss
-    shard: Shard
-    regularization: FloatArray
-    linear: FloatArray | float = 0.0
-
-    def value(self, weights: FloatArray) -> FloatArray:
-        """F at weights, (...)."""
-        losses = np.where(self.shard.mask, self.loss.value(self._scores(weights), self.shard.y), 0.0).sum(axis=-1)
-        tilt = self.total(self.linear * weights)
-        return np.asarray(losses + self.regularization / 2 * self.total(weights**2) + tilt)
-
-    def gradient(self, weights: FloatArray) -> FloatArray:
-        """The gradient of F at weights, shaped like them."""
-        data = np.zeros_like(weights)
-        for block in self.shard.blocks():  # few rows a sum, so that its rounding is small
-            part = Risk(self.loss, block, self.regularization)
-            data = data + part._weighted_sum(self.loss.slope(part._scores(weights), block.y))
-        return data + self.spread(self.regularization) * weights + self.linear
-
-    def hessian(self, weights: FloatArray) -> FloatArray:
-        """The Hessian of F at weights (..., d), (..., d, d), of a loss of one score."""
-        curvature = np.where(self.shard.mask, self.loss.curvature(self._scores(weights), self.shard.y), 0.0)
-        rows = self.shard.scores(np.eye(self.shard.n_features))
-        data = self.shard.weighted_sum(rows * curvature[..., None])
-        return data + self.regularization[..., None, None] * np.eye(self.shard.n_features)
-
-    def hessian_along(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """The product of F's Hessian at weights with directions, both shaped like the weights."""
-        scores = self._scores(weights)
-
-        def times(direction: FloatArray) -> FloatArray:
-            bent = self.loss.curvature_times(scores, self.shard.y, self._scores(direction))
-            return self._weighted_sum(bent) + self.spread(self.regularization) * direction
-
-        return times
-
-    def total(self, terms: FloatArray) -> FloatArray:
-        """The sum over the axes of the weights, (...)."""
-        return np.asarray(terms.sum(axis=-1) if self.loss.outputs == 1 else terms.sum(axis=(-2, -1)))
-
-    def spread(self, values: _A) -> _A:
-        """Values (...) with an axis of length 1 for each axis of the weights."""
-        return values[..., None] if self.loss.outputs == 1 else values[..., None, None]
-
-    def _scores(self, weights: FloatArray) -> FloatArray:
-        if self.loss.outputs == 1:
-            return self.shard.scores(weights[..., None, :])[..., 0]
-        return self.shard.scores(weights)
-
-    def _weighted_sum(self, slopes: FloatArray) -> FloatArray:
-        if self.loss.outputs == 1:
-            return self.shard.weighted_sum(slopes[..., None])[..., 0, :]
-        return self.shard.weighted_sum(slopes)
 
 
 def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
@@ -128,13 +74,50 @@ def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
     outputs = () if loss.outputs == 1 else (loss.outputs,)
     weights = np.zeros((*strength.shape, *outputs, shard.n_features))
     tilt = np.broadcast_to(linear, weights.shape)
-    n, d = shard.X.shape[-2:]
-    for index, part in shard.parties(max(_BLOCK // max(d * max(n, d, loss.outputs), 1), 1)):
-        risk = Risk(loss, part, strength[index], tilt[index])
-        with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
+    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
+        if shard.n_features > DENSE_COLUMNS:
+            for party in np.ndindex(strength.shape):
+                own = shard.party(*party) if party else shard
+                weights[party] = _minimise_wide(loss, own, strength[party], tilt[party], tolerance, most_steps)
+            return weights
+        n, d = shard.y.shape[-1], shard.n_features
+        for index, part in shard.parties(max(_BLOCK // max(d * max(n, d, loss.outputs), 1), 1)):
+            risk = Risk(loss, part, strength[index], tilt[index])
             near = _by_newton(risk, _start(risk, tolerance), tolerance)
             weights[index] = _by_gradient(risk, near, tolerance, most_steps)
     return weights
+
+
+def _minimise_wide(  # noqa: PLR0913, PLR0917 -- as `minimise`
+    loss: Loss, shard: Shard, strength: FloatArray, linear: FloatArray, tolerance: float, most_steps: int
+) -> FloatArray:
+    """The minimiser for one party of many columns: -linear / Lambda but in those that occur."""
+    weights = -linear / strength
+    sparse = SparseShard.of(shard)
+    own, columns = _in_occurring_columns(sparse)
+    most = rows_of_a_block(sparse.n_features)
+    parts = tuple(own.view(slice(start, start + most)) for start in range(0, len(own.y), most))
+    risk = Risk(loss, own, strength, linear[..., columns], parts)
+    if len(columns):
+        filled = not isinstance(own, SparseShard)
+        start = _start(risk, tolerance) if filled else _Iterate.at(risk, weights[..., columns])
+        near = _by_newton(risk, start, tolerance)
+        weights[..., columns] = _by_gradient(risk, near, tolerance, most_steps)
+    return weights
+
+
+def _in_occurring_columns(shard: SparseShard) -> tuple[Shard, IntArray]:
+    """The columns of one party that occur in its rows, and which those are, ascending; dense, if they are well filled.
+
+    Whether they are hangs on the rows alone, and not on how the shard keeps them.
+    """
+    rows, occurs = shard.rows, np.zeros(shard.n_features, dtype=np.bool_)
+    occurs[rows.indices] = True
+    place = np.cumsum(occurs)[rows.indices] - 1
+    narrow = csr_array((rows.data, place, rows.indptr), shape=(rows.shape[0], int(occurs.sum())))
+    own = assembled(SparseShard, rows=narrow, y=shard.y, mask=shard.mask, norm=shard.norm)
+    numbers = math.prod(narrow.shape)
+    return own.dense() if numbers <= min(_MOST_FILLED, _FILLED * narrow.nnz) else own, np.flatnonzero(occurs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +157,7 @@ def _start(risk: Risk, tolerance: float) -> _Iterate:
 
 def _by_newton(risk: Risk, start: _Iterate, tolerance: float) -> _Iterate:
     """The iterate of the shortest gradient, for each problem, on the way that Newton's method takes from the start."""
-    newton = _newton if risk.loss.outputs == 1 else _newton_cg
+    newton = _newton if risk.loss.outputs == 1 and not risk.parts else _newton_cg
     best = now = start
     active = now.length > tolerance
     for _ in range(_MAX_NEWTON):
@@ -217,7 +200,7 @@ def _newton(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatArray
 
 
 def _newton_cg(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatArray:
-    """Newton's step, (..., K, d), to a small part of the gradient; every step of it descends."""
+    """Newton's step, shaped like the weights, to a small part of the gradient; every step of it descends."""
     times = risk.hessian_along(weights)
     step = np.zeros_like(gradient)
     residual = -gradient

@@ -15,6 +15,7 @@ from pydantic import Field
 from common.algorithms.evaluate import Evaluate
 from common.arrays import FloatArray
 from common.data.columns import Label
+from common.encoding.fixed_point import MAX_NORM
 from common.errors import InvalidInputError
 from common.learning.evaluation import Evaluation, evaluate_classes, evaluate_errors
 from common.learning.losses import build_loss
@@ -70,10 +71,19 @@ def evaluation_spec(
 
 
 def weights_of(document: Mapping[str, Any]) -> FloatArray:
-    """The weights of a model's document as rows (k, d); raises InvalidInputError for what is no model."""
+    """The weights of a model's document as rows (k, d).
+
+    Raises InvalidInputError for what is no model, or for weights that no party takes: as long as the noise of pure
+    epsilon is in millions of columns.
+    """
     if document["kind"] not in {"linear", "softmax"}:
         raise InvalidInputError(f"what the run made is of the kind {document['kind']!r}, and predicts for nobody")
-    return np.atleast_2d(np.array(document["weights"], dtype=np.float64))
+    weights = np.atleast_2d(np.array(document["weights"], dtype=np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.linalg.norm(weights))
+    if not norm <= MAX_NORM:
+        raise InvalidInputError(f"the model's weights have norm {norm:.3g}, and parties take at most {MAX_NORM:g}")
+    return weights
 
 
 def divide(budget: Budget, share: float) -> tuple[Budget, Budget]:

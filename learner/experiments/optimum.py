@@ -23,10 +23,11 @@ import numpy as np
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
-from common.learning.erm import Risk, minimise
+from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber, Loss, Squared
 from common.learning.metrics import fitness
 from common.learning.model import Model
+from common.learning.solvers.risk import Risk
 
 EXACT = 1e-5
 _BANDS = (1e-3, 1e-4, 1e-5, 1e-6)

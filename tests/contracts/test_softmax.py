@@ -11,10 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes, encode_classes
 from common.errors import InvalidInputError
-from common.learning.erm import Risk, minimise
+from common.learning.erm import minimise
 from common.learning.losses import Logistic, Softmax, loss_at_zero
 from common.learning.metrics import accuracy, auc
 from common.learning.model import KINDS, Model
+from common.learning.solvers.risk import Risk
 
 CLASSES = [2, 3, 10, 100]
 EVERY = pytest.mark.parametrize("k", CLASSES)

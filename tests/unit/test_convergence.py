@@ -43,7 +43,9 @@ def neighbour(shard: Shard, seed: int) -> Shard:
     return Shard(X, y)
 
 
-def gradients(loss: Huber | Logistic, shard: Shard, strength: float, weights: FloatArray) -> FloatArray:
+def gradients(
+    loss: Huber | Logistic, shard: Shard, strength: float, weights: FloatArray, linear: FloatArray | float = 0.0
+) -> FloatArray:
     """The norms of F's gradient, (k,), in 64 bits of fraction instead of 53."""
     X, y, w = (part.astype(np.longdouble) for part in (shard.X, shard.y, weights))
     score = (X * w[:, None, :]).sum(axis=-1)
@@ -51,7 +53,7 @@ def gradients(loss: Huber | Logistic, shard: Shard, strength: float, weights: Fl
         slope = -y * np.clip((1 + np.longdouble(loss.h) - y * score) / (2 * np.longdouble(loss.h)), 0, 1)
     else:
         slope = -y / (1 + np.exp(y * score))
-    gradient = (slope[..., None] * X).sum(axis=1) + np.longdouble(strength) * w
+    gradient = (slope[..., None] * X).sum(axis=1) + np.longdouble(strength) * w + linear
     return np.asarray(np.sqrt((gradient**2).sum(axis=-1)), dtype=np.float64)
 
 
@@ -160,3 +162,54 @@ def test_objective_perturbation_answers_every_shard_or_is_refused_by_public_numb
             answered += 1
     print(f"{answered} shards answered, none refused; {refused} runs refused, by public numbers")
     assert answered > 1000
+
+
+def sparse_rows(seed: int, n: int, d: int, entries: int) -> Shard:
+    """Rows of so many entries, the first columns in all of them, as long as rows may be."""
+    rng = np.random.default_rng(seed)
+    X = np.zeros((n, d))
+    for row in X:
+        row[
+            np.concatenate([np.arange(entries // 2), rng.choice(np.arange(entries, d), entries // 2, replace=False)])
+        ] = 1.0
+    return Shard(X / np.sqrt(entries), np.where(rng.random(n) < 0.5, -1.0, 1.0))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05)], ids=repr)
+@pytest.mark.parametrize("d", [500, 4000])
+def test_of_sparse_rows_no_more_is_left_than_their_bound_says(loss: Huber | Logistic, d: int) -> None:
+    """With a dense linear term, in dense blocks and where only the columns that occur are solved for."""
+    n, entries, strength = 300, 8, 3.0
+    tilt = 5 * np.random.default_rng(6).normal(size=d)
+    shard = sparse_rows(7, n, d, entries)
+    row_tilt = float(np.sqrt(((shard.X != 0) @ tilt**2).max()))
+    longest = float(np.linalg.norm(tilt))
+    terms = loss, np.array(n), d, np.array(strength), longest
+    left = float(gradient_left(*terms, row_entries=entries, row_tilt=row_tilt))
+    wide = float(gradient_left(*terms))
+    found = minimise(loss, shard, strength, tilt, TOLERANCE, MOST_STEPS)
+    extended = gradients(loss, Shard.stack([shard]), strength, found[None], tilt)
+    print(f"{loss}, {d} columns: a gradient of {extended.max():.1e} of {left:.1e}; {wide:.1e} of dense rows")
+    assert extended.max() <= left < wide
+
+
+def test_a_bound_of_sparse_rows_does_not_grow_with_their_columns() -> None:
+    """But for the rounding of a longer linear term, which is small beside the rest."""
+    lefts = [
+        float(
+            gradient_left(
+                Huber(0.5), np.array(4000), d, np.array(4.0), 6.0 * d**0.5, row_entries=256, row_tilt=6.0 * 30
+            )
+        )
+        for d in (10**5, 10**6, 2**24)
+    ]
+    print("left of 1e5, 1e6, 2^24 columns:", " ".join(f"{left:.2e}" for left in lefts))
+    assert lefts[-1] < 1.05 * lefts[0]
+    with pytest.raises(InvalidInputError, match="no solver surely"):
+        gradient_left(Huber(0.5), np.array(4000), 2**24, np.array(4.0), 6.0 * 2**12)
+
+
+@pytest.mark.parametrize("more", [D, D + 1, 10**6])
+def test_as_many_entries_as_columns_are_dense_rows(more: int) -> None:
+    sizes = np.array(N), D, np.array(2.0)
+    assert gradient_left(Logistic(), *sizes, row_entries=more) == gradient_left(Logistic(), *sizes)

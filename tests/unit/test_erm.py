@@ -9,8 +9,9 @@ from scipy.optimize import minimize
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
-from common.learning.erm import Risk, minimise
+from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from common.learning.solvers.risk import Risk
 
 SMOOTH = pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05), Squared()], ids=repr)
 

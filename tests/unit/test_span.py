@@ -9,9 +9,10 @@ from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import weights_on_grid
 from common.learning import erm
-from common.learning.erm import Risk, minimise
+from common.learning.erm import minimise
 from common.learning.losses import Huber, Logistic, Loss, Softmax, Squared
-from common.learning.span import are_few
+from common.learning.solvers.risk import Risk
+from common.learning.solvers.span import are_few
 
 LOSSES: list[Loss] = [Logistic(), Huber(0.5), Huber(0.05), Squared(), Softmax(3)]
 EVERY = pytest.mark.parametrize("loss", LOSSES, ids=repr)

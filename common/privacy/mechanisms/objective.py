@@ -32,8 +32,7 @@ from common.learning.losses import bounded_slope, check_single_score
 from common.privacy.calibration import Calibration, gaussian_epsilon, gaussian_sigma, slack, tilt_sigma
 from common.privacy.events import ApproximateEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.output import left_by_solver
-from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, stacked
+from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, left_by_solver, stacked
 from common.privacy.noise import Noise
 
 FOR_THE_SOLVER = 0.01
@@ -138,8 +137,7 @@ def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None =
     check_single_score(loss)
     check_smooth(loss)
     gaussian = terms.law == "gaussian"
-    longest = tilt * (math.sqrt(d) + _TILT_DEVIATIONS) if gaussian else float(gammainccinv(d, _UNLIKELY)) / tilt
-    left = left_by_solver(loss, terms.n_examples, d, strength, longest)
+    left = left_by_solver(terms, strength, *_longest(terms, tilt))
     apart = 2 * left / strength + math.sqrt(d) * 2.0**-FRACTION_BITS
     if gaussian:
         blur = gaussian_sigma(FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta, apart)
@@ -147,6 +145,21 @@ def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None =
         blur = FOR_THE_SOLVER * epsilon / apart
     short = () if spent is None else (_falls_short(terms, spent),)
     return ObjectivePerturbation(terms, strength, tilt, blur, epsilon if spent is None else spent, short)
+
+
+def _longest(terms: SiteTerms, tilt: float) -> tuple[float, float]:
+    """The largest norm of a tilt, and of its part in the columns of any of n rows, but once in 10^17 draws.
+
+    One of density exp(-beta |b|) is sqrt(V) times a Gaussian one, V of a Gamma law, as `Noise.l2_laplace` draws it.
+    """
+    d, n = terms.n_features, terms.n_examples
+    entries = d if terms.row_entries is None else min(terms.row_entries, d)
+    of_a_row = math.sqrt(entries) + math.sqrt(_TILT_DEVIATIONS**2 + 2 * math.log(n))
+    if terms.law == "gaussian":
+        return tilt * (math.sqrt(d) + _TILT_DEVIATIONS), tilt * of_a_row
+    tail = _UNLIKELY if entries == d else _UNLIKELY / 4  # of sparse rows, for three bounds together
+    spread = math.sqrt(2 * float(gammainccinv((d + 1) / 2, tail)))
+    return float(gammainccinv(d, tail)) / tilt, of_a_row * spread / tilt
 
 
 def _falls_short(terms: SiteTerms, spent: float) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
 
@@ -24,13 +24,13 @@ from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import MAX_NORM, WEIGHT_BITS, to_integers, weights_on_grid
 from common.errors import InvalidInputError
-from common.learning.convergence import MOST_STEPS, TOLERANCE, gradient_left
+from common.learning.convergence import MOST_STEPS, TOLERANCE
 from common.learning.erm import check_smooth, minimise
 from common.learning.losses import Hinge, Huber, Loss, bounded_slope
 from common.privacy.calibration import gaussian_sigma
 from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, NonPrivateEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.site import SiteRelease, SiteTerms, stacked
+from common.privacy.mechanisms.site import SiteRelease, SiteTerms, left_by_solver, stacked
 from common.privacy.noise import Noise
 
 _LARGEST = MAX_NORM - 1.0
@@ -51,25 +51,18 @@ def solve(loss: Loss, shard: Shard, strength: FloatArray | float, most_steps: in
     return to_integers(weights_on_grid(weights))
 
 
-def solvable(loss: Loss, n_examples: int, n_features: int, regularization: float) -> Loss:
-    """The loss that is solved for: itself; of the hinge, the narrowest Huber loss that surely can be.
-
-    Raises InvalidInputError where none can be.
-    """
-    if not isinstance(loss, Hinge):
-        return loss
+def solvable(terms: SiteTerms) -> Loss:
+    """The loss that is solved for: itself; of the hinge, the narrowest Huber loss that surely can be, or the widest."""
+    if not isinstance(terms.loss, Hinge):
+        return terms.loss
     for half_width in _NARROW:
+        smoothed = replace(terms, loss=Huber(half_width))
         try:
-            left_by_solver(smoothed := Huber(half_width), n_examples, n_features, n_examples * regularization)
+            left_by_solver(smoothed, smoothed.strength)
         except InvalidInputError:
             continue
-        return smoothed
+        return smoothed.loss
     return Huber(_NARROW[-1])
-
-
-def left_by_solver(loss: Loss, n_examples: int, n_features: int, strength: float, tilt: float = 0.0) -> float:
-    """The largest gradient that a solver may leave; raises InvalidInputError where that is too much."""
-    return float(gradient_left(loss, np.asarray(n_examples), n_features, np.asarray(strength), tilt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +126,8 @@ class OutputPerturbation(SiteRelease):
 def output(terms: SiteTerms) -> OutputPerturbation:
     """Output perturbation for a site; raises InvalidInputError where no solver surely is near enough."""
     terms.check("tight", "paper", "jain_thakurta")
-    loss = solvable(terms.loss, terms.n_examples, terms.n_features, terms.regularization)
-    left = left_by_solver(loss, terms.n_examples, terms.n_features, terms.strength)
+    loss = solvable(terms)
+    left = left_by_solver(replace(terms, loss=loss), terms.strength)
     reach = 2 * (bounded_slope(loss) + left) / terms.strength + math.sqrt(terms.n_weights) * 2.0**-WEIGHT_BITS
     return hiding(terms, loss, reach)
 
@@ -189,6 +182,6 @@ class ExactMinimiser(SiteRelease):
 def exact(terms: SiteTerms) -> ExactMinimiser:
     """The minimiser as it is; raises InvalidInputError for a loss without one, or a site without examples."""
     terms.check_examples()
-    loss = solvable(terms.loss, terms.n_examples, terms.n_features, terms.regularization)
+    loss = solvable(terms)
     check_smooth(loss)
     return ExactMinimiser(terms, loss)

@@ -18,6 +18,7 @@ import numpy as np
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
+from common.learning.convergence import gradient_left
 from common.learning.losses import Loss
 from common.privacy.calibration import check_epsilon
 from common.privacy.events import Event
@@ -32,7 +33,10 @@ FLOATS = "tilts, and noise of density exp(-beta |b|), are drawn in floating poin
 
 @dataclass(frozen=True, slots=True)
 class SiteTerms:
-    """Public numbers of one site: n, d, lambda of (1/n) sum loss + (lambda/2) |w|^2, and what its release may cost."""
+    """Public numbers of one site: n, d, lambda of (1/n) sum loss + (lambda/2) |w|^2, and what its release may cost.
+
+    ``row_entries`` is the most entries of a row that are not zero; None where all d may be.
+    """
 
     loss: Loss
     n_examples: int
@@ -42,6 +46,7 @@ class SiteTerms:
     delta: float
     law: Law = "gaussian"
     calibration: SiteCalibration = "tight"
+    row_entries: int | None = None
 
     @property
     def strength(self) -> float:
@@ -72,6 +77,14 @@ class SiteTerms:
         """Raise InvalidInputError where there are none."""
         if self.n_examples < 1:
             raise InvalidInputError("a site without examples has no model to release")
+
+
+def left_by_solver(terms: SiteTerms, strength: float, tilt: float = 0.0, row_tilt: float | None = None) -> float:
+    """The largest gradient that a solver may leave, as `gradient_left` has it, and raises where that is too much."""
+    n, ridge = np.asarray(terms.n_examples), np.asarray(strength)
+    entries = terms.row_entries
+    left = gradient_left(terms.loss, n, terms.n_features, ridge, tilt, row_entries=entries, row_tilt=row_tilt)
+    return float(left)
 
 
 class SiteRelease(ABC):
