@@ -2,7 +2,7 @@
 
 Columns that a study maps are all in memory until they are.
 
-Rows of sparse features list their entries. These are divided by the study's bound, and the intercept is the last column.
+Rows of sparse features list their entries, which are divided by the study's bound; the intercept is the last column.
 
 Blocks hold some rows of some columns. What is missing, unknown, no number or beyond its bounds is counted by column,
 so that an owner hears of all of it at once, and is told neither a value nor where it stood.

@@ -1,17 +1,28 @@
-"""The owner's data as a shard, loaded and checked before the service takes its first request."""
+"""The owner's data as a shard, loaded and checked before the service takes its first request.
+
+A child process may read the file: ``python -m party.data.owner_data STUDY FILE refuse|clip``. What reading needs,
+pyarrow above all, leaves memory with it; see `party.data.child`. The parent adopts the arrays that it receives, so that
+each process holds the shard once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
 
 from common.data.hold_out import Rows, count_held_out
 from common.data.loading import Loaded
 from common.data.shard import Shard
+from common.data.sparse import Matrix, SparseShard
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.studies import read_study
-from party.data.reader import load_apart, load_here
+from party.data.child import AnyArray, receive_arrays, send_arrays
 from party.settings import PartySettings
 
 
@@ -66,3 +77,41 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding
+
+
+def load_here(path: Path, study: Study, *, clip: bool) -> Loaded:
+    """What `load_examples` loads, in this process, which then keeps what reading takes."""
+    from common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, for as long as the process lives
+
+    return load_examples(path, study, clip=clip)
+
+
+def load_apart(path: Path, study_path: Path, study: Study, *, clip: bool) -> Loaded:
+    """What `load_examples` loads from a file, loaded by a child; ``study`` is what the file ``study_path`` holds.
+
+    Raises InvalidDataError as `load_examples`, and ParleyError where the child died.
+    """
+    *rows, y, shares, clipped = receive_arrays(__name__, str(study_path), str(path), "clip" if clip else "refuse")
+    by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
+    if not study.sparse:
+        return Loaded(Shard.adopt(rows[0], y, study.norm), by_column, *shares.tolist())
+    matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
+    return Loaded(SparseShard(matrix, y, norm=study.norm), by_column, *shares.tolist())
+
+
+def _arrays() -> Iterator[AnyArray]:
+    """The shard's X and y and the shares of what was clipped or dropped, for the file that the command line names."""
+    study_path, path, out_of_bounds = sys.argv[1:]
+    study = read_study(Path(study_path))
+    loaded = load_here(Path(path), study, clip=out_of_bounds == "clip")
+    if isinstance(loaded.shard, SparseShard):
+        yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)
+    else:
+        yield loaded.shard.X
+    yield loaded.shard.y
+    yield np.array([loaded.clipped_share, loaded.dropped_share])
+    yield np.array([loaded.clipped.get(name, 0.0) for name in study.table_names])
+
+
+if __name__ == "__main__":
+    send_arrays(_arrays)

@@ -20,8 +20,7 @@ from common.data.study import Study
 from common.errors import InvalidInputError
 from common.runs.members import Budget, Member
 from common.runs.specification import PublicRows, RunSpec
-from party.data.owner_data import Holding, load_holding
-from party.data.reader import load_apart
+from party.data.owner_data import Holding, load_apart, load_holding
 from party.policy.approval import review
 from tests.support.cluster import Cluster
 

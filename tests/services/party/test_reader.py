@@ -11,7 +11,7 @@ from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_examples
-from party.data.reader import load_apart
+from party.data.owner_data import load_apart
 
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=10),), label=Label(name="y", values=("no", "yes")))
 
