@@ -28,15 +28,15 @@ the factor before it by parts in 8 u; both neighbours' weights are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from common.arrays import IntArray
 from common.encoding.fixed_point import FEATURE_BITS
 from common.errors import InvalidInputError
-from common.privacy.calibration import ROUNDING, Calibration, bisect, check_budget
+from common.privacy.calibration import ROUNDING, Calibration, bisect, check_epsilon
 from common.privacy.draws import epsilon_of_draws
 from common.privacy.events import DrawEvent
 from common.privacy.guarantee import Guarantee
@@ -58,7 +58,8 @@ REACTS = (
 class LeaderTerms:
     """Public numbers of a leader of ``actions`` p over ``horizon`` T rounds, and the budget of all of them.
 
-    Raises InvalidInputError for p < 2, T < 1, or a budget that is none.
+    ``scale`` is lambda: the least that the budget allows, or that of the least regret where that is more. Raises
+    InvalidInputError for p < 2, T < 1, or a budget that is none, or too small to hide the rounding of weights.
     """
 
     actions: int
@@ -66,21 +67,20 @@ class LeaderTerms:
     epsilon: float
     delta: float
     calibration: Calibration = "tight"
+    scale: float = field(init=False)
 
     def __post_init__(self) -> None:
         if not 2 <= self.actions <= MOST_ACTIONS:  # noqa: PLR2004 -- of one there is nothing to choose
             raise InvalidInputError(f"actions must lie between 2 and 2^24, not be {self.actions}")
         if not 1 <= self.horizon <= MOST_ROUNDS_LED:
             raise InvalidInputError(f"the horizon must lie between 1 and 2^30 rounds, not be {self.horizon}")
-        check_budget(self.epsilon, self.delta)
+        check_epsilon(self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise InvalidInputError(f"delta must be at least 0 and below 1, not {self.delta}")
         if self.calibration == "paper" and not self.delta:
             raise InvalidInputError("the paper's calibration needs a delta above 0: take calibration = 'tight'")
-
-    @cached_property
-    def scale(self) -> float:
-        """Lambda: the least that the budget allows, or that of the least regret where that is more."""
         private = least_scale(self.horizon, self.epsilon, self.delta, self.calibration)
-        return max(private, best_scale(self.actions, self.horizon))
+        object.__setattr__(self, "scale", max(private, best_scale(self.actions, self.horizon)))
 
     @property
     def event(self) -> DrawEvent:
@@ -132,14 +132,19 @@ def least_scale(horizon: int, epsilon: float, delta: float, calibration: Calibra
 
     >>> round(least_scale(1_000, 1.0, 1e-5, "paper")), round(least_scale(1_000, 1.0, 1e-5, "tight"))
     (310, 256)
+
+    Raises InvalidInputError where there is none, as epsilon is less than what rounding costs.
     """
-    if calibration == "paper":
-        linear = math.sqrt(-8 * horizon * math.log(delta))
-        return (linear + math.sqrt(linear**2 + 8 * horizon * epsilon)) / (2 * epsilon)
 
     def holds(inverse: float) -> bool:
-        if not inverse:
-            return True
-        return epsilon_of_draws(DrawEvent(spread_of_a_round(1 / inverse, horizon), horizon), delta) <= epsilon
+        event = DrawEvent(spread_of_a_round(1 / inverse, horizon), horizon) if inverse else None
+        return event is None or epsilon_of_draws(event, delta) <= epsilon
 
-    return 1 / bisect(holds)[0]
+    if calibration == "paper":
+        linear = math.sqrt(-8 * horizon * math.log(delta))
+        inverse = 2 * epsilon / (linear + math.sqrt(linear**2 + 8 * horizon * epsilon))
+    else:
+        inverse = bisect(holds)[0]
+    if not inverse or not holds(inverse):
+        raise InvalidInputError(f"epsilon is too small: the rounding of weights costs more than {epsilon:g}")
+    return 1 / inverse
