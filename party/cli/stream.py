@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,7 +20,7 @@ def stream_command(
     epsilon: Annotated[float, typer.Option(help="What all rounds together may cost.")],
     delta: Annotated[float, typer.Option(help="What all rounds together may cost; 0 for pure privacy.")],
     bound: Annotated[float, typer.Option(help="R: no cost is larger, or less than -R.")] = 1.0,
-    calibration: Annotated[str, typer.Option(help="Whose lambda: tight, or paper.")] = "tight",
+    calibration: Annotated[Literal["tight", "paper"], typer.Option(help="Whose lambda: tight, or paper.")] = "tight",
     receipt: Annotated[
         Path | None, typer.Option(help="A new file for the ledger's receipt, with which recover knows of the charge.")
     ] = None,
@@ -40,9 +40,9 @@ def stream_command(
     Examples:
       parley-party stream --name prices --actions 3 --horizon 1000 --epsilon 1 --delta 1e-6 < costs.jsonl
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    from common.strict import Identifier, faults
+    from common.strict import faults
     from party.answering.party import open_store
     from party.personal.stream import Stream, StreamTerms, play
     from party.settings import PartySettings
@@ -50,15 +50,14 @@ def stream_command(
     with refusing():
         settings = PartySettings.load(config)
         try:
-            TypeAdapter(Identifier).validate_python(name)
-            terms = StreamTerms.model_validate(
-                {"actions": actions, "horizon": horizon, "bound": bound, "epsilon": epsilon, "delta": delta,
-                 "calibration": calibration}
+            terms = StreamTerms(
+                name=name, actions=actions, horizon=horizon, bound=bound, epsilon=epsilon, delta=delta,
+                calibration=calibration,
             )  # fmt: skip
         except ValidationError as error:
             raise InvalidInputError(f"the stream's terms: {faults(error)}") from None
         with open_store(settings) as ledger:
-            stream = Stream(ledger, settings.policy, name, terms)
+            stream = Stream(ledger, settings.policy, terms)
             leader = stream.leader
             typer.echo(f"{name}: {leader.guarantee}, regret at most {leader.regret:.4g} on average", err=True)
             try:

@@ -24,7 +24,7 @@ from common.online import Leader, LeaderState
 from common.privacy.calibration import Calibration
 from common.privacy.noise import Noise, SystemNoise
 from common.runs.pricing import price_at_once
-from common.strict import Strict, faults
+from common.strict import Identifier, Strict, faults
 from party.ledger.books import OWNER
 from party.ledger.ledger import TOLD, Ask, Ledger
 from party.policy.approval import check_own
@@ -35,8 +35,9 @@ _KEPT = np.dtype("<i4")
 
 
 class StreamTerms(Strict):
-    """A stream as it is charged: see `common.online.Leader`."""
+    """A stream as it is charged: see `common.online.Leader`. The ledger knows it by its name."""
 
+    name: Identifier
     actions: int
     horizon: int
     bound: FiniteFloat
@@ -73,13 +74,12 @@ class Action:
 
 
 class Stream:
-    """The stream called ``name``, begun or taken up again where the ledger says it stood; ``noise`` is each round's."""
+    """A stream, begun or taken up again where the ledger says it stood; ``noise`` is each round's."""
 
     def __init__(
         self,
         ledger: Ledger,
         policy: Policy,
-        name: str,
         terms: StreamTerms,
         noise: Callable[[int], Noise] = lambda _: SystemNoise(),
     ) -> None:
@@ -92,8 +92,8 @@ class Stream:
         due = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
         check_own(due, policy)
         spec = canonical(terms.model_dump(mode="json"))
-        book = ledger.begin_own(name, "ftrl", spec, terms.horizon, due)
-        self._ledger, self._name, self._noise = ledger, name, noise
+        book = ledger.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
+        self._ledger, self._name, self._noise = ledger, terms.name, noise
         self._told = b""
         self._shown: Action | None = None
         self._query = hashlib.sha256(spec).digest()
