@@ -78,7 +78,9 @@ def weights_of(document: Mapping[str, Any]) -> FloatArray:
     """
     if document["kind"] not in {"linear", "softmax"}:
         raise InvalidInputError(f"what the run made is of the kind {document['kind']!r}, and predicts for nobody")
-    weights = np.atleast_2d(np.array(document["weights"], dtype=np.float64))
+    found = document["weights"]
+    told = SparseRow.model_validate(found).whole if isinstance(found, dict) else np.array(found, dtype=np.float64)
+    weights = np.atleast_2d(told)
     with np.errstate(over="ignore", invalid="ignore"):
         norm = float(np.linalg.norm(weights))
     if not norm <= MAX_NORM:
