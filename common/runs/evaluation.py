@@ -25,6 +25,7 @@ from common.privacy.account import DELTA_UNITS, MICRO
 from common.runs.members import Budget, Member
 from common.runs.pricing import guarantees
 from common.runs.specification import PublicRows, RunSpec
+from common.runs.weights import SparseRow
 
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""
