@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 from scipy.special import expit, softmax
 
 from common.arrays import FloatArray
@@ -26,6 +26,11 @@ from common.strict import Digest, Name, Strict, faults
 FORMAT = "parley-model-2"
 
 _Row = tuple[float, ...]
+
+
+def _spelling_of(weights: object) -> str:
+    """Whether a row of weights is spelt by its entries."""
+    return "entries" if isinstance(weights, Mapping | SparseRow) else "whole"
 
 
 class Promise(Strict):
@@ -72,7 +77,11 @@ class LinearModel(ModelTerms):
     """A model of one score a row: of two classes, or of a real label."""
 
     kind: Literal["linear"]
-    weights: Annotated[_Row | SparseRow, Field(description="one for each column; by entries where few are not zero")]
+    weights: Annotated[
+        Annotated[_Row, Tag("whole")] | Annotated[SparseRow, Tag("entries")],
+        Discriminator(_spelling_of),
+        Field(description="one for each column; by entries where few are not zero"),
+    ]
 
 
 class SoftmaxModel(ModelTerms):

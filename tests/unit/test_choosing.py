@@ -156,6 +156,7 @@ class TestSettling:
 
     def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
         for name in REGISTRY.keys() - {
+            "ftrl",
             "dp_gd",
             "simplex",
             *BASELINES,

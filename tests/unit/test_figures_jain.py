@@ -70,6 +70,7 @@ def test_the_orthant_moves_a_score_by_the_root_of_the_columns() -> None:
     assert many["in the orthant"] == pytest.approx(10 * few["in the orthant"], rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["jain_fig1b", "jain_excess", "jain_orthant"])
 def test_a_figure_is_written_drawn_and_judged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = FIGURES[name]
