@@ -53,7 +53,7 @@ class Baselines:
 def baselines(splits: Sequence[Split], kind: StudyKind) -> Baselines:
     """The baselines on some splits of data for models of a kind, every algorithm with its parameters left open."""
     score = r_squared if kind == "regression" else accuracy
-    tried = {name: _tried(name, splits, score) for name in REGISTRY}
+    tried = {name: _tried(name, splits, score) for name, algorithm in REGISTRY.items() if algorithm.trains}
     private = {name: _mean(values) for name, values in tried.items() if values and _is_private(name, splits[0][2])}
     best = max(private, key=private.__getitem__)
     pooled, alone = tried["pooled"], tried["local"]

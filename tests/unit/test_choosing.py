@@ -158,6 +158,7 @@ class TestSettling:
         for name in REGISTRY.keys() - {
             "dp_gd",
             "simplex",
+            "ftrl",
             *BASELINES,
             *ENSEMBLES,
             *REGULARIZED,

@@ -155,8 +155,12 @@ class TestAnswers:
                 ),
             }
             facts = facts_of([1, 2000], [epsilon] * 2, Logistic(), delta=np.full(2, 1e-300), **terms)
-            with np.errstate(all="ignore"):
-                answer = forecast(build_algorithm(name), facts)
+            try:
+                with np.errstate(all="ignore"):
+                    answer = forecast(build_algorithm(name), facts)
+            except InvalidInputError:  # a budget may be too small for a single draw
+                assert name == "simplex"
+                continue
             if isinstance(answer, Forecast):
                 assert not answer.excess.estimate <= 0
 
