@@ -170,7 +170,8 @@ def run_simulation(
     Raises InvalidInputError that names what is wrong with the settings, also where the algorithm is not for the data's
     loss, before anything is trained; InvalidDataError for unfit data.
     """
-    build_algorithm(settings.algorithm, given_of(settings.parameters))  # refuses before data are read
+    if not build_algorithm(settings.algorithm, given_of(settings.parameters)).trains:  # refuses before data are read
+        raise InvalidInputError(f"{settings.algorithm} trains no model, so there is none to measure")
     dataset = load_dataset(settings.data, settings.study)
     measured, splits = [], []
     for repetition in range(settings.repeat):

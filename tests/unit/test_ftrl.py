@@ -21,6 +21,7 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation
 from common.runs.pricing import guarantees, price, transcript
+from learner.experiments.simulation import SimulationSettings, run_simulation
 from tests.support.noises import StackedNoise
 
 SIZES = np.array([12, 7])
@@ -121,3 +122,8 @@ def test_a_stream_that_ends_early_and_a_single_action_are_refused() -> None:
         PrivateLeader(n_rounds=13).questions(facts_of())
     with pytest.raises(InvalidInputError, match="2 columns at least"):
         PrivateLeader(n_rounds=5).questions(facts_of(n_features=1))
+
+
+def test_there_is_no_model_to_measure() -> None:
+    with pytest.raises(InvalidInputError, match="ftrl trains no model, so there is none to measure"):
+        run_simulation(SimulationSettings(algorithm="ftrl"))

@@ -1,0 +1,101 @@
+"""The figure of private leaders: what it measures is what leaders do, and its claims can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.online import Leader
+from common.privacy.noise import SeededNoise
+from scripts.figures.curves import Curve
+from scripts.figures.jain_leader import ACTIONS, FIGURES, ROUNDS, judge
+from scripts.figures.jain_leader_runs import (
+    ADVERSARIES,
+    DELTA,
+    NO_PRIVACY,
+    UNIFORM,
+    coins,
+    counter_scale,
+    counters,
+    regrets,
+    turning,
+)
+
+(FIGURE,) = FIGURES
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_expected_regret_is_that_of_leaders_who_draw(adversary: str) -> None:
+    actions, rounds = 4, 60
+    world = ADVERSARIES[adversary](actions, rounds, 3)
+    group = np.repeat(np.arange(len(world.sizes)), world.sizes)
+    costs = np.concatenate([block for block, _ in world.blocks(rounds)])[:, group]
+    best, found = costs.sum(axis=0).min(), []
+    for seed in range(150):
+        leader, paid = Leader(actions, rounds, 1.0, 10.0, DELTA, noise=SeededNoise([2, seed])), 0.0
+        for cost in costs:
+            paid += cost[leader.act()]
+            leader.observe(cost)
+        found.append(paid - best)
+    expected = regrets(adversary, actions, rounds, [10.0], 3)["ε = 10"]
+    assert abs(np.mean(found) - expected) < 5 * np.std(found) / len(found) ** 0.5
+
+
+def test_blocks_are_the_rounds_in_order() -> None:
+    for world in (turning(5, 3000, 0), coins(2000, 3000, 0)):
+        assert world.sizes.sum() in {5, 2000}
+        blocks = list(world.blocks(3000))
+        costs, before = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        assert len(costs) == 3000
+        assert (before == np.cumsum(costs, axis=0) - costs).all()
+    assert len(blocks) > 1
+
+
+def test_counters_pay_for_each_action_and_level() -> None:
+    assert counter_scale(400, 100, 1.0) == pytest.approx(2 * counter_scale(100, 100, 1.0))
+    assert counter_scale(10, 127, 1.0) < counter_scale(10, 128, 1.0)
+    few = regrets("one good", 3, 300, [1000.0], 1)
+    assert few[counters(1000.0)] < 0.1 * few[UNIFORM]
+    assert few[NO_PRIVACY] <= few[f"bound of {NO_PRIVACY}"]
+
+
+def made_up(exponent: float = 1.0) -> list[Curve]:
+    """Curves as if of a leader whose regret grows as a power of log p."""
+    curves = []
+    for actions in ACTIONS:
+        size = np.log(actions) ** exponent / 2
+        for name, factor in (("ε = 1", 4.0), ("ε = 10", 2.0), (NO_PRIVACY, 1.0)):
+            runs = {float(t): np.full(2, factor * size * t**0.5) for t in ROUNDS}
+            bound = {t: 1.1 * float(of[0]) for t, of in runs.items()}
+            curves.append(Curve(f"p = {actions:,}", name, runs, bound))
+        worse = {float(t): np.full(2, 2.0 * t) for t in ROUNDS}
+        curves += [Curve(f"p = {actions:,}", name, worse) for name in (UNIFORM, counters(1.0), counters(10.0))]
+    return curves
+
+
+def test_claims_hold_or_not_by_the_table(tmp_path: Path) -> None:
+    verdicts = {each.claim: each.holds for each in judge(made_up())}
+    assert verdicts["ε = 1: regret grows as √T, slope .5 ± .05 for each p"]
+    assert verdicts["ε = 1: it grows as log p, as privacy sets λ: exponent 1 ± .1"]
+    assert not verdicts["ε = 1: regret grows as √(log p), exponent .5 ± .1"]
+    assert {each.claim: each.holds for each in judge(made_up(0.5))}["ε = 1: regret grows as √(log p), exponent .5 ± .1"]
+    broken = [replace(curve, bound=curve.bound and dict.fromkeys(curve.bound, 1.0)) for curve in made_up()]
+    assert not next(iter(judge(broken))).holds
+    FIGURE.draw(FIGURE.title, made_up(), tmp_path / "a.png")
+    FIGURE.write(made_up(), tmp_path / "a.csv")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_what_is_measured_is_read_by_the_worst_adversary() -> None:
+    results = {}
+    for label in FIGURE.quick.points:
+        adversary, _, rounds, _ = label
+        results[label] = {"ε = 1": rounds * (2.0 if adversary == "turning" else 1.0), "bound of ε = 1": 3.0}
+    curves = FIGURE.read(results)
+    assert [curve.panel for curve in curves] == ["p = 10", "p = 1,000", "p = 100,000"]
+    assert curves[0].mean(100) == 200.0
+    assert curves[0].bound is not None
+    assert curves[0].bound[100] == 3.0
