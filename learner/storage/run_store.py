@@ -208,21 +208,27 @@ class RunStore:
 
     def model(self, run: str) -> dict[str, Any]:
         """A completed run's model document; raises NotFoundError, ConflictError while there is none."""
-        text = self._found(run, sql.FIND_MODEL)[0]
-        if text is None:
-            state = self.state(run)
-            raise ConflictError(f"run {run} is {state}; it has no model", state=state)
-        document: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = json.loads(self._model_text(run))
         return document
 
-    def evaluated_model(self, run: str) -> dict[str, Any]:
-        """A run's model document with what the newest completed evaluation of it found; raises as `model` does."""
-        document = self.model(run)
+    def evaluated_model(self, run: str) -> str:
+        """A run's model document in JSON, with what its newest completed evaluation found; raises as `model` does.
+
+        As it was stored, where there is none: of millions of weights nothing is made.
+        """
+        text = self._model_text(run)
         with self._database.reading() as connection:
             found = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
         if found is None:
-            return document
-        return document | {"evaluation": json.loads(found[1])["evaluation"] | {"run": found[0]}}
+            return text
+        return json.dumps(json.loads(text) | {"evaluation": json.loads(found[1])["evaluation"] | {"run": found[0]}})
+
+    def _model_text(self, run: str) -> str:
+        text: str | None = self._found(run, sql.FIND_MODEL)[0]
+        if text is None:
+            state = self.state(run)
+            raise ConflictError(f"run {run} is {state}; it has no model", state=state)
+        return text
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
         """The logged digest of a round's query and its reply."""

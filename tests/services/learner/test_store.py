@@ -71,7 +71,7 @@ def test_an_evaluation_is_queued_with_the_end_of_its_run_or_not_at_all(store: Ru
     assert (queued.state, queued.user, queued.purpose, queued.evaluates) == ("queued", "alice", "to see", first.id)
     assert (queued.spec, store.evaluation(follower)) == (draft, None)
     assert (store.run(first.id).evaluations, store.unfinished()) == ((follower,), [follower])
-    assert store.evaluated_model(first.id) == store.model(first.id) == {"kind": "linear"}
+    assert json.loads(store.evaluated_model(first.id)) == store.model(first.id) == {"kind": "linear"}
     second = store.add(draft, "alice", evaluates=first.id)
     assert store.run(first.id).evaluations == (follower, second.id)
     with pytest.raises(NotFoundError):
