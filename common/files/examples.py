@@ -167,11 +167,12 @@ def _parsed(lines: list[str]) -> tuple[Any, Entries]:
     counts = [rest.count(":") for rest in rests]
     starts = np.concatenate([[0], np.cumsum(counts)])
     spelt = " ".join(rests).replace(":", " ").split()
+    plain = counts == [len(rest.split()) for rest in rests] and len(spelt) == 2 * starts[-1]
     try:
         numbers = np.array(spelt, dtype=np.float64)
     except ValueError:  # somewhere something else stands
-        numbers = np.zeros(0)
-    if len(numbers) != 2 * starts[-1]:  # one by one
+        plain = False
+    if not plain:  # one by one
         numbers = np.array([number for rest in rests for number in _entries_of(rest)], dtype=np.float64)
         starts = np.concatenate([[0], np.cumsum([len(rest.split()) for rest in rests])])
     none = np.zeros(len(lines), dtype=np.bool_)
