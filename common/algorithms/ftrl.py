@@ -54,14 +54,9 @@ class PrivateLeader(Algorithm):
         return {"n_rounds": Choice(max(1, min(rows, most_rounds)), why)}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """An action a round; raises InvalidInputError for one action, or where the rows of all parties end before."""
+        """An action a round; raises InvalidInputError for one action."""
         if facts.n_features < 2:  # noqa: PLR2004 -- of one there is nothing to choose
             raise InvalidInputError("a leader chooses among 2 columns at least, and the study has 1")
-        if self.n_rounds > int(facts.n_examples.max()):
-            raise InvalidInputError(
-                f"n_rounds is {self.n_rounds}, and no party has more than {int(facts.n_examples.max())} rows: the "
-                "stream ends early"
-            )
         return (Question("act", (0,), 1, "each"),) * self.n_rounds
 
     def program(self, facts: FederationFacts) -> Program:
@@ -104,7 +99,12 @@ class PrivateLeader(Algorithm):
         return self.terms(facts, own_indices(facts)[0]).event if round == 1 else NoEvent()
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """That the budget of each party sets a lambda."""
+        """That the budget of each party sets a lambda, and that the rows of some party last for all rounds."""
+        if self.n_rounds > int(facts.n_examples.max()):
+            raise InvalidInputError(
+                f"n_rounds is {self.n_rounds}, and no party has more than {int(facts.n_examples.max())} rows: the "
+                "stream ends early"
+            )
         for index in own_indices(facts):
             self.terms(facts, index)
 

@@ -1,8 +1,7 @@
 """Sampling from the simplex: Jain & Thakurta, ICML 2014, Section 4, for rows bounded in the largest coordinate.
 
-Each party makes private draws from its minimiser over R times the simplex of signed columns; what it answers is which
-columns were drawn, how often. So the error hangs on the dimension by its logarithm alone. The paper's one data set is a
-run of one party; of several, the model is the mean of theirs by their sizes.
+Each party makes private draws from its minimiser over R times the simplex of signed columns and answers which were
+drawn; so the error hangs on the dimension by its logarithm alone. Several parties' models are averaged by their sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,15 @@ from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.learning.simplex import SimplexProblem, theta_near_minimiser
 from common.privacy.events import Event
-from common.privacy.mechanisms.sampling import SimplexSampling, best_sampling, sampling
+from common.privacy.mechanisms.sampling import (
+    SimplexSampling,
+    allowed,
+    best_sampling,
+    check_smooth_score,
+    counts_of,
+    sampling,
+    told,
+)
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -74,6 +81,7 @@ class SampledSimplex(Algorithm):
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One: which of the 2d signed columns were drawn, as counts or, where that is shorter, as a list."""
+        check_smooth_score(facts.loss)
         return (Question("draw", (0,), self._width(facts), "each"),)
 
     def program(self, facts: FederationFacts) -> Program:
@@ -86,10 +94,7 @@ class SampledSimplex(Algorithm):
 
     def _model(self, facts: FederationFacts, answer: IntArray) -> FloatArray:
         """The weights (d,) that draws stand for: R times the share of a column's draws less that of its negative's."""
-        vertices = 2 * facts.n_features
-        listed = len(answer) < vertices
-        answer = np.clip(answer, 0, vertices if listed else None)  # whatever a party may have sent
-        counts = np.bincount(answer, minlength=vertices + 1)[1:] if listed else answer
+        counts = counts_of(answer, 2 * facts.n_features)
         plus, minus = counts.reshape(2, -1)
         return np.asarray(self.scale * (plus - minus) / max(counts.sum(), 1))
 
@@ -103,11 +108,10 @@ class SampledSimplex(Algorithm):
 
     def local(self, query: Query, prepared: Any, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ANN401 -- as prepared
         """The draws, in integers that the wire can cut bits off."""
-        width, vertices, stack = self._width(facts), 2 * facts.n_features, facts.own_epsilon.ndim
-        answers = []
+        width, vertices, stack, answers = self._width(facts), 2 * facts.n_features, facts.own_epsilon.ndim, []
         for i, (site, theta) in enumerate(zip(self.own_sites(facts), prepared, strict=True)):
             drawn = (noise.member(i) if stack else noise).categorical(theta[0], theta[1], site.draws)
-            answers.append(_as_answer(drawn, width, vertices) << _BITS)
+            answers.append(told(drawn, width, vertices) << _BITS)
         return np.stack(answers) if stack else answers[0]
 
     def own_sites(self, facts: OwnFacts) -> tuple[SimplexSampling, ...]:
@@ -125,11 +129,16 @@ class SampledSimplex(Algorithm):
         return SimplexProblem(facts.loss, n, d, entries, self.scale, n * self.regularization)
 
     def _width(self, facts: FederationFacts) -> int:
-        """How many integers an answer is: as many as the most draws of a party, or counts where these are fewer."""
-        return min(max(site.draws for site in self.own_sites(facts.everyone)), 2 * facts.n_features)
+        """How many integers an answer is: as many as the most draws of a party, or counts where these are fewer.
+
+        Drafts, whose sizes are not known yet, may allow no draw: that is refused when they are.
+        """
+        kinds = {(int(n), *facts.of(i).strictest): i for i, n in enumerate(facts.n_examples)}
+        draws = max(allowed(self._problem(facts, i), *kind[1:], self.calibration).draws for kind, i in kinds.items())
+        return max(min(draws, 2 * facts.n_features), 1)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """Infinite: chances move, and not what is counted."""
+        """Infinite: chances move."""
         return float("inf")
 
     def check_noise(self, facts: OwnFacts) -> None:
@@ -139,10 +148,3 @@ class SampledSimplex(Algorithm):
     def event(self, round: int, facts: OwnFacts) -> Event:
         """All draws together."""
         return self.own_sites(facts)[0].event
-
-
-def _as_answer(drawn: IntArray, width: int, vertices: int) -> IntArray:
-    """Counts of the vertices, or the sorted vertices drawn, counted from 1, behind zeros."""
-    if width == vertices:
-        return np.bincount(drawn, minlength=vertices)
-    return np.concatenate([np.zeros(width - len(drawn), np.int64), np.sort(drawn) + 1])

@@ -229,6 +229,9 @@ class _SeededSource(np.random.Generator):
     def words(self, n: int, /) -> Words:
         return self.bit_generator.random_raw(n)
 
+    def __reduce__(self) -> tuple[Any, tuple[np.random.BitGenerator], None]:  # NumPy's would be of its own type
+        return _SeededSource, (self.bit_generator,), None
+
 
 class _NoSource:
     """Draws nothing: a word of 1 is strip 0, place 0, plus sign, and accepted."""

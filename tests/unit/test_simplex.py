@@ -192,11 +192,11 @@ def test_too_small_a_lambda_is_refused_with_the_least_that_will_do() -> None:
         {"scale": 10.0, "regularization": 0.01, "calibration": "paper"},
     ):
         with pytest.raises(InvalidInputError, match=r"not one draw fits 4.*regularization = ") as refused:
-            build_algorithm("simplex", parameters).questions(facts)
+            build_algorithm("simplex", parameters).check_noise(facts.everyone)
         least = float(str(refused.value).rpartition("regularization = ")[2].split()[0])
-        build_algorithm("simplex", parameters | {"regularization": least}).questions(facts)
+        build_algorithm("simplex", parameters | {"regularization": least}).check_noise(facts.everyone)
         with pytest.raises(InvalidInputError, match="not one draw"):
-            build_algorithm("simplex", parameters | {"regularization": 0.97 * least}).questions(facts)
+            build_algorithm("simplex", parameters | {"regularization": 0.97 * least}).check_noise(facts.everyone)
 
 
 @pytest.mark.parametrize(("loss", "words"), [(Hinge(), "bounded curvature"), (Softmax(3), "one score")])

@@ -22,8 +22,11 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
+from common.arrays import IntArray
 from common.errors import InvalidInputError
-from common.learning.losses import check_single_score
+from common.learning.losses import Loss, check_single_score
 from common.learning.simplex import SimplexProblem
 from common.privacy.calibration import Calibration, check_epsilon
 from common.privacy.draws import most_draws
@@ -82,9 +85,7 @@ def sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration:
     surely is near enough, it names the least lambda, of the mean loss, with which both hold.
     """
     check_epsilon(epsilon)
-    check_single_score(problem.loss)
-    if not math.isfinite(problem.loss.smoothness):
-        raise InvalidInputError("sampling from a simplex needs a loss of bounded curvature: 'huber', not 'hinge'")
+    check_smooth_score(problem.loss)
     if problem.n_examples < 1:
         raise InvalidInputError("a site without examples has no model to release")
     found = allowed(problem, epsilon, delta, calibration)
@@ -99,6 +100,13 @@ def sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration:
     return found
 
 
+def check_smooth_score(loss: Loss) -> None:
+    """Raise InvalidInputError for a loss of several scores or kinks."""
+    check_single_score(loss)
+    if not math.isfinite(loss.smoothness):
+        raise InvalidInputError("sampling from a simplex needs a loss of bounded curvature: 'huber', not 'hinge'")
+
+
 def allowed(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
     """As many draws as fit the budget, perhaps none; nor does it check that there is a solver."""
     exact = range_of_a_draw(problem)
@@ -109,6 +117,20 @@ def allowed(problem: SimplexProblem, epsilon: float, delta: float, calibration: 
     pure = _reach(problem) * (4 + 4 * problem.condition) + 2 * error
     draws = min(_by_advanced_composition(pure, epsilon, delta), MOST_COUNTED)
     return SimplexSampling(problem, error, spread, draws, pure)
+
+
+def told(drawn: IntArray, width: int, vertices: int) -> IntArray:
+    """Draws as an answer: counts (vertices,), or the sorted vertices (width,), counted from 1, behind zeros."""
+    if width == vertices:
+        return np.bincount(drawn, minlength=vertices)
+    return np.concatenate([np.zeros(width - len(drawn), np.int64), np.sort(drawn) + 1])
+
+
+def counts_of(answer: IntArray, vertices: int) -> IntArray:
+    """The counts (vertices,) that `told` told, whatever a party may have sent."""
+    if len(answer) == vertices:
+        return np.maximum(answer, 0)
+    return np.bincount(np.clip(answer, 0, vertices), minlength=vertices + 1)[1:]
 
 
 def best_sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
