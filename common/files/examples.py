@@ -167,7 +167,7 @@ def _parsed(lines: list[str]) -> tuple[Any, Entries]:
     counts = [rest.count(":") for rest in rests]
     starts = np.concatenate([[0], np.cumsum(counts)])
     spelt = " ".join(rests).replace(":", " ").split()
-    plain = counts == [len(rest.split()) for rest in rests] and len(spelt) == 2 * starts[-1]
+    plain = len(spelt) == 2 * starts[-1] and all(each.count(":") == 1 for rest in rests for each in rest.split())
     try:
         numbers = np.array(spelt, dtype=np.float64)
     except ValueError:  # somewhere something else stands
