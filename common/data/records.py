@@ -31,7 +31,8 @@ def rows_of(study: Study, records: Sequence[Mapping[str, Any]]) -> Any:  # noqa:
     columns: dict[str, npt.NDArray[np.generic]] = {}
     for feature in study.named:
         cells = np.empty(len(records), dtype=object)
-        cells[:] = [record.get(feature.name) for record in records]
+        for i, record in enumerate(records):  # one by one: a list would be spread over the rows
+            cells[i] = record.get(feature.name)
         columns[feature.name] = cells
     return Shard(design_of(study, columns, len(records)), np.ones(len(records)), norm=study.norm).X
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -139,6 +140,16 @@ def model_document(
         "guarantees": [dict(guarantee) for guarantee in guarantees],
         "evaluation": evaluation and evaluation.model_dump(mode="json"),
     }
+
+
+def checked_text(text: str) -> str:
+    """A document in JSON, as it is; raises InvalidInputError as `read_document` unless it is of this format.
+
+    The format comes first, so that of millions of weights none is read.
+    """
+    if not text.startswith(f'{{"format": "{FORMAT}",'):
+        read_document(json.loads(text))
+    return text
 
 
 def read_document(document: Mapping[str, Any]) -> ModelDocument:

@@ -21,7 +21,7 @@ from common.data.study import Study
 from common.learning.description import Description
 from common.runs.description import description_of
 from common.runs.evaluation import weights_of
-from common.runs.model_document import ModelDocument, predict
+from common.runs.model_document import ModelDocument, checked_text, predict
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.http.strict_json import large_json
 from common.service.http.whole_bodies import WholeBody
@@ -244,7 +244,7 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
     @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"], response_model=ModelDocument)
     def show_model(run: str) -> Response:
         """Weights, the study they belong to, the run's guarantees, and what its newest evaluation found."""
-        return WholeBody(learner.store.evaluated_model(run), media_type="application/json")
+        return WholeBody(checked_text(learner.store.evaluated_model(run)), media_type="application/json")
 
     @app.post("/v1/runs/{run}/evaluation", status_code=202, summary="Evaluate a trained model", tags=["models"])
     async def evaluate_run(

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from common.algorithms import REGISTRY, build_algorithm, settle
 from common.data.columns import Category, Feature, Label, RealLabel
 from common.data.loading import shard_of
+from common.data.records import rows_of
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidInputError
@@ -37,6 +38,12 @@ def test_numbers_values_and_intercept_are_kept_as_they_are(label: Label | RealLa
     assert shard.norm == "max"
     assert shard.X.tolist() == [[-1, 1, 0, 1], [0, 0, 1, 1], [1, 1, 0, 1]]
     assert study(label=label).largest_norm == 1
+
+
+@pytest.mark.parametrize("cell", [[1], [1, 2], []])
+def test_a_list_is_no_number(cell: list[int]) -> None:
+    with pytest.raises(InvalidInputError, match="record 0: feature 'a' is not a number"):
+        rows_of(study(), [{"a": cell, "b": "x"}])
 
 
 @pytest.mark.parametrize("row_norm", ["own", 0.5])
