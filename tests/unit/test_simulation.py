@@ -123,7 +123,7 @@ class _Wide:
 
     def __init__(self, algorithm: Any) -> None:  # noqa: ANN401 -- dp_gd
         self.inner = algorithm
-        self.questions, self.prepare = algorithm.questions, algorithm.prepare
+        self.questions, self.prepare, self.check_rows = algorithm.questions, algorithm.prepare, algorithm.check_rows
 
     def local(self, query: Query, prepared: Shard, facts: Any, noise: Noise) -> Any:  # noqa: ANN401 -- as dp_gd
         zeros = Shard(np.zeros((*prepared.y.shape, facts.n_features)), prepared.y)
