@@ -38,7 +38,7 @@ _ENTRIES = re.compile(r"\s*(?:[^\s:]+:[^\s:]+(?:\s+|$))*")
 
 
 def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterator[SparseBlock]]:
-    """How many rows a Parquet or LIBSVM file has, the names of its columns, and its rows, where it has those of a study.
+    """How many rows a Parquet or LIBSVM file has, the names of its columns, and its rows if it has those of a study.
 
     Raises InvalidDataError for another kind of file, one that names a column twice, and columns that are no lists; and
     OSError or pyarrow's own errors for a file that cannot be read.

@@ -233,6 +233,11 @@ class EvaluationRequest(Strict):
 
 
 class PredictionRequest(Strict):
-    """Records {feature: value} to predict for; a category's value is text, and null is missing."""
+    """Records {feature: value} to predict for; a category's value is text, and null is missing.
 
-    records: Annotated[tuple[dict[str, float | str | None], ...], Field(min_length=1, max_length=100_000)]
+    Of sparse features {index: places, value: numbers}, by the names that the study has for them.
+    """
+
+    records: Annotated[
+        tuple[dict[str, float | str | tuple[float, ...] | None], ...], Field(min_length=1, max_length=100_000)
+    ]
