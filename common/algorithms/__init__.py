@@ -54,6 +54,7 @@ REGISTRY = Registry(
     release="common.algorithms.release:PrivateRelease",
     average="common.algorithms.average:AverageMethod",
     simplex="common.algorithms.simplex:SampledSimplex",
+    ftrl="common.algorithms.ftrl:PrivateLeader",
     feature="common.algorithms.feature:FeatureMethod",
     multilevel_feature="common.algorithms.multilevel_feature:MultilevelFeature",
     matrix_perturbation="common.algorithms.matrix_perturbation:MatrixPerturbation",

@@ -72,17 +72,11 @@ def _entries(rests: tuple[str, ...]) -> Entries:
     if all(map(_ENTRIES.fullmatch, rests)):
         counts, spelt = [rest.count(":") for rest in rests], " ".join(rests).replace(":", " ").split()
     else:
-        each = [[_parted(token) for token in rest.split()] for rest in rests]
+        each = [[token.partition(":")[::2] for token in rest.split()] for rest in rests]
         counts, spelt = [len(entries) for entries in each], [part for row in each for entry in row for part in entry]
     numbers = _numbers(spelt)
     none = np.zeros(len(rests), dtype=np.bool_)
     return Entries(numbers[0::2], numbers[1::2], np.cumsum([0, *counts]), none, none)
-
-
-def _parted(token: str) -> tuple[str, str]:
-    """Place and value; neither of what is no entry."""
-    place, colon, value = token.partition(":")
-    return (place, value) if colon else ("", "")
 
 
 def _numbers(spelt: list[str]) -> FloatArray:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from common.errors import InvalidInputError
 from common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
 from common.privacy import calibration
 from common.protocol.algorithm import Algorithm
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from common.algorithms._ensemble import Ensemble
     from common.algorithms.describe import Describe
     from common.algorithms.dp_gd import DpGd
+    from common.algorithms.ftrl import PrivateLeader
     from common.algorithms.gop import Gop
     from common.algorithms.local_average import LocalAverage
     from common.algorithms.pooled import Pooled
@@ -215,8 +217,21 @@ def _ensemble(algorithm: Ensemble, facts: FederationFacts) -> str:
     return f"{why}: of {parties:,} votes on a row, each count will be right to ± {reach:,.0f} ({reach / parties:.0%})"
 
 
+def _led(algorithm: PrivateLeader, facts: FederationFacts) -> str:
+    """The bound on the regret of the party that it is largest for."""
+    try:
+        regret = max(algorithm.terms(facts, index).regret for index in range(len(facts.parties)))
+    except InvalidInputError as error:
+        return f"it trains no model: {error}"
+    return (
+        f"it trains no model: in {algorithm.n_rounds:,} rounds its actions will cost at most {regret:,.4g} more than "
+        "the best column in all of them, on average"
+    )
+
+
 _IN_PLACE: Mapping[str, Callable[[Any, FederationFacts], str]] = {
     "common.algorithms.describe:Describe": _describe,
+    "common.algorithms.ftrl:PrivateLeader": _led,
     "common.algorithms.ensemble_vote:EnsembleVote": _ensemble,
     "common.algorithms.ensemble_soft:EnsembleSoft": _ensemble,
 }

@@ -33,7 +33,7 @@ from common.data.shard import Shard, rows_of_a_block
 from common.learning.losses import Loss, Squared
 
 _U = 2.0**-53
-_MOST_STEPS = 10**6
+_MOST_STEPS = 10**5
 _NEWTON, _CONJUGATE, _HALVINGS = 60, 400, 30
 _FORCING = 0.05
 _SURELY = 0.75  # what is computed of a distance is off by a quarter of `near` at most, by `steps`
@@ -166,10 +166,10 @@ class _SimplexRisk:
         def moved(step: FloatArray) -> FloatArray:
             return np.asarray(spread * (p * step - q * (q @ step)))
 
-        step, direction = np.zeros_like(v), residual
-        covered = moved(residual)
-        size = enough = float(residual @ covered)
-        enough *= _FORCING**2 * min(size, 1.0)
+        step, first = np.zeros_like(v), residual
+        direction, covered = residual, moved(residual)
+        size = float(residual @ covered)
+        enough = _FORCING**2 * min(size, 1.0) * size
         for _ in range(_CONJUGATE):
             if not size > enough:
                 break
@@ -181,7 +181,7 @@ class _SimplexRisk:
             following = float(residual @ fresh)
             direction, covered = residual + following / size * direction, fresh + following / size * covered
             size = following
-        return step
+        return step if step.any() else first  # where theta has no part, the residual is the step
 
     def _scores(self, weights: FloatArray) -> FloatArray:
         return self.shard.scores(weights[None])[..., 0]

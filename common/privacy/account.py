@@ -228,6 +228,7 @@ def limit(
 class Price:
     """What a run costs after each of its rounds, in total: the columns of `Cost`, in its units; (T,) each.
 
+    Rounds after the last of them add nothing: a run that pays all with its first round has a column of one.
     ``adjacency`` is what the cost hides. What hides all the data of a party hides a record too, never the reverse.
     """
 
@@ -254,5 +255,5 @@ class Price:
         """What the first rounds cost, up to this one."""
         if round == 0:
             return _NOTHING
-        last = round - 1
+        last = min(round, len(self.epsilon)) - 1
         return Cost(self.epsilon[last], self.delta[last], self.gdp[last], self.slack[last])

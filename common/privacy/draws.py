@@ -78,6 +78,8 @@ def most_draws(spread: float, epsilon: float, delta: float) -> int:
     Raises InvalidInputError for an epsilon that is no positive number.
     """
     check_epsilon(epsilon)
+    if pure_mu(spread / 2) == 0:  # a spread that no float tells from none
+        return MOST_DRAWS
     most = epsilon / spread
     if delta:
         by_gaussian = (gaussian_mu(epsilon, delta) / pure_mu(spread / 2)) ** 2

@@ -71,7 +71,10 @@ Release = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | Dra
 
 @dataclass(frozen=True, slots=True)
 class NoEvent:
-    """A round in which a party has no part: it answers what everybody knows, and it costs nothing."""
+    """A round that costs nothing: a party has no part in it, and answers what everybody knows; or it has paid before.
+
+    Paid before means that the event of an earlier round covers this answer too, as one of a stream of draws.
+    """
 
 
 @dataclass(frozen=True, slots=True)

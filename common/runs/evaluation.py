@@ -25,6 +25,7 @@ from common.privacy.account import DELTA_UNITS, MICRO
 from common.runs.members import Budget, Member
 from common.runs.pricing import guarantees
 from common.runs.specification import PublicRows, RunSpec
+from common.runs.weights import SparseRow
 
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""
@@ -78,7 +79,9 @@ def weights_of(document: Mapping[str, Any]) -> FloatArray:
     """
     if document["kind"] not in {"linear", "softmax"}:
         raise InvalidInputError(f"what the run made is of the kind {document['kind']!r}, and predicts for nobody")
-    weights = np.atleast_2d(np.array(document["weights"], dtype=np.float64))
+    found = document["weights"]
+    told = SparseRow.model_validate(found).whole if isinstance(found, dict) else np.array(found, dtype=np.float64)
+    weights = np.atleast_2d(told)
     with np.errstate(over="ignore", invalid="ignore"):
         norm = float(np.linalg.norm(weights))
     if not norm <= MAX_NORM:

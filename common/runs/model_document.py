@@ -20,6 +20,7 @@ from common.privacy.calibration import Calibration
 from common.privacy.guarantee import Adjacency, Unit, View
 from common.runs.evaluation import RunEvaluation, evaluation_of
 from common.runs.specification import PublicRows, RunSpec
+from common.runs.weights import SparseRow
 from common.strict import Digest, Name, Strict, faults
 
 FORMAT = "parley-model-2"
@@ -74,7 +75,7 @@ class LinearModel(ModelTerms):
     """A model of one score a row: of two classes, or of a real label."""
 
     kind: Literal["linear"]
-    weights: Annotated[_Row, Field(description="one for each column")]
+    weights: Annotated[_Row | SparseRow, Field(description="one for each column; by entries where few are not zero")]
 
 
 class SoftmaxModel(ModelTerms):
@@ -116,7 +117,7 @@ def model_document(
     return {
         "format": FORMAT,
         "kind": model.kind,
-        "weights": model.weights.tolist(),
+        "weights": SparseRow.spelt(model.weights) if model.kind == "linear" else model.weights.tolist(),
         "made_of": {name: part.tolist() for name, part in model.made_of.items()},
         "column_names": list(study.column_names),
         "classes": list(study.label.values) if isinstance(study.label, Label) else None,
@@ -157,7 +158,7 @@ def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
     read = read_document(document)
     study, wrong = read.study, "the model's weights are not of the shape that its study has"
     try:
-        model = Model(np.array(read.weights, dtype=np.float64), read.kind)
+        model = Model(weights_of_document(read), read.kind)
     except ValueError:  # rows of unequal length
         raise InvalidInputError(wrong) from None
     if model.kind == "statistics":
@@ -166,6 +167,12 @@ def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
     if any(member.weights.shape != (*outputs, study.n_features) for member in model.members):
         raise InvalidInputError(wrong)
     return study, model
+
+
+def weights_of_document(read: ModelDocument) -> FloatArray:
+    """The weights of a document; raises ValueError for rows of unequal length."""
+    weights = read.weights
+    return weights.whole if isinstance(weights, SparseRow) else np.array(weights, dtype=np.float64)
 
 
 def predict(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -137,6 +137,14 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
     return Price(tuple(_rising(totals, has_part)), tuple(deltas), tuple(gdp), tuple(slack), algorithm.adjacency)
 
 
+def price_at_once(event: Event, epsilon: float, delta: float) -> Price:
+    """The price of a run whose first round pays for all: one event, within an agreed epsilon and delta."""
+    needed = 0.0 if epsilon_after([event], 0.0) <= epsilon * (1 + 1e-9) else delta
+    units = max(1, math.ceil(epsilon_after([event], needed) * MICRO - 1e-3))
+    gdp, slack = _filtered([event])
+    return Price((units,), (delta_units(needed),), tuple(gdp), tuple(slack))
+
+
 def schedule(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> tuple[Cost, ...]:
     """The cost of each round to the party whose facts these are, (T,): the steps of `price`, which it raises as."""
     due = price(algorithm, facts, view)

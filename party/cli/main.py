@@ -36,6 +36,7 @@ from party.cli.output import (
     refusing,
     spelt,
 )
+from party.cli.stream import stream_command
 from party.cli.witnessed import witnessed_command
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ for name, command in (
     ("recover", recover_command),
     ("witnessed", witnessed_command),
     ("learn", learn_command),
+    ("stream", stream_command),
     ("health", party_health_command),
 ):
     party_app.command(name)(command)

@@ -1,8 +1,9 @@
 """A ledger as a file that anyone can check with the party's public key alone: signed, whole, in order.
 
 One JSON object a line: first the party, its key and a receipt of the head; then each record as the chain holds it, with
-its attachments in base64. A changed record breaks its link, a changed attachment its digest, a missing tail the head
-that was signed; and charges are compared with the prices that were approved.
+its attachments in base64, but for what an owner told runs of its own: that is data. A changed record breaks its link, a
+changed attachment its digest, a missing tail the head that was signed; and charges are compared with the prices that
+were approved.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from common.protocol.head import Head
 from common.protocol.receipts import Receipt, verify_receipt
 from common.storage.chain import attached, next_link
 from party.ledger.books import NOTHING, Books, RunKey
-from party.ledger.ledger import Ledger, read_price
+from party.ledger.ledger import TOLD, Ledger, read_price
 from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
 
 AUDIT_FORMAT = "parley-audit-1"
@@ -87,7 +88,7 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
     yield json.dumps(begin)
     for number, record in records:
         names = json.loads(record).get("attached", {})
-        wanted = [name for name in names if bodies or name in {"spec", "price"}]
+        wanted = [name for name in names if (bodies or name in {"spec", "price"}) and name != TOLD]
         values = {name: base64.b64encode(ledger.attachment(number, name)).decode() for name in wanted}
         yield json.dumps({"number": number, "record": record.decode(), "attachments": values})
 
@@ -140,5 +141,9 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
                 raise LedgerError(f"entry {entry.number} comes without its specification")
         case Answered(learner, run, round):
             book = books.runs.get((learner, run))
-            if book is None or round < book.last or entry.record.cost != prices[learner, run].step(round, book.last):
+            if (
+                book is None
+                or not book.last <= round <= book.approved.rounds
+                or entry.record.cost != prices[learner, run].step(round, book.last)
+            ):
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")

@@ -28,6 +28,8 @@ from party.ledger.records import (
 NOTHING = Cost(0, 0)
 RunKey = tuple[str, str]
 """Learner and run."""
+OWNER = "(owner)"
+"""Who asks in a run of the owner's own; no learner can be called so."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ A run's whole price is reserved when it is approved: two runs that do not fit to
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import secrets
@@ -33,7 +34,7 @@ from common.secure_sum.session import Identity
 from common.storage.beginning import begin_chain, check_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.signed_chain import SignedChain
-from party.ledger.books import NOTHING, Books, RunBook, is_accounted, refusal_day
+from party.ledger.books import NOTHING, OWNER, Books, RunBook, is_accounted, refusal_day
 from party.ledger.records import (
     Answered,
     Approved,
@@ -60,19 +61,26 @@ Compute = Callable[[Kept], tuple[bytes, Kept]]
 LEDGER = chain_schema("ledger", 0x504C4731)
 MOST_REFUSALS = 1000
 """Of one learner and day that are noted: a learner must not fill the owner's disk."""
+TOLD = "told"
+"""The attachment of an answer that is what its owner said."""
 _DAY = 86_400
+_FOR_EVER = 10**11
 _WAY_OUT = "Put the newest one back, or run parley-party recover"
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One round as a learner asks it; ``query`` is the digest of what it asks, ``step`` the step that answers."""
+    """One round as a learner asks it; ``query`` is the digest of what it asks, ``step`` the step that answers.
+
+    ``told`` is kept beside the answer: what an owner says in a run of its own.
+    """
 
     learner: str
     run: str
     round: int
     query: str
     step: str = ""
+    told: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,7 @@ class Ledger:
         self.identity = identity
         self._reservation = int(reservation_days * _DAY)
         self._consents = lru_cache(256)(self._read_consent)
+        self._prices = lru_cache(256)(self._read_price)
         self.books = Books()
         self._chain = SignedChain(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
         try:
@@ -154,6 +163,38 @@ class Ledger:
         consent = self.consent(learner, proposal.run)
         assert consent is not None  # noqa: S101 -- written above
         return consent
+
+    def begin_own(self, run: str, algorithm: str, spec: bytes, rounds: int, price: Price) -> RunBook:
+        """Where a run of the owner's own stands, which is written down, and its price reserved, where there is none.
+
+        It never expires. Raises ConflictError where the run has another specification, or has ended;
+        BudgetExhaustedError where too little is left.
+        """
+        digest = hashlib.sha256(spec).hexdigest()
+        with self._chain.transaction() as chain:
+            if (OWNER, run) not in self.books.runs:
+                self.books.account.reserve(price.whole)  # refuses
+                approved = Approved(
+                    learner=OWNER,
+                    run=run,
+                    user="",
+                    purpose="",
+                    study="",
+                    algorithm=algorithm,
+                    spec=digest,
+                    secure_sum="none",
+                    rounds=rounds,
+                    reserved=price.whole,
+                    adjacency=price.adjacency,
+                    lasts=_FOR_EVER,
+                )
+                self._append(chain, approved, {"spec": spec, "price": json.dumps(asdict(price)).encode()})
+        found = self.books.runs[OWNER, run]
+        if found.approved.spec != digest:
+            raise ConflictError(f"{run} was begun with other terms: say the same again, or take another name")
+        if found.ended is not None:
+            raise ConflictError(f"{run} has ended")
+        return found
 
     def consent(self, learner: str, run: str) -> Consent | None:
         """The consent to a run, or None."""
@@ -222,9 +263,9 @@ class Ledger:
         return self._chain.attachment(found.answers[found.last], "body") if found and found.last else None
 
     def unended(self, most: int) -> list[tuple[str, str]]:
-        """The newest runs that have not ended, at most so many, as (learner, run)."""
+        """The newest runs of learners that have not ended, at most so many, as (learner, run)."""
         self._chain.look()
-        return [key for key, _ in self.books.unended()][-most:][::-1]
+        return [key for key, _ in self.books.unended() if key[0] != OWNER][-most:][::-1]
 
     def joined(self) -> list[tuple[str, str]]:
         """All secure sums that were joined and have not ended, as (learner, run)."""
@@ -320,14 +361,14 @@ class Ledger:
             raise ConflictError(f"run {ask.run} has ended")
         if ask.round <= run.last:
             raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {run.last} was answered")
-        price = self._consents(run.number).price
+        price = self._prices(run.number)
         cost = price.step(ask.round, run.last)
         self.books.require(run, cost)
         kept = {name: _array(self._chain.attachment(number, f"once:{name}")) for name, number in run.once.items()}
         body, now = compute(kept)
         once = {f"once:{name}": pack_array(value) for name, value in now.items() if name not in kept}
         answered = Answered(ask.learner, ask.run, ask.round, ask.query, ask.step, cost, price.adjacency)
-        self._append(chain, answered, {"body": body, **once})
+        self._append(chain, answered, {"body": body, **once} | ({TOLD: ask.told} if ask.told else {}))
 
     def _append(self, chain: Appending, record: LedgerRecord, attachments: Mapping[str, bytes] | None = None) -> None:
         chain.append(to_json(record, _now()), attachments)
@@ -341,7 +382,11 @@ class Ledger:
     def _read_consent(self, number: int) -> Consent:
         """What an entry consents to."""
         spec = self._chain.attachment(number, "spec")
-        return Consent(RunSpec.model_validate_json(spec), read_price(self._chain.attachment(number, "price")))
+        return Consent(RunSpec.model_validate_json(spec), self._prices(number))
+
+    def _read_price(self, number: int) -> Price:
+        """The price of what an entry consents to."""
+        return read_price(self._chain.attachment(number, "price"))
 
 
 def create_ledger(

@@ -115,6 +115,13 @@ def _weak_terms(spec: RunSpec, policy: Policy, own: OwnFacts, unknown: int) -> I
         yield "colluders", f"shared noise must tolerate at least {colluders} colluders{why}"
 
 
+def check_own(due: Price, policy: Policy) -> None:
+    """Raise ForbiddenError unless the owner's rules for one run allow a run of its own at this price."""
+    if policy.adjacency == "whole_party" and due.adjacency != "whole_party":
+        raise ForbiddenError("the owner protects all its data at once, and the run one record", rule="adjacency")
+    _check_affordable(due, policy)
+
+
 def _check_affordable(due: Price, policy: Policy) -> None:
     """Raise ForbiddenError if the owner does not let one run cost that much."""
     most = limit(policy.max_epsilon_per_run, policy.max_delta_per_run)

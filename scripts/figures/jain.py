@@ -71,8 +71,9 @@ def read_epsilons(results: Results) -> list[Curve]:
     for panel in dict.fromkeys(panel for panel, _ in results):
         mine = [result for (name, _), result in results.items() if name == panel]
         for method in mine[0]:
-            runs = np.array([result[method] for result in mine])
-            curves.append(Curve(panel, method, dict(zip(EPSILONS, runs.T, strict=False))))
+            runs = zip(*(result[method] for result in mine), strict=True)
+            known = {epsilon: np.array(each) for epsilon, each in zip(EPSILONS, runs, strict=False) if None not in each}
+            curves.append(Curve(panel, method, known))
     return curves
 
 
@@ -92,24 +93,22 @@ def judge_epsilons(curves: Sequence[Curve]) -> Iterator[Verdict]:
     """Whose noise costs less, and where private models are as good as those without noise."""
     for panel in dict.fromkeys(curve.panel for curve in curves):
         by = {curve.name: curve for curve in curves if curve.panel == panel}
-        if "objective, Gaussian (paper)" in by:
-            gains = [by["objective, Gaussian (paper)"].mean(e) - by[LAPLACE[0]].mean(e) for e in EPSILONS]
-            yield Verdict(
-                f"{panel}: objective perturbation is no worse with Gaussian noise than with the other, at any ε",
-                min(gains) > -FLAT, f"gains from {min(gains):.3f} to {max(gains):.3f}", "Gaussian noise is better",
-            )  # fmt: skip
-        for mechanism in ("output", "objective"):
-            if (tight := f"{mechanism}, Gaussian (tight)") in by:
-                loss = min(by[tight].mean(e) - by[f"{mechanism}, Gaussian (paper)"].mean(e) for e in EPSILONS)
-                yield Verdict(
-                    f"{panel}: {mechanism} perturbation by tight noise is no worse than by the paper's, at any ε",
-                    loss > -FLAT, f"{loss:+.3f} at worst",
-                )  # fmt: skip
+        pairs = [(f"{each}, Gaussian (tight)", f"{each}, Gaussian (paper)") for each in ("output", "objective")]
+        pairs += [(f"{each}, Gaussian (paper)", f"{each}, L2-Laplace") for each in ("output", "objective")]
+        for better, worse in pairs:
+            if better in by:
+                shared = sorted(by[better].runs.keys() & by[worse].runs.keys())
+                gains = [by[better].mean(epsilon) - by[worse].mean(epsilon) for epsilon in shared]
+                evidence = f"gains from {min(gains):+.3f} to {max(gains):+.3f}, ε = {shared[0]:g} to {shared[-1]:g}"
+                claim = f"{panel}: {better} is no worse than {worse}, at any ε"
+                yield Verdict(claim, min(gains) > -FLAT, evidence)
         best = max(by[name].mean(EPSILONS[-1]) for name in by if name != NONE)
         none = by[NONE].mean(EPSILONS[-1])
-        yield Verdict(
-            f"{panel}: at ε = 10 the best is within .01 of no noise", best > none - FLAT, f"{best:.3f}, {none:.3f}"
-        )
+        evidence = f"{best:.3f}, {none:.3f}"
+        yield Verdict(f"{panel}: at ε = 10 the best is within .01 of no noise", best > none - FLAT, evidence)
+        for name in (name for name in by if len(by[name].runs) < len(EPSILONS)):
+            told = ", ".join(f"{epsilon:g}" for epsilon in EPSILONS if epsilon not in by[name].runs)
+            yield Verdict(f"{panel}: {name} can be set at every ε", holds=False, evidence=f"not at ε = {told}")
 
 
 def judge_columns(curves: Sequence[Curve]) -> Iterator[Verdict]:

@@ -21,6 +21,8 @@ LINES = {
     "output, Gaussian (tight)": Line("output, Gaussian (tight)", "#0072B2", "v"),
     "objective, Gaussian (paper)": Line("objective, Gaussian (paper)", "#CC79A7", "s", "--"),
     "objective, Gaussian (tight)": Line("objective, Gaussian (tight)", "#D55E00", "s"),
+    "samples (tight)": Line("samples (tight)", "#009E73", "o"),
+    "samples (paper)": Line("samples (paper)", "#009E73", "o", "--"),
     "free": Line("free", "#0072B2", "o"),
     "in the orthant": Line("projected onto the positive orthant", "#D55E00", "o"),
 }

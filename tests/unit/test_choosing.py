@@ -155,7 +155,15 @@ class TestSettling:
             settle("dp_gd", {"step": -1.0}, facts_of())
 
     def test_what_chooses_nothing_keeps_its_defaults(self) -> None:
-        for name in REGISTRY.keys() - {"dp_gd", *BASELINES, *ENSEMBLES, *REGULARIZED, *RELEASES, "matrix_perturbation"}:
+        for name in REGISTRY.keys() - {
+            "dp_gd",
+            "simplex",
+            *BASELINES,
+            *ENSEMBLES,
+            *REGULARIZED,
+            *RELEASES,
+            "matrix_perturbation",
+        }:
             assert settle(name, {}, facts_of()) == (build_algorithm(name), {})
 
     def test_baselines_are_hardly_regularised(self) -> None:

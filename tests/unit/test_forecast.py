@@ -140,6 +140,7 @@ class TestAnswers:
         assert "an average that hides parties" in reasons.pop("parameter_average")
         assert reasons.pop("evaluate") == "it trains no model, and tells how good one is"
         assert "it trains no model: of 300 rows, each count will be right to ±" in reasons.pop("describe")
+        assert "in 10 rounds its actions will cost at most 53.4 more than the best column" in reasons.pop("ftrl")
         assert all("no bound" in reason for reason in reasons.values())
 
     @pytest.mark.parametrize("name", REGISTRY)
@@ -154,8 +155,12 @@ class TestAnswers:
                 ),
             }
             facts = facts_of([1, 2000], [epsilon] * 2, Logistic(), delta=np.full(2, 1e-300), **terms)
-            with np.errstate(all="ignore"):
-                answer = forecast(build_algorithm(name), facts)
+            try:
+                with np.errstate(all="ignore"):
+                    answer = forecast(build_algorithm(name), facts)
+            except InvalidInputError:  # a budget may be too small for a single draw
+                assert name == "simplex"
+                continue
             if isinstance(answer, Forecast):
                 assert not answer.excess.estimate <= 0
 

@@ -1,284 +1,167 @@
-"""Sparse features: what a study says of them, how files and records become rows, and what is refused and counted."""
+"""Studies of sparse features: how files and records become rows, and what is said of those that do not fit."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from pyarrow import parquet
 from pydantic import ValidationError
-from sklearn.datasets import load_svmlight_file
 
-from common.data.auxiliary import with_bounds_of, with_projection_of
-from common.data.columns import Feature
-from common.data.loading import Loaded, shard_of
+from common.data.columns import Feature, Label, RealLabel, SparseFeatures
 from common.data.records import rows_of
 from common.data.sparse import SparseShard
 from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import load_examples
-from learner.api.requests import PredictionRequest
-from learner.experiments.datasets import deal, load_dataset
+from common.files.studies import read_study
 from party.data.owner_data import load_apart
 
-TERMS: dict[str, Any] = {
-    "format": "parley-study-2",
-    "name": "urls",
-    "features": [{"name": "tokens", "columns": 5, "entries": 3, "bound": 2.0}],
-    "label": {"name": "bad", "values": ["-1", "1"]},
-}
-Row = tuple[Any, list[tuple[Any, Any]]]
-Rows = list[Row]
-ROWS: Rows = [(1, [(1, 2.0), (4, -1.0)]), (-1, []), (1, [(5, 0.5), (2, 1.0), (3, 0.25)])]
+ENTRIES = SparseFeatures(name="entries", columns=5, entries=3, bound=2)
+LABEL = Label(name="label", values=("-1", "1"))
+PLACES, VALUES = [[1, 3], [2], [], [5, 1]], [[2.0, -1.0], [0.5], [], [1.0, 1.0]]
+LABELS = [1, -1, 1, -1]
+TEXT = "+1 1:2 3:-1\n-1 2:0.5 # a comment\n\n+1\n-1 5:1 1:1\n"
 
 
-def study(**terms: Any) -> Study:  # noqa: ANN401 -- a study's own
-    return Study.model_validate(TERMS | terms)
+def study(**terms: Any) -> Study:  # noqa: ANN401 -- whatever a study takes
+    return Study(**({"name": "s", "features": (ENTRIES,), "label": LABEL} | terms))
 
 
-def tokens(**terms: Any) -> list[dict[str, Any]]:  # noqa: ANN401 -- as above
-    return [TERMS["features"][0] | terms]
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    table = {"index": pa.array(PLACES, pa.list_(pa.int32())), "value": pa.array(VALUES, pa.list_(pa.float32()))}
+    parquet.write_table(pa.table(table | {"label": LABELS}), tmp_path / "rows.parquet")
+    (tmp_path / "rows.svm").write_text(TEXT)
+    return {kind: tmp_path / f"rows.{kind}" for kind in ("parquet", "svm")}
 
 
-def parquet(folder: Path, rows: Rows, *, label: str = "bad") -> Path:
-    path = folder / "rows.parquet"
-    lists = [[entry[i] for entry in entries] for i in (0, 1) for _, entries in rows]
-    table = {"index": lists[: len(rows)], "value": lists[len(rows) :], label: [label for label, _ in rows]}
-    types = {"index": pa.list_(pa.int64()), "value": pa.list_(pa.float64())}
-    pq.write_table(pa.table({name: pa.array(column, types.get(name)) for name, column in table.items()}), path)
-    return path
+@pytest.mark.parametrize("kind", ["parquet", "svm"])
+def test_a_file_becomes_rows_divided_by_their_norms(files: dict[str, Path], kind: str) -> None:
+    shard = load_examples(files[kind], study()).shard
+    assert isinstance(shard, SparseShard)
+    raw = np.array([[1, 0, -0.5, 0, 0, 1], [0, 0.25, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1], [0.5, 0, 0, 0, 0.5, 1]])
+    assert np.abs(shard.X - raw / np.linalg.norm(raw, axis=1, keepdims=True)).max() < 2.0**-15
+    assert shard.y.tolist() == LABELS
+    assert study().row_entries == 4
+    assert study().n_features == 6
+    assert study().column_names == ()
+    assert study().table_names == ("index", "value", "label")
 
 
-def libsvm(folder: Path, rows: list[Any]) -> Path:
-    path = folder / "rows.svm"
-    lines = [row if isinstance(row, str) else spelt(*row) for row in rows]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
+def test_by_the_max_norm_nothing_is_divided_and_by_the_largest_all_are_alike(files: dict[str, Path]) -> None:
+    shard = load_examples(files["svm"], study(norm="max")).shard
+    assert shard.X[0].tolist() == [1, 0, -0.5, 0, 0, 1]
+    shard = load_examples(files["svm"], study(row_norm="largest", intercept=False)).shard
+    assert shard.X[0] == pytest.approx(np.array([1, 0, -0.5, 0, 0]) / 3**0.5, abs=2.0**-15)
 
 
-def spelt(label: object, entries: list[tuple[Any, Any]]) -> str:
-    return " ".join([str(label), *(f"{place}:{value!r}" for place, value in entries)])
+def test_a_child_reads_the_same_rows(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "study.json"
+    path.write_text(study(hold_out=0.5).model_dump_json())
+    terms = read_study(path)
+    here, apart = load_examples(files["svm"], terms).shard, load_apart(files["svm"], path, terms, clip=False).shard
+    assert (here.X == apart.X).all()
+    assert (here.y == apart.y).all()
+    assert here.y.tolist() == [1, 1, -1, -1]  # rows 1 and 3 are held out, and come last
 
 
-def sparse(loaded: Loaded) -> SparseShard:
-    assert isinstance(loaded.shard, SparseShard)
-    return loaded.shard
+BAD = "+1 1:2 1:-1\n2 9:0.5\n+1 1:x 2:3 0:1\n-1 1:1 2:1 3:1 4:1\nfoo 2.5:1\n+1 2\n"
 
 
-# ── what a study says ────────────────────────────────────────────────────────
+def test_every_fault_is_counted_and_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.libsvm").write_text(BAD)
+    with pytest.raises(InvalidDataError) as refused:
+        load_examples(tmp_path / "bad.libsvm", study())
+    words = str(refused.value)
+    for each in (
+        "unknown label in 2 rows", "place out of range in 3 rows", "place repeated in 1 row",
+        "too many entries in 1 row", "not numeric in 2 rows", "beyond the bounds in 1 row",
+    ):  # fmt: skip
+        assert each in words
+    assert "foo" not in words
+    assert "2.5" not in words
 
 
-def test_features_are_told_by_a_count_and_public_bounds() -> None:
-    urls = study()
-    assert (urls.n_columns, urls.n_features, urls.row_entries) == (5, 6, 4)
-    assert urls.table_names == ("index", "value", "bad")
-    assert urls.column_names == ()
-    assert (urls.row_norm, urls.largest_norm) == ("own", 2)  # three entries of at most 1, and the intercept
-    assert Study.model_validate_json(urls.model_dump_json()) == urls
-    assert study(features=tokens(columns=2**24 - 1)).n_features == 2**24
+def test_what_is_beyond_the_bound_is_clipped_where_its_owner_says_so(tmp_path: Path) -> None:
+    (tmp_path / "far.svm").write_text("+1 1:20 2:-1\n")
+    loaded = load_examples(tmp_path / "far.svm", study(norm="max"), clip=True)
+    assert loaded.shard.X[0].tolist() == [1, -0.5, 0, 0, 0, 1]
+    assert loaded.clipped_share == 0.5
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"index": [[1], None], "value": [[1.0], [1.0]]}, "missing in 1 row"),
+        ({"index": [[1, 2], [1]], "value": [[1.0], [1.0]]}, "places and values unequal in number in 1 row"),
+        ({"index": [[1], [2]], "value": [[1.0], [None]]}, "not numeric in 1 row"),
+        ({"index": [1, 2], "value": [[1.0], [1.0]]}, "column 'index' must hold lists of numbers"),
+        ({"index": [["a"], ["b"]], "value": [[1.0], [1.0]]}, "column 'index' must hold lists of numbers"),
+        ({"value": [[1.0], [1.0]]}, "column 'index': absent"),
+    ],
+)
+def test_faulty_lists_are_told_of(columns: dict[str, Any], words: str, tmp_path: Path) -> None:
+    parquet.write_table(pa.table(columns | {"label": [1, -1]}), tmp_path / "rows.parquet")
+    with pytest.raises(InvalidDataError, match=words):
+        load_examples(tmp_path / "rows.parquet", study())
+
+
+def test_a_missing_list_may_be_dropped(tmp_path: Path) -> None:
+    columns = {"index": [[1], None], "value": [[1.0], [1.0]], "label": [1, -1]}
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    loaded = load_examples(tmp_path / "rows.parquet", study(missing="drop"))
+    assert loaded.dropped_share == 0.5
+    assert not loaded.shard.X[1].any()
+
+
+def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("index,value,label\n")
+    with pytest.raises(InvalidDataError, match=r"\.parquet, \.svm or \.libsvm"):
+        load_examples(tmp_path / "rows.csv", study())
+    with pytest.raises(InvalidDataError, match="missing"):
+        load_examples(tmp_path / "none.svm", study())
+
+
+def test_records_are_rows_and_faulty_ones_are_named() -> None:
+    found = rows_of(study(norm="max"), [{"index": [1, 3], "value": [2, -1]}, {"index": [], "value": []}])
+    assert found.toarray().tolist() == [[1, 0, -0.5, 0, 0, 1], [0, 0, 0, 0, 0, 1]]
+    good = {"index": [1], "value": [1]}
+    for record, words in (
+        ({}, "must be lists"),
+        ({"index": [1], "value": []}, "not as many places as values"),
+        ({"index": [6], "value": [1]}, "none of the 5 columns"),
+        ({"index": [0], "value": [1]}, "none of the 5 columns"),
+        ({"index": [1, 1], "value": [1, 1]}, "a place twice"),
+        ({"index": [1, 2, 3, 4], "value": [1, 1, 1, 1]}, "more entries than the 3"),
+        ({"index": [1], "value": [None]}, "not a number"),
+        ({"index": [1], "value": ["a"]}, "must be lists"),
+    ):
+        with pytest.raises(InvalidInputError, match=f"record 1: .*{words}"):
+            rows_of(study(), [good, record])
 
 
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
-        ({"features": tokens(columns=2**24)}, "columns"),
-        ({"features": tokens(columns=1)}, "columns"),
-        ({"features": tokens(entries=0)}, "entries"),
-        ({"features": tokens(bound=0)}, "bound"),
-        ({"features": tokens(first=2)}, "first"),
-        ({"features": tokens(value="index")}, "named twice: index"),
-        ({"features": [*tokens(), {"name": "age", "lower": 0, "upper": 1}]}, "stand alone"),
-        ({"missing": "value"}, "have no fill"),
-        ({"random_features": {"n": 4, "gamma": 1, "seed": 1}}, "what is mapped is dense"),
-        ({"norm": "max", "row_norm": "own"}, "row_norm must be 'largest'"),
+        ({"features": (ENTRIES, Feature(name="a", lower=0, upper=1))}, "stand alone"),
+        ({"missing": "value"}, "no fill"),
+        ({"random_features": {"n": 4, "gamma": 1.0, "seed": 1}}, "take no projection"),
+        ({"features": ({"name": "e", "columns": 2**24, "entries": 3},)}, "columns"),
+        ({"features": ({"name": "e", "columns": 5, "entries": 0},)}, "entries"),
+        ({"features": ({"name": "e", "columns": 5, "entries": 3, "bound": 0},)}, "bound"),
     ],
 )
-def test_what_does_not_fit_is_refused(terms: dict[str, Any], words: str) -> None:
+def test_studies_that_make_no_sense_are_refused(terms: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         study(**terms)
 
 
-def test_bounds_and_projections_are_of_named_columns() -> None:
-    for make in (lambda: with_bounds_of(study(), {}, 0.1, "0" * 64), lambda: with_projection_of(study(), {}, 1)):
-        with pytest.raises(InvalidInputError, match="features are sparse"):
-            make()
-
-
-# ── files ────────────────────────────────────────────────────────────────────
-
-COMMON = ("label", "intercept", "row_norm", "norm")
-REAL: dict[str, Any] = {"label": {"name": "bad", "lower": -1, "upper": 1}}
-
-
-@pytest.mark.parametrize("write", [parquet, libsvm])
-@pytest.mark.parametrize("terms", [{}, {"intercept": False}, {"row_norm": "largest"}, {"norm": "max"}, REAL])
-def test_rows_are_those_of_the_same_columns_by_name(write: Any, terms: dict[str, Any], tmp_path: Path) -> None:  # noqa: ANN401
-    whole = study(features=tokens(entries=5), **terms)  # so constants and norms are those of five columns
-    names = [f"x{place}" for place in range(1, 6)]
-    features = tuple(Feature(name=name, lower=-2, upper=2) for name in names)
-    named = Study(**{name: getattr(whole, name) for name in COMMON} | {"name": "named", "features": features})
-    dense = np.array([[dict(entries).get(place, 0.0) for place in range(1, 6)] for _, entries in ROWS])
-    wanted = shard_of(named, dict(zip(names, dense.T, strict=True)) | {"bad": np.array([1, -1, 1])})
-    shard = sparse(load_examples(write(tmp_path, ROWS), whole))
-    assert (shard.y == wanted.y).all()
-    assert np.abs(shard.X - wanted.X).max() <= 2**-16
-    records = [{"index": [p for p, _ in entries], "value": [v for _, v in entries]} for _, entries in ROWS]
-    assert (rows_of(whole, records).toarray() == shard.X).all()
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([-1, 1]),
-            st.lists(st.tuples(st.integers(1, 9), st.floats(-1, 1)), max_size=9, unique_by=lambda entry: entry[0]),
-        ),
-        min_size=1,
-        max_size=9,
-    )
-)
-def test_libsvm_text_is_read_as_scikit_learn_reads_it(tmp_path_factory: pytest.TempPathFactory, rows: Rows) -> None:
-    path = libsvm(tmp_path_factory.mktemp("svm"), [(label, sorted(entries)) for label, entries in rows])
-    by_max = study(norm="max", intercept=False, features=tokens(columns=9, entries=9, bound=1.0))
-    shard = sparse(load_examples(path, by_max))
-    X, y = load_svmlight_file(str(path), n_features=9, zero_based=False)
-    assert (shard.y == y).all()
-    assert (np.trunc(X.toarray() * 2**16) / 2**16 == shard.X).all()
-
-
-def test_comments_blanks_signs_and_order_do_not_matter(tmp_path: Path) -> None:
-    path = libsvm(tmp_path, ["# tokens", "", "+1  4:-1.0\t1:2 # first", "-1.0", "1 5:.5 2:1 3:2.5e-1 "])
-    assert (sparse(load_examples(path, study())).X == sparse(load_examples(libsvm(tmp_path, ROWS), study())).X).all()
-
-
-def test_every_fault_of_a_line_is_counted_and_no_value_told(tmp_path: Path) -> None:
-    faulty: list[Any] = ["2 1:1", "yes 1:1", "1 0:1", "1 6:1", "1 1.5:1", "1 one:1", "1 1:1 1:2", "1 1:.1 2:.1 3:.1 4:.1",
-              "1 1:17", "1 1:nan", "1 1:inf", "1 1:x", "1 1:2:3", "1 2 :1", "1 4", "1 qid:2 1:1", ROWS[0]]  # fmt: skip
-    with pytest.raises(InvalidDataError) as refused:
-        load_examples(
-            libsvm(tmp_path, [row if isinstance(row, str) else spelt(row[0], row[1]) for row in faulty]), study()
-        )
-    words = refused.value.detail
-    assert "unknown label in 2 rows" in words
-    assert "place out of range in 7 rows" in words
-    assert "place repeated in 1 row" in words
-    assert "too many entries in 1 row" in words
-    assert "not numeric in 5 rows" in words  # nan, x, 2:3, and what has no value at all
-    assert "beyond the bounds in 2 rows" in words
-    assert not {"17", "yes", "qid", "one"} & set(words.replace(":", " ").split())
-
-
-def test_entries_of_a_line_are_no_others(tmp_path: Path) -> None:
-    """Colons and numbers that add up over lines, and say something else in each."""
-    with pytest.raises(InvalidDataError, match="place out of range in 2 rows"):
-        load_examples(libsvm(tmp_path, ["1 1:2 3", "1 4 1:2:1"]), study())
-
-
-def test_faults_of_lists_are_counted(tmp_path: Path) -> None:
-    table = {
-        "index": pa.array([[1, 2], None, [1], [2**60], [None], [2, 2], [-3]], pa.list_(pa.int64())),
-        "value": pa.array([[1.0], [1.0], [3.0], [1], [1], [1, 1], [None]], pa.list_(pa.float64())),
-        "bad": pa.array([1, 1, -1, None, 1, 1, 1]),
-    }
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table(table), path)
-    with pytest.raises(InvalidDataError) as refused:
-        load_examples(path, study())
-    for words in (
-        "places and values unequal in number in 1 row", "column 'tokens': missing in 1 row", "missing in 1 row",
-        "beyond the bounds in 1 row", "place out of range in 3 rows", "place repeated in 1 row", "not numeric in 1 row",
-    ):  # fmt: skip
-        assert words in refused.value.detail
-
-
-def test_clipping_and_dropping_are_told_as_shares(tmp_path: Path) -> None:
-    table = {"index": [[1, 2], None, [1]], "value": [[8.0, 1.0], [1.0], [0.5]], "bad": [1, 1, None]}
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table(table), path)
-    with pytest.raises(InvalidDataError, match="missing"):
-        load_examples(path, study(), clip=True)
-    loaded = load_examples(path, study(missing="drop", norm="max"), clip=True)
-    assert loaded.shard.X.tolist() == [[1, 0.5, 0, 0, 0, 1], [0] * 6, [0] * 6]
-    assert loaded.shard.present.tolist() == [True, False, False]
-    assert loaded.dropped_share == pytest.approx(2 / 3)
-    assert loaded.clipped == {"tokens": pytest.approx(1 / 3)}
-
-
-@pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_other_files_are_refused(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / f"rows.{kind}"
-    path.write_text("index,value,bad\n", encoding="utf-8")
-    with pytest.raises(InvalidDataError, match=r"\.parquet, \.svm or \.libsvm"):
-        load_examples(path, study())
-
-
-@pytest.mark.parametrize("table", [{"index": [1], "value": [[1.0]]}, {"index": [["a"]], "value": [[1.0]]}])
-def test_columns_that_are_no_lists_of_numbers_are_refused(table: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table(table | {"bad": [1]}), path)
-    with pytest.raises(InvalidDataError, match="'index' must hold lists of numbers"):
-        load_examples(path, study())
-
-
-def test_absent_columns_and_empty_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidDataError, match="column 'bad': absent"):
-        load_examples(parquet(tmp_path, ROWS, label="good"), study())
-    for path in (parquet(tmp_path, []), libsvm(tmp_path, ["# nothing"])):
-        with pytest.raises(InvalidDataError, match="no row"):
-            load_examples(path, study())
-    with pytest.raises(InvalidDataError, match="is missing"):
-        load_examples(tmp_path / "none.svm", study())
-
-
-def test_a_child_reads_what_is_read_here(tmp_path: Path) -> None:
-    rows = ROWS * 5
-    path, terms = tmp_path / "study.json", study(hold_out=0.2)
-    path.write_text(terms.model_dump_json(), encoding="utf-8")
-    here = load_examples(parquet(tmp_path, rows), terms)
-    apart = load_apart(tmp_path / "rows.parquet", path, terms, clip=False)
-    assert (sparse(apart).X == sparse(here).X).all()
-    assert (apart.shard.y == here.shard.y).all()
-    held = sparse(load_examples(parquet(tmp_path, rows[4::5]), study()))
-    assert (here.shard.view(slice(12, None)).X == held.X).all()
-
-
-def test_a_simulation_deals_sparse_rows(tmp_path: Path) -> None:
-    path = tmp_path / "study.json"
-    path.write_text(study(norm="max").model_dump_json(), encoding="utf-8")
-    dataset = load_dataset(str(libsvm(tmp_path, ROWS * 20)), path)
-    train, test = dataset.draw(np.random.default_rng(1))
-    assert isinstance(train, SparseShard)
-    assert (train.norm, dataset.row_entries, train.shape[0] + test.shape[0]) == ("max", 4, 60)
-    assert deal(train, (10, 35)).shape == (2, 35, 6)
-
-
-# ── records ──────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({"index": [1]}, "'index' and 'value' must be lists"),
-        ({"index": 1, "value": 1.0}, "as many places as values"),
-        ({"index": [1, 2], "value": [1.0]}, "as many places as values"),
-        ({"index": [0], "value": [1.0]}, "none of the 5 columns"),
-        ({"index": [1.5], "value": [1.0]}, "none of the 5 columns"),
-        ({"index": [1, 1], "value": [1.0, 1.0]}, "a place twice"),
-        ({"index": [1, 2, 3, 4], "value": [1.0] * 4}, "more entries than the 3"),
-        ({"index": [1], "value": [float("nan")]}, "not a number"),
-        ({"index": ["x"], "value": [1.0]}, "lists of numbers"),
-    ],
-)
-def test_a_record_that_does_not_fit_is_named(record: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"record 1: .*{words}"):
-        rows_of(study(), [{"index": [1], "value": [1.0]}, record])
-
-
-def test_requests_to_predict_hold_lists() -> None:
-    content = json.dumps({"records": [{"index": [1, 4], "value": [2.0, 0.5]}, {"age": 3, "work": None}]})
-    assert PredictionRequest.model_validate_json(content).records[0]["index"] == (1, 4)
+def test_real_labels_and_millions_of_columns_are_fine() -> None:
+    wide = SparseFeatures(name="urls", columns=3_231_961, entries=256)
+    terms = study(features=(wide,), label=RealLabel(name="y", lower=0, upper=1))
+    assert terms.n_features == 3_231_962
+    assert len(terms.model_dump_json()) < 1000

@@ -25,7 +25,7 @@ from functools import lru_cache
 from common.errors import InvalidInputError
 from common.learning.losses import check_single_score
 from common.learning.simplex import SimplexProblem
-from common.privacy.calibration import Calibration, bisect, check_epsilon
+from common.privacy.calibration import Calibration, check_epsilon
 from common.privacy.draws import most_draws
 from common.privacy.events import DrawEvent
 
@@ -34,6 +34,7 @@ MOST_COUNTED = 2**20
 _ERROR = 1e-3
 _STRENGTHS = 1e-9, 1e6  # of lambda, on the mean loss
 _NARROWINGS = 50
+_MOST_STRENGTH = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,10 @@ def sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration:
     if not found.draws or not problem.is_solvable(found.error):
         least = _least_regularization(problem, epsilon, delta, calibration)
         why = "no solver surely is near enough" if found.draws else f"one costs up to {found.pure:.3g}"
+        hint = f"; with regularization = {least:.3g} it would" if least else ""
         raise InvalidInputError(
             f"epsilon is too small: not one draw fits {epsilon:g}, delta = {delta:g} at scale = {problem.scale:g}, as "
-            f"{why}; with regularization = {least:.3g} it would"
+            f"{why}{hint}"
         )
     return found
 
@@ -141,13 +143,23 @@ def _reach(problem: SimplexProblem) -> float:
     return problem.slope * problem.scale / problem.strength
 
 
-def _least_regularization(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> float:
-    """About the least lambda of the mean loss, in three digits, that allows a draw."""
+def _least_regularization(
+    problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration
+) -> float | None:
+    """About the least lambda of the mean loss, in three digits, that allows a draw; None where none up to 1e9 does."""
 
-    def refuses(factor: float) -> bool:
-        stronger = replace(problem, strength=problem.strength * (1 + factor))
+    def allows(strength: float) -> bool:
+        stronger = replace(problem, strength=strength)
         found = allowed(stronger, epsilon, delta, calibration)
-        return not found.draws or not stronger.is_solvable(found.error)
+        return found.draws > 0 and stronger.is_solvable(found.error)
 
-    _, enough = bisect(refuses)
-    return float(f"{problem.strength * (1 + enough) / problem.n_examples * 1.005:.3g}")
+    high = problem.strength
+    while not allows(high):
+        high *= 2
+        if high > _MOST_STRENGTH * problem.n_examples:
+            return None
+    low = high / 2
+    while high / low > 1.004:  # noqa: PLR2004 -- three digits
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if allows(middle) else (middle, high)
+    return float(f"{high / problem.n_examples * 1.005:.3g}")

@@ -1,0 +1,118 @@
+"""Following the regularised leader on the simplex: Jain & Thakurta, ICML 2014, with a party's rows as its cost vectors.
+
+Columns are actions, and a party's rows, in their order, the costs of its rounds, in [-1, 1]. In round t each party
+draws an action by the sum of its rows before the t-th, so that its row t is not looked at before. The first answer pays
+for all rounds (`common.privacy.mechanisms.leader` has the proofs). Labels play no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from common.algorithms._parameters import CalibrationChoice, Rounds, algorithm
+from common.algorithms._releases import own_indices
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
+from common.errors import InvalidInputError
+from common.learning.model import Model
+from common.privacy.events import Event, NoEvent
+from common.privacy.mechanisms.leader import COST_UNIT, REACTS, LeaderTerms
+from common.privacy.noise import Noise
+from common.protocol.algorithm import Algorithm, Choice, Program
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query, Question, Reply
+
+_BITS = 10
+"""What the wire may cut off of an integer, for the largest shards."""
+_ABSENT = -1.0
+
+
+@algorithm
+class PrivateLeader(Algorithm):
+    """Each party's actions, one a round, drawn by the costs of its rounds before.
+
+    It trains nothing: what comes out are the actions (K, T), counted from 0; -1 where a party did not answer. A party
+    whose rows end before the rounds do goes on by the sum of all.
+    """
+
+    n_rounds: Rounds = 10
+    calibration: CalibrationChoice = "tight"
+    norms: ClassVar[frozenset[Norm]] = NORMS
+    trains: ClassVar[bool] = False
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
+        """A round for each row of the smallest party, as far as there is time."""
+        if "n_rounds" in given:
+            return {}
+        rows = int(facts.n_examples.min())
+        why = "as many as the smallest party has rows" if rows <= most_rounds else "as many as there is time for"
+        return {"n_rounds": Choice(max(1, min(rows, most_rounds)), why)}
+
+    def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
+        """An action a round; raises InvalidInputError for one action, or where the rows of all parties end before."""
+        if facts.n_features < 2:  # noqa: PLR2004 -- of one there is nothing to choose
+            raise InvalidInputError("a leader chooses among 2 columns at least, and the study has 1")
+        if self.n_rounds > int(facts.n_examples.max()):
+            raise InvalidInputError(
+                f"n_rounds is {self.n_rounds}, and no party has more than {int(facts.n_examples.max())} rows: the "
+                "stream ends early"
+            )
+        return (Question("act", (0,), 1, "each"),) * self.n_rounds
+
+    def program(self, facts: FederationFacts) -> Program:
+        """Ask for the actions; there is nothing to tell."""
+        actions = np.full((len(facts.parties), self.n_rounds), _ABSENT)
+        for round in range(1, self.n_rounds + 1):
+            reply = yield Query(round, "act", np.zeros(0), "each")
+            actions[list(reply.contributors), round - 1] = _read(reply, facts.n_features)
+        return Model(actions, "statistics")
+
+    def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
+        """The sums (..., T, d) of the rows before each round, in units of 1 / `COST_UNIT`: exact integers."""
+        rows = (shard.X[..., : self.n_rounds - 1, :] * COST_UNIT).astype(np.int64)
+        totals = np.zeros((*rows.shape[:-2], self.n_rounds, rows.shape[-1]), np.int64)
+        np.cumsum(rows, axis=-2, out=totals[..., 1 : rows.shape[-2] + 1, :])
+        totals[..., rows.shape[-2] + 1 :, :] = totals[..., rows.shape[-2], None, :]
+        return totals
+
+    def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
+        """An action each, in integers that the wire can cut bits off."""
+        totals = prepared[..., query.round - 1, :]
+        if totals.ndim == 1:
+            return np.array([self.terms(facts, own_indices(facts)[0]).draw(totals, noise)]) << _BITS
+        drawn = [
+            [self.terms(facts, index).draw(own, noise.member(place))]
+            for place, (index, own) in enumerate(zip(own_indices(facts), totals, strict=True))
+        ]
+        return np.array(drawn) << _BITS
+
+    def terms(self, facts: FederationFacts, index: int) -> LeaderTerms:
+        """A party's leader."""
+        return LeaderTerms(facts.n_features, self.n_rounds, *facts.of(index).strictest, self.calibration)
+
+    def sensitivity(self, query: Query, facts: OwnFacts) -> float:
+        """Infinite: chances move, and not what is counted."""
+        return float("inf")
+
+    def event(self, round: int, facts: OwnFacts) -> Event:
+        """All rounds together, with the first."""
+        return self.terms(facts, own_indices(facts)[0]).event if round == 1 else NoEvent()
+
+    def check_noise(self, facts: OwnFacts) -> None:
+        """That the budget of each party sets a lambda."""
+        for index in own_indices(facts):
+            self.terms(facts, index)
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """What costs may hang on."""
+        return (REACTS,)
+
+
+def _read(reply: Reply, actions: int) -> FloatArray:
+    """The actions (contributors,) of a round, whatever parties may have sent."""
+    return np.clip(np.rint(reply.value[:, 0] * 2.0 ** (FRACTION_BITS - _BITS)), 0, actions - 1)

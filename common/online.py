@@ -1,0 +1,122 @@
+"""Decisions online: a private leader that picks one of p actions a round, before the round's costs are known.
+
+>>> leader = Leader(actions=3, horizon=100, bound=10.0, epsilon=4.0, delta=1e-6)
+>>> 0 <= leader.act() <= 2
+True
+>>> leader.observe([10.0, -2.5, 0.0])
+>>> print(leader.guarantee)
+(4, 1e-06) transcript replace_one [tight]
+>>> round(leader.regret)
+298
+
+Jain & Thakurta, "(Near) Dimension Independent Risk Bounds for Differentially Private Learning", ICML 2014; proofs of
+privacy and regret are in `common.privacy.mechanisms.leader`. What is hidden is one whole cost vector, replaced by any
+other within the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.arrays import FloatArray, IntArray
+from common.errors import InvalidInputError
+from common.privacy.calibration import Calibration
+from common.privacy.guarantee import Guarantee
+from common.privacy.mechanisms.leader import COST_UNIT, LeaderTerms
+from common.privacy.noise import Noise, SystemNoise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaderState:
+    """Where a leader stands: the sums (p,) of its costs in units of bound / 2^16, after so many rounds.
+
+    ``acted`` says that the round after those has its action already, and that its cost is what comes next.
+    """
+
+    totals: IntArray
+    rounds: int = 0
+    acted: bool = False
+
+
+class Leader:
+    """A private leader over a horizon of T rounds, whose whole privacy cost is that of all T, however many there are.
+
+    ``bound`` is R: each cost is in [-R, R]; costs are rounded to its 2^-16th. ``noise`` is the operating system's if
+    not given. ``state`` is that of an earlier leader of the same terms, to go on from.
+    """
+
+    def __init__(  # noqa: PLR0913 -- what an online problem consists of
+        self,
+        actions: int,
+        horizon: int,
+        bound: float,
+        epsilon: float,
+        delta: float,
+        *,
+        noise: Noise | None = None,
+        calibration: Calibration = "tight",
+        state: LeaderState | None = None,
+    ) -> None:
+        """Raises InvalidInputError for fewer than 2 actions or 1 round, a bound or a budget that is none."""
+        if not (math.isfinite(bound) and 1e-300 < bound < 1e300):  # noqa: PLR2004 -- its 2^-16th is a number
+            raise InvalidInputError(f"the bound must be positive and finite, not {bound:g}")
+        self.terms = LeaderTerms(actions, horizon, epsilon, delta, calibration)
+        self.bound = bound
+        self.noise: Noise = SystemNoise() if noise is None else noise
+        self.state = LeaderState(np.zeros(actions, np.int64)) if state is None else state
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all actions together promise; the assumption says what costs may hang on."""
+        return self.terms.guarantee
+
+    @property
+    def regret(self) -> float:
+        """The bound on the expected sum of costs less that of the best action; rounding of costs included."""
+        return float(self.bound * (self.terms.regret + self.terms.horizon / COST_UNIT))
+
+    def act(self) -> int:
+        """The next round's action, from 0.
+
+        Raises InvalidInputError before the last round's cost, or after the horizon.
+        """
+        if self.state.acted:
+            raise InvalidInputError(f"round {self.state.rounds + 1} has its action: its cost comes next")
+        self._check_horizon()
+        action = self.terms.draw(self.state.totals, self.noise)
+        self.state = LeaderState(self.state.totals, self.state.rounds, acted=True)
+        return action
+
+    def observe(self, cost: Sequence[float] | FloatArray) -> None:
+        """Take the cost vector (p,) of the round that has its action.
+
+        Raises InvalidInputError for one of another length, or beyond the bound, before the round's action, or after the
+        horizon. Nothing has changed then.
+        """
+        self._check_horizon()
+        if not self.state.acted:
+            raise InvalidInputError(f"round {self.state.rounds + 1} has no action yet: its cost comes after")
+        integers = cost_in_units(cost, self.terms.actions, self.bound)
+        self.state = LeaderState(self.state.totals + integers, self.state.rounds + 1)
+
+    def _check_horizon(self) -> None:
+        if self.state.rounds >= self.terms.horizon:
+            raise InvalidInputError(f"the horizon of {self.terms.horizon} rounds is over")
+
+
+def cost_in_units(cost: Sequence[float] | FloatArray, actions: int, bound: float) -> IntArray:
+    """A cost vector (p,) in units of bound / 2^16, rounded; raises InvalidInputError for any other."""
+    try:
+        values = np.asarray(cost, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"a cost must be {actions} numbers") from None
+    if values.shape != (actions,):
+        raise InvalidInputError(f"a cost must be {actions} numbers, one an action, not of shape {values.shape}")
+    if not bool((np.abs(values) <= bound).all()):  # what is not a number is not within it
+        place = int((~(np.abs(values) <= bound)).argmax())
+        raise InvalidInputError(f"the cost of action {place} is not a number within the bound of {bound:g}")
+    return np.asarray(np.rint(values / bound * COST_UNIT), dtype=np.int64)

@@ -1,0 +1,150 @@
+"""Following the regularised leader on the simplex: a draw a round, by the sums of the costs before it.
+
+Of p actions one is drawn in each of T rounds, before its cost vector c_t in [-1, 1]^p is known, with chances in
+proportion to exp(-C_j / lambda), C = c_1 + ... + c_(t-1): the mixture that minimises <C, theta> + lambda sum theta log
+theta (Jain & Thakurta, ICML 2014; as a forecaster, Littlestone & Warmuth 1994). Costs beyond [-1, 1] are divided by
+their bound first, and so is lambda here.
+
+*Privacy.* One cost vector replaced moves each C_j by at most 2, so log-chances by a range of 4 / lambda: each action is
+a `DrawEvent` of that spread, whatever the actions before it. So it holds too where later costs are chosen by whoever
+has seen all actions so far: given those, both worlds' costs are the same but for the one that was replaced. All rounds
+are 2 T / lambda^2-zCDP, which is the paper's 2 T / lambda^2 + sqrt(8 T log(1/delta)) / lambda <= epsilon
+(``"paper"``); ``"tight"`` is the least lambda by all bounds of `common.privacy.draws`.
+
+*Regret.* With W_t = sum_j exp(-C_j / lambda) after t rounds, log(W_t / W_(t-1)) = log E exp(-c_t[a_t] / lambda) <=
+-E c_t[a_t] / lambda + 1 / (2 lambda^2), by Hoeffding's lemma for a variable in [-1, 1]. Summed up, and as W_T >=
+exp(-min_j C_j / lambda) and W_0 = p:
+
+    E sum c_t[a_t] - min_j sum c_t[j] <= lambda log p + T / (2 lambda)
+
+whatever the costs, as long as a round's cost does not hang on its action. It is least at lambda = sqrt(T / (2 log p)),
+where it is sqrt(2 T log p). Privacy asks for a lambda of its own, which knows no p: where that is the larger, regret
+grows as log p, not as its root.
+
+*Rounding.* Sums are exact integers. With u = 2^-53, a logarithm of a weight is off by at most u (2 T / lambda + 16) and
+the factor before it by parts in 8 u; both neighbours' weights are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from common.arrays import IntArray
+from common.encoding.fixed_point import FEATURE_BITS
+from common.errors import InvalidInputError
+from common.privacy.calibration import ROUNDING, Calibration, bisect, check_epsilon
+from common.privacy.draws import epsilon_of_draws
+from common.privacy.events import DrawEvent
+from common.privacy.guarantee import Guarantee
+from common.privacy.noise import Noise
+
+COST_UNIT = 2**FEATURE_BITS
+"""A cost of 1, in the integers that are added up."""
+MOST_ROUNDS_LED = 2**30
+MOST_ACTIONS = 2**24
+_U = 2.0**-53
+_LEAST_WEIGHT, _MOST_WEIGHT = 2.0**52, 2.0**53 - 1
+REACTS = (
+    "a round's cost is chosen before its action is seen, or does not hang on it: the bound on regret needs that, and "
+    "privacy does not; later costs may hang on the actions so far, and on a hidden cost by these alone"
+)
+
+
+@dataclass(frozen=True)
+class LeaderTerms:
+    """Public numbers of a leader of ``actions`` p over ``horizon`` T rounds, and the budget of all of them.
+
+    ``scale`` is lambda: the least that the budget allows, or that of the least regret where that is more. Raises
+    InvalidInputError for p < 2, T < 1, or a budget that is none, or too small to hide the rounding of weights.
+    """
+
+    actions: int
+    horizon: int
+    epsilon: float
+    delta: float
+    calibration: Calibration = "tight"
+    scale: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.actions <= MOST_ACTIONS:  # noqa: PLR2004 -- of one there is nothing to choose
+            raise InvalidInputError(f"actions must lie between 2 and 2^24, not be {self.actions}")
+        if not 1 <= self.horizon <= MOST_ROUNDS_LED:
+            raise InvalidInputError(f"the horizon must lie between 1 and 2^30 rounds, not be {self.horizon}")
+        check_epsilon(self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise InvalidInputError(f"delta must be at least 0 and below 1, not {self.delta}")
+        if self.calibration == "paper" and not self.delta:
+            raise InvalidInputError("the paper's calibration needs a delta above 0: take calibration = 'tight'")
+        private = least_scale(self.horizon, self.epsilon, self.delta, self.calibration)
+        object.__setattr__(self, "scale", max(private, best_scale(self.actions, self.horizon)))
+
+    @property
+    def event(self) -> DrawEvent:
+        """What all actions together cost."""
+        return DrawEvent(spread_of_a_round(self.scale, self.horizon), self.horizon)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all actions together promise to each round's cost vector; no delta, where pure epsilon needs none."""
+        delta = 0.0 if self.event.epsilon <= self.epsilon * (1 + ROUNDING) else self.delta
+        epsilon = epsilon_of_draws(self.event, delta)
+        return Guarantee(epsilon, delta, "transcript", self.calibration, assumptions=(REACTS,))
+
+    @property
+    def regret(self) -> float:
+        """The bound on the expected regret, of costs in [-1, 1] on their grid."""
+        return regret_bound(self.actions, self.horizon, self.scale)
+
+    def draw(self, totals: IntArray, noise: Noise) -> int:
+        """An action, from 0, by the sums (p,) of the costs so far in units of 1 / `COST_UNIT`."""
+        powers = (totals - totals.min()) * (-1 / (COST_UNIT * self.scale * math.log(2)))
+        exponents = np.floor(powers)
+        mantissas = np.clip(np.trunc(np.exp2(powers - exponents) * _LEAST_WEIGHT), _LEAST_WEIGHT, _MOST_WEIGHT)
+        return int(noise.categorical(mantissas.astype(np.int64), exponents.astype(np.int64), 1)[0])
+
+
+def spread_of_a_round(scale: float, horizon: int) -> float:
+    """The widest range of the log-chances of an action on neighbouring costs, rounding included."""
+    return 4 / scale * (1 + 8 * _U) + 4 * _U * (2 * horizon / scale + 16)
+
+
+def regret_bound(actions: int, horizon: int, scale: float) -> float:
+    """At most so much expected regret for costs in [-1, 1]; for a bound R it is R times that.
+
+    >>> round(regret_bound(10, 1_000, best_scale(10, 1_000)), 1), round(regret_bound(10, 1_000, 311), 1)
+    (67.9, 717.7)
+    """
+    return scale * math.log(actions) + horizon / (2 * scale)
+
+
+def best_scale(actions: int, horizon: int) -> float:
+    """The lambda of the least bound on regret, were there no privacy."""
+    return math.sqrt(horizon / (2 * math.log(actions)))
+
+
+@lru_cache(maxsize=1024)
+def least_scale(horizon: int, epsilon: float, delta: float, calibration: Calibration) -> float:
+    """The least lambda with which all rounds are (epsilon, delta)-private: by the paper's formula, or the least known.
+
+    >>> round(least_scale(1_000, 1.0, 1e-5, "paper")), round(least_scale(1_000, 1.0, 1e-5, "tight"))
+    (310, 256)
+
+    Raises InvalidInputError where there is none, as epsilon is less than what rounding costs.
+    """
+
+    def holds(inverse: float) -> bool:
+        event = DrawEvent(spread_of_a_round(1 / inverse, horizon), horizon) if inverse else None
+        return event is None or epsilon_of_draws(event, delta) <= epsilon
+
+    if calibration == "paper":
+        linear = math.sqrt(-8 * horizon * math.log(delta))
+        inverse = 2 * epsilon / (linear + math.sqrt(linear**2 + 8 * horizon * epsilon))
+    else:
+        inverse = bisect(holds)[0]
+    if not inverse or not holds(inverse):
+        raise InvalidInputError(f"epsilon is too small: the rounding of weights costs more than {epsilon:g}")
+    return 1 / inverse

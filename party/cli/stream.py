@@ -1,0 +1,72 @@
+"""The command ``parley-party stream``: an owner's decisions, led privately."""
+# ruff: noqa: PLC0415 -- help comes faster without what only the command needs
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from common.errors import InvalidInputError
+from party.cli.output import DEFAULT_CONFIG, Config, refusing
+
+
+def stream_command(
+    name: Annotated[str, typer.Option(help="What the ledger calls the stream; the same command goes on with it.")],
+    actions: Annotated[int, typer.Option(help="p: how many actions there are, 2 or more.")],
+    horizon: Annotated[int, typer.Option(help="T: how many rounds there are, 1 or more; all are charged at once.")],
+    epsilon: Annotated[float, typer.Option(help="What all rounds together may cost.")],
+    delta: Annotated[float, typer.Option(help="What all rounds together may cost; 0 for pure privacy.")],
+    bound: Annotated[float, typer.Option(help="R: no cost is larger, or less than -R.")] = 1.0,
+    calibration: Annotated[Literal["tight", "paper"], typer.Option(help="Whose lambda: tight, or paper.")] = "tight",
+    receipt: Annotated[
+        Path | None, typer.Option(help="A new file for the ledger's receipt, with which recover knows of the charge.")
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Pick an action each round before its costs are known: by the costs of the rounds before, and privately.
+
+    Writes {"round": 1, "action": 2} on standard output, an action a line, counted from 0, and reads costs on standard
+    input, a round a line, [0.5, -1, 0] or {"cost": [0.5, -1, 0]}, one number an action. The first action comes before
+    any cost is read. What is hidden is one round's costs, replaced by any other within the bound, from whoever sees all
+    actions. Choose a round's costs without looking at its action, or the bound on regret does not hold.
+
+    All rounds are charged with the first action, and each action is stored before it is shown. After an interruption
+    the same command goes on: it shows the last stored action again, whose costs are what it then reads. Costs are kept
+    in the ledger's file, 4 bytes each.
+
+    Examples:
+      parley-party stream --name prices --actions 3 --horizon 1000 --epsilon 1 --delta 1e-6 < costs.jsonl
+    """
+    from pydantic import ValidationError
+
+    from common.strict import faults
+    from party.answering.party import open_store
+    from party.personal.stream import Stream, StreamTerms, play
+    from party.settings import PartySettings
+
+    with refusing():
+        settings = PartySettings.load(config)
+        try:
+            terms = StreamTerms(
+                name=name, actions=actions, horizon=horizon, bound=bound, epsilon=epsilon, delta=delta,
+                calibration=calibration,
+            )  # fmt: skip
+        except ValidationError as error:
+            raise InvalidInputError(f"the stream's terms: {faults(error)}") from None
+        with open_store(settings) as ledger:
+            stream = Stream(ledger, settings.policy, terms)
+            leader = stream.leader
+            typer.echo(f"{name}: {leader.guarantee}, regret at most {leader.regret:.4g} on average", err=True)
+            try:
+                for action in play(stream, sys.stdin):
+                    if receipt is not None and not receipt.exists():
+                        receipt.write_text(ledger.receipt() + "\n", encoding="utf-8")
+                    typer.echo(str(action))
+            except UnicodeDecodeError:
+                raise InvalidInputError("a line is not UTF-8 text") from None
+            if not stream.is_over:
+                left = f"{leader.state.rounds} of {horizon} rounds have their costs"
+                typer.echo(f"{name}: the input ended early, {left}: the same command goes on", err=True)

@@ -1,0 +1,164 @@
+"""An owner's stream of costs, led privately: each action is in the ledger before anybody sees it.
+
+The whole horizon is charged with the first action. An action is one transaction with the cost of the round before it,
+which is kept as integers beside it: so a crash leaves either both or neither, and what the leader knows is worked out
+from the ledger alone. What was stored and perhaps not seen is shown once more after a restart, with its round; nothing
+is ever drawn twice. Costs are the owner's data: they lie in the ledger's file, and in no audit of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+
+from common.arrays import IntArray
+from common.encoding.canonical_json import canonical
+from common.errors import InvalidInputError
+from common.online import Leader, LeaderState
+from common.privacy.calibration import Calibration
+from common.privacy.noise import Noise, SystemNoise
+from common.runs.pricing import price_at_once
+from common.strict import Identifier, Strict, faults
+from party.ledger.books import OWNER
+from party.ledger.ledger import TOLD, Ask, Ledger
+from party.policy.approval import check_own
+from party.settings import Policy
+
+_KEPT = np.dtype("<i4")
+"""How a cost's integers are kept."""
+
+
+class StreamTerms(Strict):
+    """A stream as it is charged: see `common.online.Leader`. The ledger knows it by its name."""
+
+    name: Identifier
+    actions: int
+    horizon: int
+    bound: FiniteFloat
+    epsilon: FiniteFloat
+    delta: FiniteFloat
+    calibration: Calibration = "tight"
+
+    def leader(self, noise: Noise | None = None, state: LeaderState | None = None) -> Leader:
+        """A leader of these terms; raises InvalidInputError where there is none."""
+        return Leader(
+            self.actions, self.horizon, self.bound, self.epsilon, self.delta,
+            calibration=self.calibration, noise=noise, state=state,
+        )  # fmt: skip
+
+
+class CostLine(Strict):
+    """A round's costs, one an action."""
+
+    cost: Annotated[tuple[float, ...], Field(description="one an action, none beyond the bound")]
+
+
+_COSTS: TypeAdapter[CostLine] = TypeAdapter(CostLine)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What was drawn in a round, both counted: rounds from 1, actions from 0."""
+
+    round: int
+    action: int
+
+    def __str__(self) -> str:
+        return json.dumps({"round": self.round, "action": self.action})
+
+
+class Stream:
+    """A stream, begun or taken up again where the ledger says it stood; ``noise`` is each round's."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: Policy,
+        terms: StreamTerms,
+        noise: Callable[[int], Noise] = lambda _: SystemNoise(),
+    ) -> None:
+        """Reserve the price of the horizon, unless that is done.
+
+        Raises InvalidInputError for unfit terms, ForbiddenError where the owner's policy allows no run of that price,
+        BudgetExhaustedError, and ConflictError where the stream has ended or was begun with other terms.
+        """
+        leader = terms.leader()
+        due = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
+        check_own(due, policy)
+        spec = canonical(terms.model_dump(mode="json"))
+        book = ledger.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
+        self._ledger, self._name, self._noise = ledger, terms.name, noise
+        self._told = b""
+        self._shown: Action | None = None
+        self._query = hashlib.sha256(spec).digest()
+        totals = np.zeros(terms.actions, np.int64)
+        for round, number in book.answers.items():
+            if round > 1:
+                totals += self._hear(ledger.attachment(number, TOLD))
+            self._shown = Action(**json.loads(ledger.attachment(number, "body")))
+        done = book.last
+        self.leader = terms.leader(state=LeaderState(totals, max(0, done - 1), acted=done > 0))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the horizon is over, the last cost known."""
+        return self.leader.state.rounds >= self.leader.terms.horizon
+
+    def act(self) -> Action:
+        """The action of the round that is to come: stored by now; the same until its cost is known."""
+        if self._shown is None:
+            round = self.leader.state.rounds + 1
+            ask = Ask(OWNER, self._name, round, self._query.hex(), "act", self._told)
+            stored = self._ledger.answer(ask, lambda kept: (self._draw(round), kept))
+            self._shown = Action(**json.loads(stored.body))  # what another process stored first, where one did
+            self.leader.state = replace(self.leader.state, acted=True)
+        return self._shown
+
+    def observe(self, cost: tuple[float, ...]) -> None:
+        """Take the cost of the round whose action was shown; raises InvalidInputError as `Leader.observe` does."""
+        before = self.leader.state.totals
+        self.leader.observe(cost)
+        self._hear((self.leader.state.totals - before).astype(_KEPT).tobytes())
+        self._shown = None
+        if self.is_over:
+            self._ledger.end(OWNER, self._name, "owner")
+
+    def _draw(self, round: int) -> bytes:
+        self.leader.noise = self._noise(round)
+        return str(Action(round, self.leader.act())).encode()
+
+    def _hear(self, told: bytes) -> IntArray:
+        """A cost as it is kept, back as integers (p,); from then on it is part of what the next round asks."""
+        self._told = told
+        self._query = hashlib.sha256(self._query + told).digest()
+        return np.frombuffer(told, _KEPT).astype(np.int64)
+
+
+def play(stream: Stream, lines: Iterable[str]) -> Iterator[Action]:
+    """The action of the round to come, then one for each line of costs but the last of the horizon.
+
+    Raises InvalidInputError for a line that is no cost, or comes after the horizon.
+    """
+    yield stream.act()
+    for line in lines:
+        if line.strip():
+            stream.observe(read_cost(line))
+            if not stream.is_over:
+                yield stream.act()
+
+
+def read_cost(line: str) -> tuple[float, ...]:
+    """The costs of a line of JSON: a list of numbers, or one under the name ``cost``; raises InvalidInputError."""
+    try:
+        value = json.loads(line)
+        return _COSTS.validate_python({"cost": value} if isinstance(value, list) else value).cost
+    except ValidationError as error:
+        raise InvalidInputError(f"a line must be a list of numbers, or have one as cost: {faults(error)}") from None
+    except (ValueError, RecursionError):
+        raise InvalidInputError("a line is not JSON") from None

@@ -1,0 +1,255 @@
+"""An owner's stream: the command, what the ledger says of it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner, Result
+
+from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, InvalidInputError
+from common.online import Leader
+from common.privacy.account import limit
+from common.privacy.noise import SeededNoise
+from party.api.app import create_party_app
+from party.cli.main import party_app
+from party.ledger.audit import export, verify
+from party.ledger.books import OWNER
+from party.ledger.ledger import Ledger
+from party.ledger.records import Answered, Approved
+from party.personal.stream import Action, Stream, StreamTerms, play, read_cost
+from party.settings import PartySettings, Policy
+from tests.support.cluster import Cluster
+from tests.support.ledgers import make_ledger, open_ledger
+from tests.support.toml import write
+
+TERMS = StreamTerms(name="prices", actions=3, horizon=6, bound=2.0, epsilon=1.0, delta=1e-6)
+POLICY = Policy(epsilon=3, delta=1e-5, max_epsilon_per_run=1.5, max_delta_per_run=1e-5)
+COSTS = np.random.default_rng(6).uniform(-2, 2, (6, 3)).round(3).tolist()
+LINES = [json.dumps(cost) for cost in COSTS]
+
+
+def opened(ledger: Ledger, policy: Policy = POLICY, **terms: object) -> Stream:
+    return Stream(ledger, policy, TERMS.model_copy(update=terms), lambda round: SeededNoise([3, round]))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with open_ledger(tmp_path / "ledger", limit(3, 1e-5)) as ledger:
+        yield ledger
+
+
+def whole() -> list[int]:
+    """The actions of an uninterrupted leader with the same noise."""
+    leader, actions = Leader(3, 6, 2.0, 1.0, 1e-6), []
+    for round, cost in enumerate(COSTS, start=1):
+        leader.noise = SeededNoise([3, round])
+        actions.append(leader.act())
+        leader.observe(cost)
+    return actions
+
+
+# ── the ledger ───────────────────────────────────────────────────────────────
+
+
+def test_the_first_action_is_charged_for_all_and_each_is_stored_before_it_is_shown(ledger: Ledger) -> None:
+    stream = opened(ledger)
+    assert [entry.record for entry in ledger.entries() if isinstance(entry.record, Answered)] == []
+    for done, action in enumerate(play(stream, LINES), start=1):
+        answers = ledger.answers()
+        assert len(answers) == action.round == done
+        assert ledger.attachment(len(ledger.entries()), "body") == str(action).encode()
+        charged = sum(answer.cost.epsilon for answer in answers) / 1e6
+        assert charged == pytest.approx(stream.leader.guarantee.epsilon, abs=1e-6)
+        assert all(answer.cost.units == (0, 0, 0, 0) for answer in answers[1:])
+    assert ledger.account().reserved.units == (0, 0, 0, 0)
+    assert [action["action"] for action in _bodies(ledger)] == whole()
+    with pytest.raises(ConflictError, match="prices has ended"):
+        opened(ledger)
+
+
+def _bodies(ledger: Ledger) -> list[dict[str, int]]:
+    return [
+        json.loads(ledger.attachment(entry.number, "body"))
+        for entry in ledger.entries()
+        if isinstance(entry.record, Answered)
+    ]
+
+
+@pytest.mark.parametrize("stop", range(7))
+def test_a_stream_that_is_taken_up_again_is_the_one_that_was_never_left(ledger: Ledger, stop: int) -> None:
+    first = list(play(opened(ledger), LINES[:stop]))
+    if stop < 6:
+        again = opened(ledger)
+        assert again.act() == first[-1], "what was stored is shown once more, for it may not have been seen"
+        first += list(play(again, LINES[stop:]))[1:]
+    assert [action.action for action in first] == whole()
+    assert [action.round for action in first] == [1, 2, 3, 4, 5, 6]
+
+
+def test_two_processes_cannot_part(ledger: Ledger) -> None:
+    one, other = opened(ledger), opened(ledger)
+    assert one.act() == other.act()
+    one.observe(tuple(COSTS[0]))
+    other.observe(tuple(COSTS[0]))
+    assert one.act() == other.act()
+    other.observe(tuple(COSTS[1]))
+    one.observe(tuple(COSTS[2]))
+    other.act()
+    with pytest.raises(ConflictError, match="asked something else"):
+        one.act()
+
+
+def test_other_terms_prices_and_owners_rules_are_refused_before_anything_is_reserved(ledger: Ledger) -> None:
+    opened(ledger).act()
+    spent = ledger.account()
+    with pytest.raises(ConflictError, match="prices was begun with other terms"):
+        opened(ledger, horizon=7)
+    with pytest.raises(ForbiddenError, match="costs epsilon 2 "):
+        opened(ledger, name="dear", epsilon=2.0)
+    with pytest.raises(ForbiddenError, match="protects all its data at once"):
+        opened(ledger, POLICY.model_copy(update={"adjacency": "whole_party"}), name="narrow")
+    with pytest.raises(InvalidInputError, match="actions must lie"):
+        opened(ledger, name="single", actions=1)
+    assert ledger.account() == spent
+    fits = ledger.account().runs_left(spent.spent)
+    for number in range(fits):
+        opened(ledger, name=f"more-{number}")
+    with pytest.raises(BudgetExhaustedError):
+        opened(ledger, name="one-too-many")
+
+
+def test_an_audit_tells_of_actions_and_never_of_costs(ledger: Ledger) -> None:
+    list(play(opened(ledger), LINES[:4]))
+    lines = list(export(ledger))
+    attached = [name for line in lines[1:] for name in json.loads(line)["attachments"]]
+    assert set(attached) == {"spec", "price", "body"}
+    entries, _ = verify(lines, ledger.identity.key)
+    assert sum(isinstance(entry.record, Answered) for entry in entries) == 5
+
+
+def test_a_service_leaves_an_owners_streams_alone(cluster: Cluster) -> None:
+    settings = make_ledger(cluster.party_settings("party-1"))
+    from party.answering.party import open_store  # noqa: PLC0415
+
+    with open_store(settings) as ledger:
+        opened(ledger, epsilon=0.1).act()
+        assert ledger.unended(10) == []
+        assert ledger.books.runs[OWNER, "prices"].approved.rounds == 6
+    with TestClient(create_party_app(settings)) as client:
+        assert client.get("/readyz").status_code == 200
+
+
+def test_an_own_run_is_no_learners(ledger: Ledger) -> None:
+    opened(ledger)
+    (approved,) = [entry.record for entry in ledger.entries() if isinstance(entry.record, Approved)]
+    assert approved.learner == OWNER
+    assert ledger.consent("prices", "prices") is None
+
+
+# ── lines ────────────────────────────────────────────────────────────────────
+
+
+def test_costs_are_lists_or_have_a_name() -> None:
+    assert read_cost("[1, -0.5, 0]") == read_cost('{"cost": [1, -0.5, 0.0]}\n') == (1.0, -0.5, 0.0)
+    assert str(Action(3, 1)) == '{"round": 3, "action": 1}'
+
+
+SECRET = "4111"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"[{SECRET}",
+        f'"{SECRET}"',
+        SECRET,
+        f'{{"costs": [{SECRET}]}}',
+        f'{{"cost": [{SECRET}], "x": 1}}',
+        f'["{SECRET}"]',
+        f"[[{SECRET}]]",
+        f"[true, {SECRET}]",
+        f"[null, {SECRET}]",
+        "[" * 100_000,
+        "{}",
+    ],
+)
+def test_a_line_that_is_no_cost_is_refused_and_not_repeated(line: str) -> None:
+    with pytest.raises(InvalidInputError, match="a line") as error:
+        read_cost(line)
+    assert SECRET not in error.value.detail
+
+
+# ── the command ──────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def config(cluster: Cluster) -> Path:
+    settings: PartySettings = make_ledger(cluster.party_settings("party-1"))
+    dumped = settings.model_dump(mode="json", exclude_none=True, include={"name", "state", "study", "data", "learners"})
+    policy = {"epsilon": 3.0, "delta": 1e-5, "max_epsilon_per_run": 1.5, "max_delta_per_run": 1e-5}
+    return write(cluster.root / "party.toml", dumped | {"policy": policy})
+
+
+def command(config: Path, lines: str, *more: str, status: int = 0, **terms: object) -> Result:
+    given = {"name": "prices", "actions": 3, "horizon": 6, "bound": 2, "epsilon": 1, "delta": 1e-6} | terms
+    options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    result = CliRunner().invoke(party_app, ["stream", "--config", str(config), *options, *more], input=lines)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt"
+    first = command(config, "\n".join(LINES[:2]), "--receipt", str(receipt))
+    rounds = [json.loads(line)["round"] for line in first.stdout.splitlines()]
+    assert rounds == [1, 2, 3]
+    assert "(1, 1e-06) transcript replace_one [tight], regret at most" in first.stderr
+    assert "the input ended early, 2 of 6 rounds have their costs: the same command goes on" in first.stderr
+    assert receipt.read_text().count("\n") == 1
+    rest = command(config, "\n\n".join(LINES[2:]) + "\n")
+    assert rest.stdout.splitlines()[0] == first.stdout.splitlines()[2]
+    assert len(rest.stdout.splitlines()) == 4
+    assert "early" not in rest.stderr
+    assert "has ended" in command(config, "", status=2).stderr
+    told = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
+    assert "6 noisy answers (act)" in told.stdout
+    spent = CliRunner().invoke(party_app, ["log", "--format", "json", "--config", str(config)])
+    assert [json.loads(line)["epsilon"] for line in spent.stdout.splitlines()] == [1.0, 0, 0, 0, 0, 0]
+
+
+def test_costs_after_the_horizon_are_refused(config: Path) -> None:
+    refused = command(config, "\n".join([*LINES, LINES[0]]), status=2)
+    assert len(refused.stdout.splitlines()) == 6
+    assert "the horizon of 6 rounds is over" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"actions": 1}, "actions must lie between 2"),
+        ({"horizon": 0}, "the horizon must lie between 1"),
+        ({"bound": 0}, "the bound must be positive"),
+        ({"bound": math.nan}, "bound: Input should be a finite number"),
+        ({"epsilon": 2}, "the run costs epsilon 2"),
+        ({"epsilon": 0}, "epsilon must be positive"),
+        ({"delta": 1}, "delta must be at least 0 and below 1"),
+        ({"calibration": "none"}, "calibration"),
+        ({"name": "two words"}, "name: String should match"),
+    ],
+)
+def test_unfit_terms_cost_nothing(config: Path, terms: dict[str, object], words: str) -> None:
+    assert words in command(config, LINES[0], status=2, **terms).stderr
+    log = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
+    assert "prices" not in log.stdout
+
+
+def test_a_cost_that_is_none_stops_the_stream_where_it_stood(config: Path) -> None:
+    for line, words in (("[0, 0, 3]", "action 2 is not a number within the bound of 2"), ("[0]", "3 numbers")):
+        assert words in command(config, line, status=2).stderr
+    assert json.loads(command(config, LINES[0]).stdout.splitlines()[-1])["round"] == 2

@@ -1,0 +1,35 @@
+"""Weights of which few are not zero are spelt by these, and read back the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from common.runs.weights import SparseRow
+
+
+def test_few_entries_are_spelt_and_many_are_whole() -> None:
+    weights = np.zeros(200)
+    weights[[3, 150]] = 1.5, -2.0
+    spelt = SparseRow.spelt(weights)
+    assert spelt == {"length": 200, "index": [3, 150], "value": [1.5, -2.0]}
+    assert (SparseRow.model_validate_json(SparseRow.model_validate(spelt).model_dump_json()).whole == weights).all()
+    assert SparseRow.spelt(np.ones(200)) == [1.0] * 200
+    assert SparseRow.spelt(np.zeros(5)) == [0.0] * 5
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        {"length": 3, "index": [0, 1], "value": [1.0]},
+        {"length": 3, "index": [1, 0], "value": [1.0, 2.0]},
+        {"length": 3, "index": [1, 1], "value": [1.0, 2.0]},
+        {"length": 3, "index": [3], "value": [1.0]},
+        {"length": 3, "index": [-1], "value": [1.0]},
+        {"length": 0, "index": [], "value": []},
+    ],
+)
+def test_what_is_no_row_is_refused(faulty: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        SparseRow.model_validate(faulty)
