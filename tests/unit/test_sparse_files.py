@@ -138,8 +138,8 @@ def test_every_fault_of_a_line_is_counted_and_no_value_told(tmp_path: Path) -> N
 
 def test_entries_of_a_line_are_no_others(tmp_path: Path) -> None:
     """Colons and numbers that add up over lines, and say something else in each."""
-    with pytest.raises(InvalidDataError, match="not numeric in 2 rows"):
-        load_examples(libsvm(tmp_path, ["1 1:2 3", "1 4 1:2:1"]), study())
+    with pytest.raises(InvalidDataError, match="not numeric in 3 rows"):
+        load_examples(libsvm(tmp_path, ["1 1:2 3", "1 4 1:2:1", "1 1:2:1 4"]), study())
 
 
 def test_faults_of_lists_are_counted(tmp_path: Path) -> None:
