@@ -119,7 +119,7 @@ def test_rounds_are_chosen_by_the_smallest_party_and_the_time() -> None:
 
 def test_a_stream_that_ends_early_and_a_single_action_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="n_rounds is 13, and no party has more than 12 rows"):
-        PrivateLeader(n_rounds=13).questions(facts_of())
+        PrivateLeader(n_rounds=13).check_noise(facts_of().of(1))
     with pytest.raises(InvalidInputError, match="2 columns at least"):
         PrivateLeader(n_rounds=5).questions(facts_of(n_features=1))
 

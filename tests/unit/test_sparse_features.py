@@ -87,9 +87,10 @@ def test_every_fault_is_counted_and_none_is_told(tmp_path: Path) -> None:
 
 
 def test_an_entry_of_two_colons_is_not_taken_for_two(tmp_path: Path) -> None:
-    (tmp_path / "odd.svm").write_text("+1 1:2:3\n-1 5\n")
-    with pytest.raises(InvalidDataError, match="not numeric in 2 rows"):
-        load_examples(tmp_path / "odd.svm", study())
+    for text, rows in (("+1 1:2:3\n-1 5\n", "2 rows"), ("+1 1:2:3 4\n", "1 row")):
+        (tmp_path / "odd.svm").write_text(text)
+        with pytest.raises(InvalidDataError, match=f"not numeric in {rows}"):
+            load_examples(tmp_path / "odd.svm", study())
 
 
 def test_what_is_beyond_the_bound_is_clipped_where_its_owner_says_so(tmp_path: Path) -> None:
