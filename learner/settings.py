@@ -66,7 +66,7 @@ class LearnerSettings(ServiceSettings):
         dict[Name, Path],
         Field(
             default_factory=dict,
-            description="by study: CSV or Parquet of public examples on which each round is measured",
+            description="by study: CSV, Parquet or LIBSVM of public examples on which each round is measured",
         ),
     ]
     deadline_seconds: Annotated[float, Field(gt=0, le=3600, description="how long a silent party is waited for")] = 5.0

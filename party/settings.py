@@ -28,7 +28,10 @@ Delta = Annotated[float, Field(ge=0, lt=1)]
 class Data(Setting):
     """The owner's examples."""
 
-    path: Annotated[Path, Field(description="CSV (.csv) or Parquet (.parquet) file with the study's columns")]
+    path: Annotated[
+        Path,
+        Field(description="CSV (.csv), Parquet (.parquet) or LIBSVM (.svm, .libsvm) file with the study's columns"),
+    ]
     out_of_bounds: Annotated[
         Literal["refuse", "clip"],
         Field(

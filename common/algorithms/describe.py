@@ -17,6 +17,7 @@ from pydantic import Field
 from common.algorithms._parameters import algorithm
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
+from common.encoding.fixed_point import NORMS, Norm
 from common.learning.column_sums import ColumnChoice, ColumnSums
 from common.learning.description import Description, read_sums
 from common.learning.model import Model
@@ -51,6 +52,7 @@ class Describe(Algorithm):
     bins: Annotated[int, Field(ge=0, le=_MOST_BINS, description="equal bins between the bounds; 0: no histogram")] = 10
     moments: Annotated[bool, Field(description="whether numbers get a mean and a variance")] = True
     trains: ClassVar[bool] = False
+    norms: ClassVar[frozenset[Norm]] = NORMS
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One round; raises InvalidInputError as `ColumnSums.of` does."""

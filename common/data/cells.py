@@ -15,7 +15,7 @@ from numbers import Real
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
+from common.arrays import BoolArray, FloatArray, IntArray
 from common.encoding.spelling import spelling
 
 MISSING_TEXTS = frozenset({
@@ -42,6 +42,21 @@ class Coded:
 Column = npt.NDArray[np.generic] | Coded
 Block = Mapping[str, Column]
 """Some rows of some columns, as many of each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """Some rows' entries: places and values (m,) as they are told, NaN for what is no number.
+
+    Row i of n has those from ``starts[i]`` to ``starts[i + 1]``; it is ``missing`` (n,) if it has no list at all.
+    ``unequal`` (n,) says that it has more places than values, or fewer: then it has neither here.
+    """
+
+    places: FloatArray
+    values: FloatArray
+    starts: IntArray
+    missing: BoolArray
+    unequal: BoolArray
 
 
 def as_coded(column: Column) -> Coded:

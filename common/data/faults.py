@@ -19,6 +19,8 @@ _REMEDIES: Mapping[FaultKind, str] = {
     "missing": 'rows that miss a value are kept as empty ones by "missing": "drop" in the study, on all of it or on a '
     'feature, and "missing": "value" puts a feature\'s "fill" there',
     "beyond the bounds": 'data.out_of_bounds = "clip" in the settings clips values to the bounds',
+    "place out of range": '"first" of the study is the place of its first column, 0 or 1',
+    "too many entries": '"entries" of the study is the most that a row may have',
     "unknown category": '"other": true on a feature of the study takes the values that it does not declare',
 }
 

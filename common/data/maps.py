@@ -1,7 +1,7 @@
 """Maps of a study's columns into the unit ball: a projection to fewer, random features of a kernel, or both in turn.
 
 A map is public and the same for every row, so it costs no privacy. `Projection` is fitted to public rows
-(`common.data.principal`) or known otherwise; `RandomFeatures` follow from a seed (Rahimi & Recht, "Random Features for
+(`common.data.auxiliary`) or known otherwise; `RandomFeatures` follow from a seed (Rahimi & Recht, "Random Features for
 Large-Scale Kernel Machines", 2007). `common.data.layout` computes them.
 """
 

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray
-from common.data.cells import MISSING, UNKNOWN, as_codes, as_numbers
+from common.data.cells import MISSING, UNKNOWN, Entries, as_codes, as_numbers
 from common.data.columns import Category, Columns, Feature, SparseFeatures, missing_policy
-from common.data.loading import Entries, Loading, SparseLoading
+from common.data.loading import Loading
 from common.data.shard import Shard
 from common.data.sparse import Matrix, SparseShard
+from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
 from common.errors import InvalidInputError
 

@@ -51,7 +51,7 @@ class Study(Strict):
     each its own norm, so that none has less than the signal that the noise is scaled to; the largest norm that any row
     can have; or a public bound, and rows beyond it are projected. If not given, its own of classes, which are told by
     the sign of a score or the largest; of a real number, to which scores add up, the largest. ``auxiliary`` names the
-    public rows from which bounds were taken, if they were (`common.data.bounds`), by SHA-256 of their file.
+    public rows from which bounds were taken, if they were (`common.data.auxiliary`), by SHA-256 of their file.
     ``projection`` and ``random_features`` map the columns into the unit ball before the intercept joins them and a row
     is divided, one after the other where a study has both (`common.data.maps`). The largest norm is then that of the
     ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.

@@ -4,33 +4,27 @@ Batches are of some rows, of a Parquet file of a few columns at a time, so that 
 memory. Numbers of a CSV file are parsed as such at once; only where that fails is it read again as text, to count what
 is no number.
 
-Rows of sparse features are columns of lists in a Parquet file, or a row a line in a LIBSVM file (``.svm``,
-``.libsvm``): its label, then ``place:value`` for each entry that is not zero; what follows a ``#`` is a comment. Labels
-that are numbers are told apart as such: ``+1`` is the value 1 of a study.
+Rows of sparse features: `common.files.sparse_examples`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from common.arrays import FloatArray
-from common.data.cells import Block, Column
-from common.data.loading import BLOCK_ROWS, Entries, Loaded, Loading, SparseLoading
+from common.data.cells import Block
+from common.data.loading import BLOCK_ROWS, Loaded, Loading
+from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
-from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
+from common.files.sparse_examples import sparse_blocks
 from common.files.tables import check_names, is_csv, unreadable
 
 _CSV_BLOCK = 2**19
 _GATHERED_ROWS = 2**12
-_LIBSVM = frozenset({".svm", ".libsvm"})
-_LINES = 2**14
 _PARQUET_COLUMNS = 8
 """Columns of a Parquet file that are read together: each keeps a few decoded pages of some megabytes in memory."""
 
@@ -138,108 +132,12 @@ def _count_lines(path: Path) -> tuple[int, int]:
 
 def _load_sparse(path: Path, study: Study, *, clip: bool) -> Loaded:
     """The examples of a file in a study of sparse features."""
-    suffix = path.suffix.lower()
-    if suffix not in _LIBSVM | {".parquet"}:
-        raise InvalidDataError(f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse")
-    if suffix in _LIBSVM:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return _of_text(file, study, clip=clip)
-    return _of_parquet(path, study, clip=clip)
-
-
-def _of_text(file: IO[str], study: Study, *, clip: bool) -> Loaded:
-    n_rows = sum(1 for line in file if line.partition("#")[0].strip())
-    file.seek(0)
+    n_rows, names, blocks = sparse_blocks(path, study)
     loading, start = SparseLoading(study, n_rows, clip=clip), 0
-    loading.expect((*study.table_names,))
-    lines = (text for line in file if (text := line.partition("#")[0].strip()))
-    while batch := list(islice(lines, _LINES)):
-        heads, entries = _parsed(batch)
+    loading.expect(names)
+    for entries, labels in blocks:
         loading.add_entries(start, entries)
-        loading.add_label(start, heads)
-        start += len(batch)
+        loading.add_label(start, labels)
+        start += len(labels)
+    pa.default_memory_pool().release_unused()
     return loading.finish(n_rows)
-
-
-def _parsed(lines: list[str]) -> tuple[Any, Entries]:
-    """Labels, and the entries of lines."""
-    heads, _, rests = zip(*(line.replace("\t", " ").partition(" ") for line in lines), strict=True)
-    counts = [rest.count(":") for rest in rests]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    spelt = " ".join(rests).replace(":", " ").split()
-    plain = len(spelt) == 2 * starts[-1] and all(each.count(":") == 1 for rest in rests for each in rest.split())
-    try:
-        numbers = np.array(spelt, dtype=np.float64)
-    except ValueError:  # somewhere something else stands
-        plain = False
-    if not plain:  # one by one
-        numbers = np.array([number for rest in rests for number in _entries_of(rest)], dtype=np.float64)
-        starts = np.concatenate([[0], np.cumsum([len(rest.split()) for rest in rests])])
-    none = np.zeros(len(lines), dtype=np.bool_)
-    return _labels(heads), Entries(numbers[0::2], numbers[1::2], starts.astype(np.int64), none, none)
-
-
-def _entries_of(rest: str) -> Iterator[float]:
-    """Place and value of each entry of a line, NaN for what is none."""
-    for token in rest.split():
-        place, _, value = token.partition(":")
-        yield _number(place)
-        yield _number(value)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-def _labels(heads: tuple[str, ...]) -> Column:
-    """Labels as numbers where they are."""
-    numbers = [_number(head) for head in heads]
-    spelt = [head if number != number else number for head, number in zip(heads, numbers, strict=True)]  # noqa: PLR0124
-    return np.array(spelt, dtype=object) if any(isinstance(each, str) for each in spelt) else np.array(numbers)
-
-
-def _of_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
-    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- as above
-
-    with ParquetFile(path, pre_buffer=False) as file:
-        found = file.schema_arrow.names
-        check_names(path, found)
-        loading, start = SparseLoading(study, file.metadata.num_rows, clip=clip), 0
-        loading.expect(found)
-        names = [name for name in study.table_names if name in found]
-        if len(names) == len(study.table_names):
-            for batch in file.iter_batches(BLOCK_ROWS, columns=names, use_threads=False):
-                _add(loading, study, start, batch)
-                start += batch.num_rows
-        return loading.finish(file.metadata.num_rows)
-
-
-def _add(loading: SparseLoading, study: Study, start: int, batch: Any) -> None:  # noqa: ANN401 -- pyarrow has no types
-    features = study.sparse
-    assert features is not None  # noqa: S101 -- its caller knows
-    index, value = (_lists(batch.column(name), name) for name in (features.index, features.value))
-    missing = index[2] | value[2]
-    unequal = (np.diff(index[1]) != np.diff(value[1])) & ~missing
-    fine = ~(missing | unequal)
-    places, values = (numbers[np.repeat(fine, np.diff(starts))] for numbers, starts, _ in (index, value))
-    starts = np.concatenate([[0], np.cumsum(np.where(fine, np.diff(index[1]), 0))])
-    loading.add_entries(start, Entries(places, values, starts.astype(np.int64), missing, unequal))
-    label = study.label.name
-    loading.add_label(start, column_of(batch.column(label), as_number=label not in study.text_names))
-
-
-def _lists(array: Any, name: str) -> tuple[FloatArray, Any, Any]:  # noqa: ANN401 -- as above
-    """Numbers of a column of lists, where each row's start, and which rows have none."""
-    kind = array.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        raise InvalidDataError(f"column {name!r} must hold lists of numbers")
-    if not (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)):
-        raise InvalidDataError(f"column {name!r} must hold lists of numbers")
-    missing = array.is_null().to_numpy(zero_copy_only=False)
-    lengths = np.diff(array.offsets.to_numpy())
-    starts = np.concatenate([[0], np.cumsum(np.where(missing, 0, lengths))])
-    numbers = array.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return numbers, starts, missing

@@ -85,7 +85,7 @@ class Algorithm(ABC):
             )
         if facts.row_entries is not None and not self.sparse:
             raise InvalidInputError(
-                "the algorithm needs dense rows, and the study's are sparse: take release, average or dp_gd"
+                "the algorithm needs dense rows, and the study's are sparse: to train, take release, average or dp_gd"
             )
 
     @abstractmethod

@@ -29,8 +29,19 @@ class Log(Protocol):
         """Remember a reply, durably if the log is durable."""
 
 
+class NoLog:
+    """A log that holds nothing: for simulation, which is never resumed, and whose replies may fill the memory."""
+
+    async def recall(self, query: Query) -> Reply | None:
+        """None: every round is new."""
+        return None
+
+    async def append(self, query: Query, reply: Reply) -> None:
+        """Forget a reply."""
+
+
 class MemoryLog:
-    """A log in memory: for simulation and tests."""
+    """A log in memory: for who asks the same again after a restart, and for tests."""
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[str, Reply]] = {}

@@ -14,7 +14,7 @@ from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm
-from common.protocol.driver import MemoryLog, drive
+from common.protocol.driver import NoLog, drive
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 
@@ -91,7 +91,7 @@ def simulate(algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: 
     if algorithm.curator:
         shard, facts = Shard.stack([shard.pooled()]), facts.curated()
     federation = Simulation.of(algorithm, shard, facts, noise)
-    run = drive(algorithm.program(facts), federation, "simulation", MemoryLog())
+    run = drive(algorithm.program(facts), federation, "simulation", NoLog())
     try:
         run.send(None)
     except StopIteration as stop:

@@ -54,7 +54,10 @@ class ModelTerms(Strict):
     model_config = ConfigDict(extra="ignore")
 
     format: Annotated[Literal["parley-model-2"], Field(description="the version of this form")]
-    column_names: Annotated[tuple[str, ...], Field(description="of the study's design, one for each weight of a row")]
+    column_names: Annotated[
+        tuple[str, ...],
+        Field(description="of the study's design, one for each weight of a row; none of sparse features"),
+    ]
     classes: Annotated[tuple[str, ...] | None, Field(description="the label's values; null where it is a number")]
     study: Study
     study_digest: Digest

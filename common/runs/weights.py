@@ -17,7 +17,7 @@ _MANY = 100  # if it is at least so long
 class SparseRow(Strict):
     """Weights of which few are not zero: how many there are, and places, from 0, and values of those few."""
 
-    length: Annotated[int, Field(ge=1, lt=2**24)]
+    length: Annotated[int, Field(ge=1, le=2**24)]
     index: tuple[Annotated[int, Field(ge=0)], ...]
     value: tuple[float, ...]
 

@@ -56,6 +56,8 @@ def add_catalogue(app: FastAPI, learner: Learner) -> None:
             name: AlgorithmView(
                 summary=(inspect.getdoc(inspect.getmodule(kind)) or "").split("\n")[0],
                 curator=kind.curator,
+                norms=tuple(sorted(kind.norms)),
+                sparse=kind.sparse,
                 parameters=parameter_schema(name),
             )
             for name, kind in REGISTRY.items()

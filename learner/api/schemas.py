@@ -9,6 +9,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field, JsonValue
 
 from common.data.study import Study, StudyKind
+from common.encoding.fixed_point import Norm
 from common.privacy.guarantee import Adjacency
 from common.runs.cohort import Cohort
 from common.runs.specification import PublicRows, SecureSumKind
@@ -134,6 +135,8 @@ class StudySummary(BaseModel):
     loss: Annotated[str, Field(description="the kind of its loss")]
     features: Annotated[int, Field(description="columns of a table to predict from")]
     n_features: Annotated[int, Field(description="columns of the design, with one for each value of a category")]
+    norm: Annotated[Norm, Field(description="by which rows are at most 1: the 2-norm, or the largest number")]
+    sparse: Annotated[bool, Field(description="whether rows list their entries that are not zero")]
 
     @classmethod
     def of(cls, study: Study) -> Self:
@@ -147,6 +150,8 @@ class StudySummary(BaseModel):
             loss=study.loss.kind,
             features=len(study.features),
             n_features=study.n_features,
+            norm=study.norm,
+            sparse=study.sparse is not None,
         )
 
 
@@ -198,10 +203,15 @@ class PartyView(BaseModel):
 
 
 class AlgorithmView(BaseModel):
-    """An algorithm: what it is, whether a trusted curator must hold all data, the JSON Schema of its parameters."""
+    """An algorithm: what it is, whether a trusted curator must hold all data, which rows it takes, its parameters.
+
+    The parameters are a JSON Schema.
+    """
 
     summary: str
     curator: bool
+    norms: Annotated[tuple[Norm, ...], Field(description="by which the rows of its studies may be bounded")]
+    sparse: Annotated[bool, Field(description="whether it takes studies of sparse features")]
     parameters: dict[str, JsonValue]
 
 

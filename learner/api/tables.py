@@ -43,7 +43,8 @@ def check_table(request: Request) -> None:
 def read_start(body: bytes, study: Study) -> FloatArray:
     """Weights (K or 1, d) of the model that fits a table's labelled rows: to start a run from.
 
-    Raises InvalidInputError for a loss that has no minimiser to find, InvalidDataError for what does not fit the study.
+    Of sparse features from a Parquet file. Raises InvalidInputError for a loss that has no minimiser to find,
+    InvalidDataError for what does not fit the study.
     """
     loss = build_loss(study)
     check_smooth(loss)
@@ -57,6 +58,7 @@ def read_labelled(body: bytes, study: Study) -> FloatArray:
 
     Raises InvalidDataError for what does not fit the study.
     """
+    _check_dense(study)
     with _file(body) as path:
         shard = load_examples(path, study, clip=True).shard
     return np.column_stack([shard.X, shard.y])
@@ -64,12 +66,21 @@ def read_labelled(body: bytes, study: Study) -> FloatArray:
 
 def read_rows(body: bytes, study: Study) -> FloatArray:
     """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
+    _check_dense(study)
     with _file(body) as path:
         columns = read_columns(path)
     if missing := [name for name in study.feature_names if name not in columns]:
         raise InvalidInputError(f"columns missing from the rows: {', '.join(missing[:5])}")
     cells = zip(*(columns[name].tolist() for name in study.feature_names), strict=True)
     return np.asarray(rows_of(study, [dict(zip(study.feature_names, row, strict=True)) for row in cells]))
+
+
+def _check_dense(study: Study) -> None:
+    """Raise InvalidInputError for sparse features: no algorithm that asks about rows takes them."""
+    if study.sparse:
+        raise InvalidInputError(
+            "the study's features are sparse, and public rows are dense: no algorithm asks for them"
+        )
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def bounds_command(
     """
     import hashlib
 
-    from common.data.bounds import with_bounds_of
+    from common.data.auxiliary import with_bounds_of
     from common.files.studies import read_study
     from common.files.tables import read_columns
 

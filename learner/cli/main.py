@@ -341,7 +341,8 @@ def model(
     if save is not None:
         save.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if output == "text":
-        figures = f"{document['rounds']} rounds, {document['kind']}, {len(document['column_names'])} columns"
+        width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
+        figures = f"{document['rounds']} rounds, {document['kind']}, {width} columns"
         classes = f", {len(document['classes'])} classes" if document["classes"] else ""
         typer.echo(f"{save}: {document['algorithm']}, {figures}{classes}")
         for guarantee in document["guarantees"]:

@@ -32,7 +32,7 @@ def project_command(
     """
     import hashlib
 
-    from common.data.principal import with_projection_of
+    from common.data.auxiliary import with_projection_of
     from common.files.studies import read_study
     from common.files.tables import read_columns
 

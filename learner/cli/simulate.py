@@ -24,7 +24,7 @@ SIMULATIONS = (
 
 def simulate_command(
     data: Annotated[
-        str, typer.Option(help="wdbc, digits, simulated, simulated-ball, or a CSV or Parquet file")
+        str, typer.Option(help="wdbc, digits, simulated, simulated-ball, or a CSV, Parquet or LIBSVM file")
     ] = "wdbc",
     study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
     algorithm: Annotated[

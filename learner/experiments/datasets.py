@@ -120,7 +120,7 @@ class Dataset:
 
 
 def load_dataset(name: str, study: Path | None = None) -> Dataset:
-    """The data set of this name: one of `BUILT_IN`, or a CSV or Parquet file described by a study (JSON).
+    """The data set of this name: one of `BUILT_IN`, or a CSV, Parquet or LIBSVM file described by a study (JSON).
 
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.
     """

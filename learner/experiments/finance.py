@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray
+from common.data.auxiliary import with_projection_of
 from common.data.columns import Columns, Feature, Label, RealLabel
 from common.data.loading import shard_of
 from common.data.losses import HingeLoss, SquaredLoss
-from common.data.principal import with_projection_of
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError

@@ -22,9 +22,9 @@ from functools import cache, partial
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
+from common.data.auxiliary import with_projection_of
 from common.data.columns import Columns, Feature, Label
 from common.data.loading import shard_of
-from common.data.principal import with_projection_of
 from common.data.shard import Shard
 from common.data.study import Study
 from common.files.tables import read_columns

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from common.data.bounds import with_bounds_of
+from common.data.auxiliary import with_bounds_of
 from common.data.columns import Category, Feature, Label
 from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError

@@ -18,7 +18,7 @@ from common.data.columns import Category, Columns, Feature, Label, RealLabel, Ro
 from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study
-from common.encoding.fixed_point import to_reals
+from common.encoding.fixed_point import Norm, to_reals
 from common.errors import InvalidInputError
 from common.forecast.forecast import NoForecast, forecast
 from common.learning.column_sums import SQUARES, ColumnChoice, ColumnSums, NumberSums
@@ -90,9 +90,11 @@ def estimate(found: Estimate | None) -> float:
 # ── what is counted ──────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("row_norm", ["own", "largest", 1.0, 9.0])
-def test_without_noise_the_figures_are_the_tables_own(row_norm: RowNorm) -> None:
-    study, columns = LOANS.model_copy(update={"row_norm": row_norm}), table()
+@pytest.mark.parametrize(
+    ("row_norm", "norm"), [(each, "euclidean") for each in ("own", "largest", 1.0, 9.0)] + [("largest", "max")]
+)
+def test_without_noise_the_figures_are_the_tables_own(row_norm: RowNorm, norm: Norm) -> None:
+    study, columns = LOANS.model_copy(update={"row_norm": row_norm, "norm": norm}), table()
     there = ~np.isnan(columns["gain"])
     found = described(study, columns)
     assert found.rows.value == there.sum()

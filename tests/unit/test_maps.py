@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from common.arrays import FloatArray, IntArray
 from common.data import layout
-from common.data.bounds import with_bounds_of
+from common.data.auxiliary import with_bounds_of
 from common.data.columns import Category, Columns, Feature, Label, RealLabel
 from common.data.layout import centred
 from common.data.loading import shard_of

@@ -13,10 +13,10 @@ from sklearn.decomposition import PCA
 from typer.testing import CliRunner
 
 from common.arrays import FloatArray
+from common.data.auxiliary import with_projection_of
 from common.data.columns import Category, Feature, Label
 from common.data.loading import shard_of
 from common.data.maps import Projection, numbers_of
-from common.data.principal import with_projection_of
 from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
 from learner.cli.main import learner_app

@@ -78,7 +78,7 @@ def test_every_fault_is_counted_and_none_is_told(tmp_path: Path) -> None:
         load_examples(tmp_path / "bad.libsvm", study())
     words = str(refused.value)
     for each in (
-        "unknown label in 2 rows", "place out of range in 3 rows", "place repeated in 2 rows",
+        "unknown label in 2 rows", "place out of range in 3 rows", "place repeated in 1 row",
         "too many entries in 1 row", "not numeric in 2 rows", "beyond the bounds in 1 row",
     ):  # fmt: skip
         assert each in words

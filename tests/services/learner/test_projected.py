@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.data.auxiliary import with_projection_of
 from common.data.maps import RandomFeatures
-from common.data.principal import with_projection_of
 from common.data.records import rows_of
 from common.encoding.npy import unpack_array
 from common.learning.metrics import accuracy

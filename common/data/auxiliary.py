@@ -1,6 +1,7 @@
-"""A projection onto the principal components of public rows: fewer columns, that hold most of what differs.
+"""Bounds and projections from public auxiliary rows: tighter bounds, and fewer columns that hold most of what differs.
 
-The rows must be no owner's, as those of `common.data.bounds`: components of private rows would have to be paid for.
+The rows must be no owner's: what is computed from them is public, and costs nothing because nobody is asked. Bounds and
+components of private rows would have to be paid for.
 """
 
 from __future__ import annotations
@@ -10,13 +11,62 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.arrays import FloatArray
-from common.data.columns import Columns
+from common.data.cells import as_numbers
+from common.data.columns import AnyFeature, Columns, Feature
 from common.data.layout import centred
 from common.data.maps import MOST_NUMBERS, Projection
 from common.data.records import design_of
 from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS, WEIGHT_BITS, truncate
 from common.errors import InvalidDataError, InvalidInputError
+
+_MOST = 0.5
+_DIGITS = 6
+
+
+def with_bounds_of(study: Study, columns: Columns, share: float, auxiliary: str) -> Study:
+    """The study with each numeric feature bounded by quantiles of auxiliary rows, (n,) a column.
+
+    ``share`` of their values lie below the lower bound, and as many above the upper; neither lies beyond what the study
+    declares, which stays where a column has no two values within it. ``auxiliary`` is the SHA-256 of the rows' file.
+    Raises InvalidInputError for a share that is not in [0, 1/2), sparse features, and a projection, which was made for
+    its study's bounds; InvalidDataError that names missing columns.
+    """
+    _check_named(study)
+    if study.projection is not None:
+        raise InvalidInputError(
+            "the study's projection is of columns by its bounds: take the bounds first, then project"
+        )
+    if not 0 <= share < _MOST:
+        raise InvalidInputError(f"share must be at least 0 and below {_MOST:g}, not {share:g}")
+    numbers = [each.name for each in study.features if isinstance(each, Feature)]
+    if missing := [name for name in numbers if name not in columns]:
+        raise InvalidDataError(f"columns missing from the auxiliary rows: {', '.join(missing[:5])}")
+    features = tuple(_bounded(each, columns, share) for each in study.features)
+    return study.model_copy(update={"features": features, "auxiliary": auxiliary})
+
+
+def _check_named(study: Study) -> None:
+    """Raise InvalidInputError for sparse features, which have one bound for all columns, and no names."""
+    if study.sparse:
+        raise InvalidInputError("the study's features are sparse: one bound is theirs, and they are not projected")
+
+
+def _bounded(feature: AnyFeature, columns: Columns, share: float) -> AnyFeature:
+    """A feature with the quantiles of its column, if it is a number."""
+    if not isinstance(feature, Feature):
+        return feature
+    values, _ = as_numbers(columns[feature.name])
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return feature
+    quantiles = np.quantile(np.clip(values, feature.lower, feature.upper), [share, 1 - share]).tolist()
+    lower, upper = (float(f"{value:.{_DIGITS}g}") for value in quantiles)
+    lower, upper = max(lower, feature.lower), min(upper, feature.upper)
+    if not lower < upper:
+        return feature
+    fill = None if feature.fill is None else min(max(feature.fill, lower), upper)
+    return feature.model_copy(update={"lower": lower, "upper": upper, "fill": fill})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +86,10 @@ def with_projection_of(
 
     The radius is the ``quantile`` of the norms of the rows' projections, of 1 the largest, and what the study's rows
     are divided by from now on (``row_norm``). ``auxiliary`` is the SHA-256 of the rows' file. Raises InvalidInputError
-    for a study that is mapped already, a quantile that is not in (0, 1] or makes no radius, more components than the
-    rows have directions, and rows that do not fit the study; InvalidDataError that names missing columns.
+    for a study that is sparse or mapped already, a quantile that is not in (0, 1] or makes no radius, more components
+    than the rows have directions, and rows that do not fit the study; InvalidDataError that names missing columns.
     """
+    _check_named(study)
     if study.maps:
         raise InvalidInputError("the study has a projection or random features already: fit one to a study without")
     if not 0 < quantile <= 1:

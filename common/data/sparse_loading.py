@@ -1,0 +1,98 @@
+"""Rows of sparse features as a sparse shard, block by block, and every fault counted as `common.data.loading` does.
+
+A row lists its entries that are not zero. They are divided by the study's bound; the intercept is the last column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+
+from common.arrays import BoolArray, FloatArray, IntArray
+from common.data.cells import Column, Entries
+from common.data.columns import SparseFeatures
+from common.data.hold_out import is_held_out
+from common.data.loading import Loading
+from common.data.shard import Shard
+from common.data.sparse import Matrix, SparseShard
+from common.data.study import Study
+
+
+class SparseLoading(Loading):
+    """A sparse shard of at most ``n_rows`` rows under construction."""
+
+    def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
+        super().__init__(study, n_rows, clip=clip)
+        assert study.sparse is not None  # noqa: S101 -- its caller knows
+        self._features: SparseFeatures = study.sparse
+        self._parts: list[Matrix] = []
+        self._seen.add(self._features.name)
+
+    def _room(self, n_rows: int) -> FloatArray:  # noqa: ARG002
+        return np.empty((0, 0))
+
+    def add_entries(self, start: int, entries: Entries) -> None:
+        """Take the entries of the rows from ``start`` on, which come in order."""
+        features, n = self._features, len(entries.missing)
+        owner = np.repeat(np.arange(n), np.diff(entries.starts))
+        places, values = entries.places - features.first, entries.values / features.bound
+        whole = (places == np.trunc(places)) & (places >= 0) & (places < features.columns)
+        columns = np.where(whole, places, 0.0).astype(np.int64)
+        again = _repeated(columns, owner, whole)
+        beyond = np.abs(values) > 1
+        self._note_missing(start, features.name, entries.missing)
+        self._faults.note(features.index, "place out of range", _rows(~whole, owner, n))
+        self._faults.note(features.index, "place repeated", _rows(again, owner, n))
+        self._faults.note(features.value, "not numeric", _rows(np.isnan(values), owner, n))
+        self._faults.note(features.index, "too many entries", int((np.diff(entries.starts) > features.entries).sum()))
+        self._faults.note(features.index, "places and values unequal in number", int(entries.unequal.sum()))
+        if self._clip:
+            self._clipped[features.name] += int(beyond.sum())
+        else:
+            self._faults.note(features.value, "beyond the bounds", _rows(beyond, owner, n))
+        rows = (np.clip(values, -1.0, 1.0), columns, entries.starts)
+        self._parts.append(csr_array(rows, shape=(n, features.columns)))
+
+    def add_label(self, start: int, column: Column) -> None:
+        """Take the labels of the rows from ``start`` on."""
+        self.add(start, {self._label.name: column})
+
+    def matrix(self) -> Matrix:
+        """All rows (n, d) as they are: not yet on the grid, nor projected where a bound does not hold."""
+        rows: Matrix = csr_array(vstack(self._parts, format="csr")) if self._parts else csr_array((0, 1))
+        scale = self._layout.scale
+        if self._layout.intercept:
+            constant = np.full((rows.shape[0], 1), self._layout.intercept / scale)
+            rows = csr_array(hstack([rows, csr_array(constant)], format="csr"))
+        if not self._layout.own:
+            return rows * scale
+        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        norms = np.sqrt(np.bincount(owner, rows.data**2, rows.shape[0]))
+        rows.data = rows.data * ((1 - 2.0**-30) / np.where(norms > 0, norms, 1.0))[owner]
+        return rows
+
+    def _shard(self, n_rows: int, dropped: BoolArray) -> Shard:
+        rows = self.matrix()
+        rows.data = np.where(np.repeat(dropped, np.diff(rows.indptr)), 0.0, rows.data)
+        shard = SparseShard(rows, self._y[:n_rows], norm=self._norm)
+        if self._share is None:
+            return shard
+        held = is_held_out(n_rows, self._share)
+        return shard.take(np.concatenate([np.flatnonzero(~held), np.flatnonzero(held)]))
+
+    def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
+        return sum(int(part.nnz) for part in self._parts)
+
+
+def _repeated(columns: IntArray, owner: IntArray, whole: BoolArray) -> BoolArray:
+    """Which entries (m,), of those that are at whole places, are where another of their row is already."""
+    which = np.flatnonzero(whole)
+    order = which[np.lexsort((columns[which], owner[which]))]
+    again = np.zeros(len(columns), dtype=np.bool_)
+    again[order[1:]] = (np.diff(columns[order]) == 0) & (np.diff(owner[order]) == 0)
+    return again
+
+
+def _rows(faulty: BoolArray, owner: IntArray, n: int) -> int:
+    """How many of n rows have a faulty entry."""
+    return int(np.count_nonzero(np.bincount(owner[faulty], minlength=n)))

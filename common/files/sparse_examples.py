@@ -1,0 +1,135 @@
+"""Rows of sparse features in a file, some at a time: imported only while one is read, because pyarrow is large.
+
+A Parquet file has two columns of lists, the places and the values of a row's entries. A LIBSVM file (``.svm``,
+``.libsvm``) has a row a line: its label, then ``place:value`` for each entry that is not zero; what follows a ``#`` is
+a comment (Chang & Lin 2011, "LIBSVM: a library for support vector machines"). There labels that are numbers are told
+apart as such: ``+1`` is the value 1 of a study.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
+
+from common.arrays import BoolArray, FloatArray, IntArray
+from common.data.cells import Column, Entries
+from common.errors import InvalidDataError
+from common.files.arrow_columns import column_of
+from common.files.tables import check_names
+
+if TYPE_CHECKING:
+    from common.data.study import Study
+
+SparseBlock: TypeAlias = tuple[Entries, Column]
+"""Some rows: their entries, and their labels."""
+_Lists: TypeAlias = tuple[FloatArray, IntArray, BoolArray]
+_LIBSVM = frozenset({".svm", ".libsvm"})
+_LINES = 2**12
+_SPACE = re.compile(r"\s+")
+_ENTRIES = re.compile(r"\s*(?:[^\s:]+:[^\s:]+(?:\s+|$))*")
+"""Entries as they should be: of another line each that is none becomes one of no numbers."""
+
+
+def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterator[SparseBlock]]:
+    """How many rows a Parquet or LIBSVM file has, the names of its columns, and its rows if it has those of a study.
+
+    Raises InvalidDataError for another kind of file, one that names a column twice, and columns that are no lists; and
+    OSError or pyarrow's own errors for a file that cannot be read.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _LIBSVM:
+        return sum(1 for _ in _lines(path)), study.table_names, _of_lines(path)
+    if suffix != ".parquet":
+        raise InvalidDataError(f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse")
+    with ParquetFile(path, pre_buffer=False) as file:
+        n_rows, names = file.metadata.num_rows, file.schema_arrow.names
+    check_names(path, names)
+    return n_rows, names, _of_lists(path, study) if set(study.table_names) <= set(names) else iter(())
+
+
+def _of_lines(path: Path) -> Iterator[SparseBlock]:
+    lines = _lines(path)
+    while batch := list(islice(lines, _LINES)):
+        heads, rests = zip(*(_SPACE.split(f"{line} ", maxsplit=1) for line in batch), strict=True)
+        yield _entries(rests), _labels(heads)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines that are rows, without their comments."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        yield from (row for line in file if (row := line.partition("#")[0].strip()))
+
+
+def _entries(rests: tuple[str, ...]) -> Entries:
+    """What follows the labels of some lines, as entries."""
+    if all(map(_ENTRIES.fullmatch, rests)):
+        counts, spelt = [rest.count(":") for rest in rests], " ".join(rests).replace(":", " ").split()
+    else:
+        each = [[token.partition(":")[::2] for token in rest.split()] for rest in rests]
+        counts, spelt = [len(entries) for entries in each], [part for row in each for entry in row for part in entry]
+    numbers = _numbers(spelt)
+    none = np.zeros(len(rests), dtype=np.bool_)
+    return Entries(numbers[0::2], numbers[1::2], np.cumsum([0, *counts]), none, none)
+
+
+def _numbers(spelt: list[str]) -> FloatArray:
+    """Texts as numbers, NaN for what is none."""
+    try:
+        return np.array(spelt, dtype=np.float64)
+    except ValueError:
+        return np.array([_number(text) for text in spelt], dtype=np.float64)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _labels(heads: tuple[str, ...]) -> Column:
+    """Labels as numbers where they are such."""
+    numbers = _numbers(list(heads))
+    if np.isnan(numbers).any():
+        return np.where(np.isnan(numbers), np.array(heads, dtype=object), numbers)
+    return numbers
+
+
+def _of_lists(path: Path, study: Study) -> Iterator[SparseBlock]:
+    label = study.label.name
+    with ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(_LINES, columns=list(study.table_names), use_threads=False):
+            yield (
+                _paired(*(_lists(batch.column(name), name) for name in study.table_names[:-1])),
+                column_of(batch.column(label), as_number=label not in study.text_names),
+            )
+
+
+def _paired(index: _Lists, value: _Lists) -> Entries:
+    """Lists of places and lists of values as entries."""
+    (places, at, no_places), (values, to, no_values) = index, value
+    lengths, missing = np.diff(at), no_places | no_values
+    unequal = (lengths != np.diff(to)) & ~missing
+    fine = ~(missing | unequal)
+    starts = np.cumsum([0, *np.where(fine, lengths, 0)])
+    return Entries(places[np.repeat(fine, lengths)], values[np.repeat(fine, np.diff(to))], starts, missing, unequal)
+
+
+def _lists(array: Any, name: str) -> _Lists:  # noqa: ANN401 -- as above
+    """Numbers of a column of lists, where each row's start, (n + 1,), and which rows have none."""
+    kind = array.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not (
+        pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)
+    ):
+        raise InvalidDataError(f"column {name!r} must hold lists of numbers")
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    lengths = np.where(missing, 0, np.diff(array.offsets.to_numpy()))
+    numbers = array.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers, np.cumsum([0, *lengths]), missing
