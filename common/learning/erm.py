@@ -26,11 +26,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import Shard, assembled, rows_of_a_block
-from common.data.sparse import DENSE_COLUMNS, SparseShard
+from common.arrays import BoolArray, FloatArray
+from common.data.shard import Shard, rows_of_a_block
+from common.data.sparse import DENSE_COLUMNS, SparseShard, in_occurring_columns
 from common.errors import InvalidInputError
 from common.learning.losses import Loss
 from common.learning.solvers.risk import Risk
@@ -38,9 +37,6 @@ from common.learning.solvers.span import are_few, minimise_in_span
 
 _BLOCK = 2**22
 """How many numbers the matrices of a block of problems have: 32 MiB."""
-_FILLED = 8
-"""Measured: rows are faster dense where an eighth of their numbers is not zero, up to so many: 128 MiB."""
-_MOST_FILLED = 2**24
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 1000
@@ -94,7 +90,7 @@ def _minimise_wide(  # noqa: PLR0913, PLR0917 -- as `minimise`
     """The minimiser for one party of many columns: -linear / Lambda but in those that occur."""
     weights = -linear / strength
     sparse = SparseShard.of(shard)
-    own, columns = _in_occurring_columns(sparse)
+    own, columns = in_occurring_columns(sparse)
     most = rows_of_a_block(sparse.n_features)
     parts = tuple(own.view(slice(start, start + most)) for start in range(0, len(own.y), most))
     risk = Risk(loss, own, strength, linear[..., columns], parts)
@@ -104,20 +100,6 @@ def _minimise_wide(  # noqa: PLR0913, PLR0917 -- as `minimise`
         near = _by_newton(risk, start, tolerance)
         weights[..., columns] = _by_gradient(risk, near, tolerance, most_steps)
     return weights
-
-
-def _in_occurring_columns(shard: SparseShard) -> tuple[Shard, IntArray]:
-    """The columns of one party that occur in its rows, and which those are, ascending; dense, if they are well filled.
-
-    Whether they are hangs on the rows alone, and not on how the shard keeps them.
-    """
-    rows, occurs = shard.rows, np.zeros(shard.n_features, dtype=np.bool_)
-    occurs[rows.indices] = True
-    place = np.cumsum(occurs)[rows.indices] - 1
-    narrow = csr_array((rows.data, place, rows.indptr), shape=(rows.shape[0], int(occurs.sum())))
-    own = assembled(SparseShard, rows=narrow, y=shard.y, mask=shard.mask, norm=shard.norm)
-    numbers = math.prod(narrow.shape)
-    return own.dense() if numbers <= min(_MOST_FILLED, _FILLED * narrow.nnz) else own, np.flatnonzero(occurs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,8 @@ Newton's, unless it is known sooner that v is near: log theta and log theta(g(v)
 s = 2 R |g(v) - v|_max / lambda, hence J(theta) - J* <= lambda D(theta, theta(g)) <= lambda s^2 / 8 and |theta -
 theta*|_1 <= s / 2. Either way the last g is within n c R |theta - theta*|_1 of v* in each coordinate, and what it makes
 of theta within a range of 2 a |theta - theta*|_1 of log theta*.
+
+Where no row has an entry, v is 0. So the columns that occur are solved for, and the others counted.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import numpy as np
 
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard, rows_of_a_block
+from common.data.sparse import SparseShard, in_occurring_columns
 from common.learning.losses import Loss, Squared
 
 _U = 2.0**-53
@@ -95,7 +98,15 @@ class SimplexProblem:
 
 def gradient_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) -> FloatArray:
     """The gradient g (d,) whose theta has logarithms within a range of ``error`` of the minimiser's, for one party."""
-    risk = _SimplexRisk(problem, shard)
+    rows, columns = in_occurring_columns(SparseShard.of(shard))
+    wide = np.zeros(problem.n_features)
+    wide[columns] = _in_columns(_SimplexRisk(problem, rows), error)
+    return wide
+
+
+def _in_columns(risk: _SimplexRisk, error: float) -> FloatArray:
+    """That gradient in the columns that occur."""
+    problem = risk.problem
     bound = problem.n_examples * problem.slope
     near, steps = problem.near(error), problem.steps(error)
     v = np.clip(_by_newton(risk, near), -bound, bound)
@@ -117,21 +128,37 @@ def theta_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) ->
 
 def log_theta(problem: SimplexProblem, v: FloatArray) -> FloatArray:
     """The logarithms (2, d) of theta, of x and of -x, up to a constant: the largest is 0."""
-    exponents = np.stack([v, -v]) * (-problem.scale / problem.strength)
+    exponents = _exponents(problem, v)
     return np.asarray(exponents - exponents.max())
+
+
+def _exponents(problem: SimplexProblem, v: FloatArray) -> FloatArray:
+    """Logarithms (2, d) of theta beside that of a column without entries, 0."""
+    return np.stack([v, -v]) * (-problem.scale / problem.strength)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SimplexRisk:
-    """J for one party's examples, by v."""
+    """J for one party's examples, by v in the columns that occur in them; the shard has no others."""
 
     problem: SimplexProblem
     shard: Shard
 
+    def theta(self, v: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        """``(logs, theta, others)`` up to a factor: (2, d) of x and -x, and of a column without entries."""
+        exponents = _exponents(self.problem, v)
+        largest = exponents.max(initial=0.0)
+        return exponents - largest, np.exp(exponents - largest), math.exp(-largest)
+
+    def total(self, theta: FloatArray, others: float) -> float:
+        """The sum over all 2d."""
+        return float(theta.sum()) + 2 * (self.problem.n_features - theta.shape[1]) * others
+
     def weights(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(p, q)``: theta+ + theta- and theta+ - theta-, (d,) each; w = R q."""
-        plus, minus = np.exp(log_theta(self.problem, v))
-        total = plus.sum() + minus.sum()
+        _, theta, others = self.theta(v)
+        plus, minus = theta
+        total = self.total(theta, others)
         return (plus + minus) / total, (plus - minus) / total
 
     def scores(self, v: FloatArray) -> FloatArray:
@@ -145,16 +172,15 @@ class _SimplexRisk:
 
     def value(self, v: FloatArray) -> float:
         """J there: entropy is the mean of log theta."""
-        logs = log_theta(self.problem, v)
-        theta = np.exp(logs)
-        total = theta.sum()
-        entropy = float((theta * logs).sum() / total - np.log(total))
+        logs, theta, others = self.theta(v)
+        total = self.total(theta, others)
+        entropy = self.total(theta * logs, others * math.log(others)) / total - math.log(total)
         losses = self.problem.loss.value(self.scores(v), self.shard.y)
         return float(np.where(self.shard.mask, losses, 0.0).sum()) + self.problem.strength * entropy
 
     def apart(self, g: FloatArray, v: FloatArray) -> float:
         """The most that theta(v) may be apart from the minimiser in the 1-norm: s / 2."""
-        return self.problem.scale * float(np.abs(g - v).max()) / self.problem.strength
+        return self.problem.scale * float(np.abs(g - v).max(initial=0.0)) / self.problem.strength
 
     def newton(self, v: FloatArray, residual: FloatArray) -> FloatArray:
         """The step (d,) that conjugate gradients find in the product of C."""
@@ -187,18 +213,17 @@ class _SimplexRisk:
         return self.shard.scores(weights[None])[..., 0]
 
     def _weighted_sum(self, slopes: FloatArray) -> FloatArray:
-        total = np.zeros(self.problem.n_features)
-        start = 0
-        for block in self.shard.blocks():
-            end = start + block.y.shape[-1]
-            total += block.weighted_sum(slopes[start:end, None])[0]
-            start = end
+        """The sum over the rows, in blocks of those that `SimplexProblem.rounding` counts with."""
+        total, most = np.zeros(self.shard.n_features), rows_of_a_block(self.problem.n_features)
+        for start in range(0, len(slopes), most):
+            rows = slice(start, start + most)
+            total += self.shard.view(rows).weighted_sum(slopes[rows, None])[0]
         return total
 
 
 def _by_newton(risk: _SimplexRisk, near: float) -> FloatArray:
     """Where Newton's method ends, from theta uniform: v is near the gradient there, as a rule."""
-    v = np.zeros(risk.problem.n_features)
+    v = np.zeros(risk.shard.n_features)
     value, g = risk.value(v), risk.gradient(v)
     with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
         for _ in range(_NEWTON):
