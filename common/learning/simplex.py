@@ -152,7 +152,7 @@ class _SimplexRisk:
 
     def total(self, theta: FloatArray, others: float) -> float:
         """The sum over all 2d."""
-        return float(theta.sum()) + 2 * (self.problem.n_features - theta.shape[1]) * others
+        return float(theta.sum() + 2 * (self.problem.n_features - theta.shape[1]) * others)
 
     def weights(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(p, q)``: theta+ + theta- and theta+ - theta-, (d,) each; w = R q."""
