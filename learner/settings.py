@@ -15,9 +15,12 @@ from common.errors import InvalidInputError
 from common.files.studies import read_study
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.service.settings import ServiceSettings
-from common.service.tokens import Caller
+from common.service.tokens import Caller, KnownToken
 from common.storage.keys import PublicKey
 from common.strict import Identifier, Name
+
+PEER = "peer "
+"""Goes before the name of a party or key holder that connects itself: no user's name has a space."""
 
 _MOST_PARTIES = 10_000
 """Each is a connection."""
@@ -96,12 +99,19 @@ class LearnerSettings(ServiceSettings):
         peers: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.parties, *self.key_holders)
         for kind, values in (
             ("name", [entry.name for entry in peers]),
-            ("url", [str(entry.url).rstrip("/") for entry in peers]),
+            ("url", [str(entry.url).rstrip("/") for entry in peers if entry.url]),
             ("public_key", [entry.public_key for entry in peers if entry.public_key]),
         ):
             if twice := sorted(value for value, count in Counter(values).items() if count > 1):
                 raise ValueError(f"{kind} given twice: {', '.join(twice)}")
         return self
+
+    @property
+    def tokens(self) -> tuple[KnownToken, ...]:
+        """Those of users, and of parties and key holders that connect themselves."""
+        peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
+        own = (KnownToken(each.connects_with, f"{PEER}{each.name}") for each in peers if each.connects_with)
+        return (*super().tokens, *own)
 
     @property
     def certificates(self) -> tuple[Path, ...]:

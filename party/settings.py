@@ -10,7 +10,7 @@ from pydantic import Field, FiniteFloat, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
-from common.client.endpoints import PeerEntry
+from common.client.endpoints import LearnerAddress, PeerEntry
 from common.learning.classifiers import LocalClassifier
 from common.privacy.guarantee import Adjacency, Composition, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
@@ -177,6 +177,10 @@ class PartySettings(ServiceSettings):
     data: Annotated[Data, Field(description="the owner's examples")]
     policy: Annotated[Policy, Field(description="what the owner allows")]
     learners: Annotated[tuple[KnownLearner, ...], Field(min_length=1, description="the learners that may ask")]
+    outbound: Annotated[
+        tuple[LearnerAddress, ...],
+        Field(description="learners to whom this service opens its connections itself, so that nobody has to reach it"),
+    ] = ()
     peers: Annotated[
         tuple[PeerEntry, ...],
         Field(description='other owners\' parties, whom this owner asks when it trains a model of its own ("learn")'),
@@ -192,6 +196,8 @@ class PartySettings(ServiceSettings):
         for values in (names, [str(peer.url).rstrip("/") for peer in self.peers]):
             if len(set(values)) != len(values):
                 raise ValueError("peers: two share a name or a url, or one has this party's name")
+        if nowhere := [peer.name for peer in self.peers if peer.url is None]:
+            raise ValueError(f"peers: {', '.join(nowhere)} without a url")
         return self
 
     @model_validator(mode="after")
@@ -202,8 +208,9 @@ class PartySettings(ServiceSettings):
 
     @property
     def certificates(self) -> tuple[Path, ...]:
-        """Its own, and those for other owners' parties."""
-        return (*super().certificates, *(peer.certificate for peer in self.peers if peer.certificate))
+        """Its own, those for other owners' parties, and those for learners that it connects to."""
+        others = (*self.peers, *self.outbound)
+        return (*super().certificates, *(other.certificate for other in others if other.certificate))
 
     @cached_property
     def identity(self) -> Identity:

@@ -8,16 +8,23 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
+from common.service.tokens import TokenHash
 from common.storage.keys import PublicKey
 from common.strict import Identifier, Setting
 
 
 class PeerEntry(Setting):
-    """A service that the learner asks: where it is and the token that it knows this learner by."""
+    """A service that is asked: where it is, or how it is known when it connects; and the token that it asks for."""
 
     name: Annotated[Identifier, Field(description="the service's own name")]
-    url: Annotated[HttpUrl, Field(description="where it listens, http:// or https://")]
-    token: Annotated[SecretStr | None, Field(description="the learner's bearer token there")] = None
+    url: Annotated[
+        HttpUrl | None, Field(description="where it listens, http:// or https://; unset if it connects itself")
+    ] = None
+    connects_with: Annotated[
+        TokenHash | None,
+        Field(description="hash of the token that it shows when it opens its connections to here itself"),
+    ] = None
+    token: Annotated[SecretStr | None, Field(description="the bearer token to show it")] = None
     token_file: Annotated[Path | None, Field(description="or the file that holds the token")] = None
     ca: Annotated[Path | None, Field(description="PEM file of the authority that signed its certificate")] = None
     certificate: Annotated[
@@ -27,6 +34,8 @@ class PeerEntry(Setting):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        if (self.url is None) == (self.connects_with is None):
+            raise ValueError(f"{self.name!r} needs either url, or connects_with for one that connects itself")
         if (self.token is None) == (self.token_file is None):
             raise ValueError(f"{self.name!r} needs either token or token_file")
         if (self.certificate is None) != (self.key is None):
@@ -42,6 +51,25 @@ class PeerEntry(Setting):
             return self.token_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             raise InvalidInputError(f"{self.name!r}: the token file {self.token_file} cannot be read") from None
+
+
+class LearnerAddress(PeerEntry):
+    """A learner to whom a service opens its connections itself, so that nobody has to reach it."""
+
+    proxy: Annotated[
+        HttpUrl | None, Field(description="HTTP proxy on the way, http://host:port; none of the environment is used")
+    ] = None
+    proxy_password_file: Annotated[
+        Path | None, Field(description="file that holds user:password for the proxy, if it asks for them")
+    ] = None
+
+    @model_validator(mode="after")
+    def _has_address(self) -> Self:
+        if self.url is None:
+            raise ValueError(f"{self.name!r} needs a url to connect to")
+        if self.proxy is not None and self.proxy.username:
+            raise ValueError(f"{self.name!r}: user and password of a proxy belong into proxy_password_file")
+        return self
 
 
 class PartyEntry(PeerEntry):

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -26,7 +23,7 @@ from common.errors import InvalidInputError, LedgerError, ParleyError, RefusedEr
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
-from common.service.http.tls import FreshContext
+from common.service.http.tls import client_context
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
 from common.wire.roster_api import Signature
 
@@ -213,17 +210,17 @@ class Line:
     It takes no proxy or password from the environment, follows no redirect and keeps no cookie. A token file is read
     again when the service does not know the token; certificates are those that the files hold when a connection begins.
 
-    ``transport`` stands in for the network. Raises InvalidInputError when the token, the service's authority or the
-    certificate for it cannot be read.
+    ``transport`` stands in for the network: of a service that opens its connections itself, or in tests. Raises
+    InvalidInputError when the token, the service's authority or the certificate for it cannot be read.
     """
 
     def __init__(self, entry: PeerEntry, transport: Transport | None = None) -> None:
-        url = httpx.URL(str(entry.url))
+        url = httpx.URL(str(entry.url or f"http://{entry.name}"))
         self._entry = entry
         self._token = entry.token_text()
         self._base = url.raw_path.decode().rstrip("/")
         self._host = url.netloc.decode()
-        self._transport = transport or Connections(url, _tls_context(entry.ca, entry.certificate, entry.key))
+        self._transport = transport or Connections(url, client_context(entry.ca, entry.certificate, entry.key))
 
     async def ask(
         self, method: str, path: str, body: bytes = b"", *headers: tuple[str, str], longest: int = LONGEST_ANSWER
@@ -249,27 +246,6 @@ class Line:
     ) -> PeerResponse:
         own = ("Host", self._host), ("Authorization", f"Bearer {self._token}"), ("Accept-Encoding", "identity")
         return await self._transport.send(PeerRequest(method, self._base + path, (*own, *headers), body, longest))
-
-
-@cache
-def _tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """The context of a peer's connections; kept, for it is slow to make."""
-    return FreshContext.of(lambda: _make_context(ca, certificate, key), ca, certificate, key)
-
-
-def _make_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 with the system's authorities or one's own, and a certificate to show, by the files as they are now."""
-    try:
-        context = ssl.create_default_context(cafile=ca)
-    except (OSError, ssl.SSLError):
-        raise InvalidInputError(f"the authority {ca} cannot be read") from None
-    if certificate is not None:
-        try:
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError):
-            raise InvalidInputError(f"{certificate} and {key} cannot be used as a certificate") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    return context
 
 
 def _seconds(text: str) -> float:

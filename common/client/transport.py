@@ -75,25 +75,23 @@ class Transport(Protocol):
         """Let go of the connections that are not in use."""
 
 
-class Connections:
-    """Connections to the service of a URL, kept open between requests; ``context`` is for https."""
+class ConnectionPool:
+    """Connections to one service, kept open between requests; a subclass knows how to come by another."""
 
-    def __init__(self, url: httpx.URL, context: ssl.SSLContext) -> None:
-        self._host, self._port = url.host, url.port or (443 if url.scheme == "https" else 80)
-        self._context = context if url.scheme == "https" else None
-        self._idle: list[_Connection] = []
+    def __init__(self) -> None:
+        self._idle: list[Connection] = []
 
     async def send(self, request: PeerRequest) -> PeerResponse:
         """The response to a request; raises httpx.NetworkError, httpx.RemoteProtocolError, httpx.LocalProtocolError."""
         head = request.head()
-        connection = self._take() or await self._open()
+        connection = self._take() or await self._another()
         try:
             incoming = await connection.exchange(head, request)
         except (httpx.TransportError, asyncio.CancelledError):  # in mid-response, so of no use to the next request
             connection.close()
             raise
         if incoming.leaves_open:
-            self._idle.append(connection)
+            self._keep(connection)
         else:
             connection.close()
         return PeerResponse(incoming.status, incoming.headers, b"".join(incoming.pieces))
@@ -103,7 +101,15 @@ class Connections:
         while connection := self._take():
             await connection.wait_closed()
 
-    def _take(self) -> _Connection | None:
+    async def _another(self) -> Connection:
+        """A connection beside those that are in use; raises httpx.NetworkError."""
+        raise NotImplementedError
+
+    def _keep(self, connection: Connection) -> None:
+        """A connection is not in use now."""
+        self._idle.append(connection)
+
+    def _take(self) -> Connection | None:
         """An open connection that is not in use; those that the service has closed meanwhile are dropped."""
         while self._idle:
             connection = self._idle.pop()
@@ -112,9 +118,18 @@ class Connections:
             connection.close()
         return None
 
-    async def _open(self) -> _Connection:
+
+class Connections(ConnectionPool):
+    """Connections to the service of a URL; ``context`` is for https."""
+
+    def __init__(self, url: httpx.URL, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._host, self._port = url.host, url.port or (443 if url.scheme == "https" else 80)
+        self._context = context if url.scheme == "https" else None
+
+    async def _another(self) -> Connection:
         with _httpx_errors():
-            return _Connection(*await asyncio.open_connection(self._host, self._port, ssl=self._context))
+            return Connection(*await asyncio.open_connection(self._host, self._port, ssl=self._context))
 
 
 class _Incoming:
@@ -181,12 +196,14 @@ class _Incoming:
         self.is_complete, self._keeps_alive = self.status >= _FINAL, self._parser.should_keep_alive()
 
 
-class _Connection:
+class Connection:
     """A connection, one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self.used_at = asyncio.get_running_loop().time()
+        """When it was last in use, by the event loop's clock."""
 
     @property
     def is_closed(self) -> bool:
@@ -204,6 +221,7 @@ class _Connection:
                 await self._writer.drain()
             while not incoming.is_complete and incoming.size <= request.longest:
                 incoming.feed(await self._reader.read(_CHUNK))
+        self.used_at = asyncio.get_running_loop().time()
         return incoming
 
     def close(self) -> None:

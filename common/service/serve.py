@@ -11,6 +11,7 @@ import gc
 import signal
 import ssl
 import sys
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -21,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from common.errors import InvalidInputError
 from common.service import logs
-from common.service.http.connections import BoundedServer
+from common.service.http.connections import Beside, BoundedServer
 from common.service.http.tls import FreshContext, certificate_expiry
 from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
@@ -30,9 +31,10 @@ from common.service.tokens import Tokens
 _WARNING_DAYS = 30
 
 
-def serve(app: FastAPI, settings: ServiceSettings) -> None:
+def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()) -> None:
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
 
+    ``beside`` runs for as long, such as what opens connections to those who ask.
     Raises InvalidInputError when the certificate or its key cannot be used.
     """
     logs.configure(settings.log_format)
@@ -56,7 +58,7 @@ def serve(app: FastAPI, settings: ServiceSettings) -> None:
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
     gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
     with threadpool_limits(settings.blas_threads, user_api="blas"):
-        BoundedServer(config, settings.limits, upkeep.tend).run()
+        BoundedServer(config, settings.limits, upkeep.tend, beside).run()
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

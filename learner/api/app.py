@@ -14,6 +14,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from common.client.awaited import Switchboard
 from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
 from common.client.peer import Line
@@ -27,6 +28,7 @@ from common.service.http.strict_json import large_json
 from common.service.http.whole_bodies import WholeBody
 from common.service.prometheus import Metrics
 from learner.api.catalogue import add_catalogue, add_public
+from learner.api.connections import add_connections
 from learner.api.page import show_page
 from learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
 from learner.api.roles import Roles, check_every_route
@@ -55,6 +57,7 @@ class Learner:
     """What the routes stand on."""
 
     settings: LearnerSettings
+    board: Switchboard
     studies: dict[str, Study]
     roster: dict[str, PartyClient]
     notifier: RunNotifier
@@ -67,6 +70,7 @@ class Learner:
     @classmethod
     def build(cls, settings: LearnerSettings, connect: Connect) -> Learner:
         """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
+        board = Switchboard(connect)
         studies = load_studies(settings.studies)
         public = read_public_data(settings.public_data, studies)
         notifier = RunNotifier()
@@ -75,13 +79,14 @@ class Learner:
             undo.callback(store.close)
             receipts = store.receipts()
             roster = {
-                e.name: PartyClient(e.name, connect(e), receipts.get(e.name), e.public_key) for e in settings.parties
+                e.name: PartyClient(e.name, board.connect(e), receipts.get(e.name), e.public_key)
+                for e in settings.parties
             }
-            sums = SecureSumCoordinator.build(settings, connect, store.sessions, receipts)
+            sums = SecureSumCoordinator.build(settings, board.connect, store.sessions, receipts)
             witnesses = Witnesses(roster | {holder.name: holder for holder in sums.key_holders})
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
-            learner = cls(settings, studies, roster, notifier, store, rows, sums, witnesses, engine)
+            learner = cls(settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine)
             undo.pop_all()
             return learner
 
@@ -89,9 +94,10 @@ class Learner:
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Take up unfinished runs at the start; at the stop, leave them for the next."""
         await self.engine.start()
-        telling = asyncio.create_task(self.witnesses.keep_telling())
+        beside = [asyncio.create_task(each) for each in (self.witnesses.keep_telling(), self.board.keep_alive())]
         yield
-        telling.cancel()
+        for task in beside:
+            task.cancel()
         await self.engine.stop()
         for party in self.roster.values():
             await party.close()
@@ -124,6 +130,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     )
     app.add_api_route("/", show_page, include_in_schema=False)
     app.router.dependencies.append(Depends(Roles.of(settings.users, learner.store).check))  # of all routes from here on
+    add_connections(app, learner.board)
     for add in (add_catalogue, add_public, _add_forecasts, _add_runs, _add_events, _add_models):
         add(app, learner)
     check_every_route(app)

@@ -120,5 +120,5 @@ def add_public(app: FastAPI, learner: Learner) -> None:
 def _party_view(entry: PartyEntry, answer: PartyFacts | ParleyError) -> PartyView:
     if isinstance(answer, ParleyError):
         problem = ProblemDocument.model_validate(problems.document_of(answer))
-        return PartyView(name=entry.name, url=str(entry.url), facts=None, problem=problem)
-    return PartyView(name=entry.name, url=str(entry.url), facts=answer, problem=None)
+        return PartyView(name=entry.name, url=str(entry.url) if entry.url else None, facts=None, problem=problem)
+    return PartyView(name=entry.name, url=str(entry.url) if entry.url else None, facts=answer, problem=None)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
 from common.errors import ForbiddenError
 from common.service.application import caller
-from learner.settings import UserEntry, UserRole
+from learner.settings import PEER, UserEntry, UserRole
 from learner.storage.run_store import RunStore
 
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
-LEAST_ROLES: Mapping[tuple[str, str], UserRole] = {
+LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer"]] = {
+    ("GET", "/v1/connections"): "peer",
     ("GET", "/v1/parties"): "viewer",
     ("GET", "/v1/parties/{name}/receipt"): "submitter",
     ("GET", "/v1/algorithms"): "viewer",
@@ -38,7 +39,10 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole] = {
     ("POST", "/v1/runs/{run}/cancel"): "submitter",
     ("POST", "/v1/runs/{run}/resume"): "submitter",
 }
-"""The least role that may use a route, by its method and path. Of a run that is another user's, see `CHANGES`."""
+"""The least role that may use a route, by its method and path. Of a run that is another user's, see `CHANGES`.
+
+A ``peer`` is a party or a key holder, and no user.
+"""
 
 CHANGES = frozenset({("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/resume")})
 """The routes that change a run: a submitter may use them on its own runs, an operator on all."""
@@ -60,6 +64,11 @@ class Roles:
         """Raise ForbiddenError where the user's role is too low for the route; NotFoundError for an unknown run."""
         place = (request.method, request.scope["route"].path_format)
         user, least = caller(request), LEAST_ROLES[place]
+        if least == "peer":
+            peer_of(user)
+            return
+        if user.startswith(PEER):
+            raise ForbiddenError("a party or a key holder may connect, and nothing else", rule="role")
         role = self.roles.get(user, "viewer")  # until a restart, of a user whose token was added while it runs
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
@@ -68,6 +77,13 @@ class Roles:
         run = await asyncio.to_thread(self.store.run, request.path_params["run"])
         if run.user != user:
             raise ForbiddenError(f"{user} is a {role}; another user's run takes an operator", rule="role")
+
+
+def peer_of(user: str) -> str:
+    """The name of the party or key holder that asks; raises ForbiddenError for a user."""
+    if not user.startswith(PEER):
+        raise ForbiddenError(f"{user} is a user; this is for parties and key holders", rule="role")
+    return user.removeprefix(PEER)
 
 
 def check_every_route(app: FastAPI) -> None:

@@ -197,7 +197,7 @@ class PartyView(BaseModel):
     """A party of the roster: its public facts, or the problem that keeps it from telling them."""
 
     name: Identifier
-    url: str
+    url: str | None
     facts: PartyFacts | None
     problem: ProblemDocument | None
 

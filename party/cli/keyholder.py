@@ -49,6 +49,7 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
     Exits with status 2 and one line on standard error if settings, keys or journal cannot be used.
     """
+    from common.client.dialing import outbound
     from common.service import logs
     from common.service.serve import serve as run
     from party.keyholder.app import create_key_holder_app
@@ -59,7 +60,7 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
         if output:
             settings = settings.model_copy(update={"log_format": output.value})
         logs.configure(settings.log_format)
-        run(create_key_holder_app(settings), settings)
+        run(create_key_holder_app(settings), settings, outbound(settings.outbound))
 
 
 @key_holder_app.command("init")

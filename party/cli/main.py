@@ -81,6 +81,7 @@ def party_serve(
 
     Exits with status 2 and one line on standard error if settings, study, data or ledger cannot be used.
     """
+    from common.client.dialing import outbound
     from common.service import logs
     from common.service.serve import serve as run
     from common.service.serve import tls_context
@@ -94,7 +95,7 @@ def party_serve(
         logs.configure(settings.log_format)
         if settings.tls:
             tls_context(settings.tls)  # refuses before the ledger is opened
-        run(create_party_app(settings, apart=True), settings)
+        run(create_party_app(settings, apart=True), settings, outbound(settings.outbound))
 
 
 @party_app.command("check")

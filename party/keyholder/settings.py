@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from common.client.endpoints import LearnerAddress
 from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
 from common.secure_sum.session import Identity
 from common.service.settings import Limits, ServiceSettings
@@ -35,6 +37,10 @@ class KeyHolderSettings(ServiceSettings):
         Field(min_length=16, description="what the keys on disk are encrypted under; best given as secret_file"),
     ]
     learners: Annotated[tuple[PinnedLearner, ...], Field(min_length=1, description="the learners that it serves")]
+    outbound: Annotated[
+        tuple[LearnerAddress, ...],
+        Field(description="learners to whom this service opens its connections itself, so that nobody has to reach it"),
+    ] = ()
     key_bits: Annotated[
         int, Field(ge=MIN_KEY_BITS, le=MAX_KEY_BITS, multiple_of=8, description="size of the Paillier keys it makes")
     ] = DEFAULT_KEY_BITS
@@ -56,6 +62,11 @@ class KeyHolderSettings(ServiceSettings):
     def identity(self) -> Identity:
         """Who the key holder is to others; raises OwnKeyError, see `signing_key`."""
         return Identity(self.name, self.signing_key())
+
+    @property
+    def certificates(self) -> tuple[Path, ...]:
+        """Its own, and those for learners that it connects to."""
+        return (*super().certificates, *(each.certificate for each in self.outbound if each.certificate))
 
     @property
     def pins(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ from scripts.figures.point import Point
 PAPER = Paper("jain", "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension")
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RUNS, QUICK_RUNS = 20, 3
-COLUMNS = (10, 100, 1_000, 10_000, 100_000)
+COLUMNS = (10, 100, 3_000, 10_000, 100_000)  # up to `DENSE_COLUMNS` rows are solved as dense ones: 1,000 take a minute
 FLAT, CHANCE = 0.01, 0.05
 GAUSSIAN = [f"{mechanism}, Gaussian ({whose})" for mechanism in ("output", "objective") for whose in ("paper", "tight")]
 LAPLACE = ["objective, L2-Laplace", "output, L2-Laplace"]

@@ -39,6 +39,7 @@ def test_tls_is_between_all_and_settings_say_so(root: Path) -> None:
     assert learner.tls is not None
     assert learner.tls.client_ca is None, "users show tokens, not certificates"
     for peer in (*learner.parties, *learner.key_holders):
+        assert peer.url is not None
         assert peer.url.scheme == "https"
         assert (peer.ca, peer.certificate) == (
             secrets / LEARNER / AUTHORITY_FILE,

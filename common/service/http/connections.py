@@ -8,17 +8,25 @@ whose client has been waited for longest makes room; where all are busy, a reque
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from common.service.logs import place_of
 from common.service.settings import Limits
 
 CROWDED = "parley.crowded"
 """The key of a request's ``state`` that says that too many connections are open."""
+TAKE_OVER = "parley.take-over"
+"""The key of a request's ``state`` whose value takes the connection that it came on: see `Taken`."""
+
+Taken = Callable[[bytes], tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+"""Sends a head that ends HTTP as it was on this connection, which is the caller's from then on."""
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _MOST_PIPELINED = 100  # requests that wait for the answers to those before them; uvicorn keeps any number
@@ -61,6 +69,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request begins to arrive; note whether it comes to a crowd."""
         super().on_message_begin()
         self.waiting_since = self.loop.time()
+        self.scope["state"][TAKE_OVER] = self._take_over
         if len(self.connections) > self._limits.connections:
             self.scope["state"][CROWDED] = True
 
@@ -86,6 +95,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self.waiting_since = self.loop.time()
         super().on_response_complete()
 
+    def _take_over(self, head: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """See `Taken`: whatever the application answers to this request afterwards is not sent."""
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        self.cycle.disconnected = True
+        self.transport.write(head)
+        reader = asyncio.StreamReader(loop=self.loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        self.flow.resume_reading()
+        return reader, asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """What a request would have the connection become, its route decides."""
+
     def pause_writing(self) -> None:
         """The client does not take what is written."""
         self._full_since = self.loop.time()
@@ -109,13 +134,39 @@ class BoundedProtocol(HttpToolsProtocol):
         self._overdue = since
 
 
-class BoundedServer(uvicorn.Server):
-    """uvicorn's server with bounded connections, which does something else besides, once a second."""
+Beside = Callable[["BoundedServer"], Awaitable[None]]
+"""What runs beside a server from its start until it stops."""
 
-    def __init__(self, config: uvicorn.Config, limits: Limits, tend: Callable[[], Awaitable[None]]) -> None:
+
+class BoundedServer(uvicorn.Server):
+    """uvicorn's server with bounded connections, which does something else once a second, and other things beside."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        limits: Limits,
+        tend: Callable[[], Awaitable[None]],
+        beside: Sequence[Beside] = (),
+    ) -> None:
         config.http = partial(BoundedProtocol, limits=limits)  # type: ignore[assignment]
         super().__init__(config)
+        self.limits = limits
         self._tend = tend
+        self._beside = beside
+        self._running: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start what runs beside when requests can be served."""
+        await super().startup(sockets)
+        if self.started:
+            self._running = [asyncio.create_task(_kept_up(start, self)) for start in self._beside]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop it before connections are closed."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Close what has been waited for too long."""
@@ -125,3 +176,13 @@ class BoundedServer(uvicorn.Server):
                     connection.expire()
             await self._tend()
         return await super().on_tick(counter)
+
+
+async def _kept_up(start: Beside, server: BoundedServer) -> None:
+    """Run something beside a server; what it did not foresee is logged, and it is started again."""
+    while True:
+        try:
+            await start(server)
+        except Exception as error:  # noqa: BLE001 -- a boundary: the service goes on
+            structlog.get_logger().error("internal", error=type(error).__name__, place=place_of(error))
+        await asyncio.sleep(1.0)

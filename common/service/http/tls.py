@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,6 +59,27 @@ class FreshContext(ssl.SSLContext):
     def _read_stamp(self) -> _Stamp:
         """What changes when a file does."""
         return tuple(_stamp_of(file) for file in self._files)
+
+
+@cache
+def client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """The context of connections to a service; kept, for it is slow to make. Raises InvalidInputError."""
+    return FreshContext.of(lambda: _make_client_context(ca, certificate, key), ca, certificate, key)
+
+
+def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """TLS 1.3 with the system's authorities or one's own, and a certificate to show, by the files as they are now."""
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError):
+        raise InvalidInputError(f"the authority {ca} cannot be read") from None
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError):
+            raise InvalidInputError(f"{certificate} and {key} cannot be used as a certificate") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
 
 
 def _stamp_of(file: Path) -> tuple[int, int] | None:

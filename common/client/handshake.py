@@ -1,0 +1,134 @@
+"""What is said on a connection to a learner before its roles are turned round: see `common.client.awaited`.
+
+On the way there may be an HTTP proxy, which is asked to connect (RFC 9110, 9.3.6), and is told user and password where
+it asks for them. TLS begins behind it, so it sees the learner's name and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Sequence
+
+import httpx
+
+from common.client.endpoints import LearnerAddress
+from common.errors import InvalidInputError, UnavailableError
+from common.service.http.tls import client_context
+
+UPGRADE = "parley-peer"
+"""What connections become: HTTP/1.1 with the roles turned round."""
+CONNECT_PATH = "/v1/connections"
+
+_LONGEST = 2**16  # bytes of a head and the problem after it
+_SWITCHED, _PROXY_PASSWORD, _OK = 101, 407, 200
+
+
+async def open_to(address: LearnerAddress) -> tuple[asyncio.Transport, bytes]:
+    """A connection on which a learner will ask, and what has come of its first request.
+
+    Raises OSError where nobody answers or a certificate is not believed, UnavailableError where a proxy or the learner
+    refuses, InvalidInputError where a file of the settings cannot be read.
+    """
+    shake = _Handshake()
+    try:
+        await _shake(shake, address)
+    except BaseException:
+        shake.close()
+        raise
+    return shake.transport, bytes(shake.received)
+
+
+async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
+    """Connect, and have the learner switch."""
+    url = httpx.URL(str(address.url))
+    context = client_context(address.ca, address.certificate, address.key) if url.scheme == "https" else None
+    port = url.port or (80 if context is None else 443)
+    if address.proxy is None:
+        await shake.connect(url.host, port, context)
+    else:
+        await shake.connect(address.proxy.host or "", address.proxy.port or 80, None)
+        await _pass(shake, address, f"{url.netloc.decode().removesuffix(f':{port}')}:{port}")
+        if context is not None:
+            await shake.secure(context, url.host)
+    own = [f"Authorization: Bearer {address.token_text()}", "Connection: Upgrade", f"Upgrade: {UPGRADE}"]
+    path = url.raw_path.decode().rstrip("/") + CONNECT_PATH
+    status = await shake.ask(f"GET {path}", url.netloc.decode(), own)
+    if status != _SWITCHED:
+        raise UnavailableError(f"{address.name} does not take the connection: {_meaning(status)}")
+
+
+async def _pass(shake: _Handshake, address: LearnerAddress, place: str) -> None:
+    """Have the proxy connect to a place; raises UnavailableError."""
+    own, file = [], address.proxy_password_file
+    if file is not None:
+        try:
+            own.append(f"Proxy-Authorization: Basic {base64.b64encode(file.read_bytes().strip()).decode()}")
+        except OSError:
+            raise InvalidInputError(f"{address.name!r}: {file} cannot be read") from None
+    status = await shake.ask(f"CONNECT {place}", place, own)
+    if status == _PROXY_PASSWORD:
+        missing = "does not take this password" if own else "asks for a password: name proxy_password_file"
+        raise UnavailableError(f"the proxy {address.proxy} {missing}")
+    if status != _OK:
+        raise UnavailableError(f"the proxy {address.proxy} does not connect to {place}: {_meaning(status)}")
+
+
+class _Handshake(asyncio.Protocol):
+    """A head each way; what comes after the last is ``received``."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self._news = asyncio.Event()
+        self._is_lost = False
+
+    async def connect(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        """Raises OSError."""
+        self.transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, host, port, ssl=context)
+
+    async def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """Begin TLS on the connection; raises OSError."""
+        loop = asyncio.get_running_loop()
+        secured = await loop.start_tls(self.transport, self, context, server_hostname=host)
+        if secured is None:
+            raise ConnectionResetError("closed while TLS began")
+        self.transport = secured
+
+    async def ask(self, line: str, host: str, headers: Sequence[str]) -> int:
+        """The status of the answer to a request without a body; raises OSError, UnavailableError."""
+        head = "\r\n".join([f"{line} HTTP/1.1", f"Host: {host}", *headers])
+        self.transport.write(f"{head}\r\n\r\n".encode())
+        while (end := self.received.find(b"\r\n\r\n")) < 0:
+            if self._is_lost:
+                raise ConnectionResetError("closed before it was answered")
+            if len(self.received) > _LONGEST:
+                raise UnavailableError("the answer is no HTTP")
+            self._news.clear()
+            await self._news.wait()
+        status = bytes(self.received[:end]).split(maxsplit=2)[1:2]
+        del self.received[: end + 4]
+        return int(status[0]) if status and status[0].isdigit() else 0
+
+    def close(self) -> None:
+        """Let go of the connection, if there is one."""
+        if hasattr(self, "transport"):
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Something has come."""
+        self.received += data
+        self._news.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- as asyncio has it
+        """The connection is gone."""
+        self._is_lost = True
+        self._news.set()
+
+
+def _meaning(status: int) -> str:
+    """What the status of a refusal most likely means."""
+    meant = {401: "the token is not known, or has expired", 404: "nobody there takes connections", 409: "not expected"}
+    return f"HTTP status {status}" + (f", {meant[status]}" if status in meant else "")

@@ -1,0 +1,34 @@
+"""Where parties and key holders connect that cannot be reached: see `common.client.awaited`."""
+
+from __future__ import annotations
+
+import structlog
+from fastapi import FastAPI, Request, Response
+
+from common.client.awaited import Switchboard
+from common.client.handshake import CONNECT_PATH, UPGRADE
+from common.errors import InvalidInputError
+from common.service.application import caller
+from common.service.http.connections import TAKE_OVER
+from learner.api.roles import peer_of
+
+_SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
+
+
+def add_connections(app: FastAPI, board: Switchboard) -> None:
+    """The route."""
+
+    @app.get(CONNECT_PATH, summary="Have a party or key holder asked on this connection", tags=["connections"])
+    async def take_connection(request: Request) -> Response:
+        """Answers 101; from then on the learner asks, by HTTP/1.1, and who has connected answers.
+
+        Needs the token that `connects_with` of the roster names, and ``Connection: Upgrade``.
+        """
+        name = peer_of(caller(request))
+        if request.headers.get("upgrade", "").lower() != UPGRADE or TAKE_OVER not in request.scope.get("state", {}):
+            raise InvalidInputError(f"this takes Connection: Upgrade and Upgrade: {UPGRADE}")
+        board.check(name)
+        if not board.is_connected(name):
+            structlog.get_logger().info("connected", peer=name)
+        board.add(name, *request.scope["state"][TAKE_OVER](_SWITCHING))
+        return Response(status_code=101)

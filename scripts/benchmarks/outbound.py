@@ -1,0 +1,115 @@
+"""What it costs that parties connect to the learner instead of listening: rounds and the learner's time, in one run.
+
+    python scripts/benchmarks/outbound.py [--rounds 100] [--pairs 3] [--parties 5,50] [--features 50,1000]
+
+The same parties serve two learners: one connects to them, to the other they connect. Runs of both alternate, and one
+JSON line for each K and d has the medians and their ratios. The goals are 1.3 for a round and 1.2 for the learner's
+processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.service.tokens import hash_token, new_token
+from scripts.benchmarks import rounds as own
+from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, wait_until_ready
+
+LEARNERS = ("direct", "outbound")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Rounds of parties that connect themselves, beside direct ones.")
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of a run (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=3, help="how often both are measured (default: %(default)s)")
+    parser.add_argument("--parties", default="5,50", help="numbers of parties (default: %(default)s)")
+    parser.add_argument("--features", default="50,1000", help="numbers of features (default: %(default)s)")
+    given = parser.parse_args()
+    for count in map(int, given.parties.split(",")):
+        for d in map(int, given.features.split(",")):
+            with tempfile.TemporaryDirectory(prefix="parley-outbound-") as folder:
+                print(json.dumps(measured(Path(folder), count, d, given.rounds, given.pairs)), flush=True)
+
+
+def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[str, object]:
+    """Milliseconds a round, and of the learner's processor a round, of both learners; their ratios."""
+    names = [f"party-{number}" for number in range(1, count + 1)]
+    ports = dict(zip((*LEARNERS, *names), free_ports(2 + count), strict=True))
+    user = new_token()
+    write_settings(folder, d, ports, user)
+    commands: dict[str, Sequence[str | Path]] = {
+        name: [
+            COMMANDS / f"parley-{'learner' if name in LEARNERS else 'party'}",
+            "serve",
+            "--config",
+            folder / f"{name}.toml",
+        ]
+        for name in ports
+    }
+    for start in range(0, count, 4):
+        make_ledgers(*(folder / f"{name}.toml" for name in names[start : start + 4]))
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in LEARNERS}
+    with processes(commands, folder) as running:
+        wait_until_ready({name: f"http://127.0.0.1:{port}" for name, port in ports.items()})
+        for _ in range(pairs):
+            for name in LEARNERS:
+                before = cpu_seconds(running[name].pid)
+                _, times = own.watch(f"http://127.0.0.1:{ports[name]}", user, rounds + own.WARM_UP)
+                spent = (cpu_seconds(running[name].pid) - before) / len(times) * 1000
+                found[name].append(((times[-1] - times[own.WARM_UP - 1]) / (len(times) - own.WARM_UP) * 1000, spent))
+    medians = {
+        name: [round(statistics.median(each), 2) for each in zip(*found[name], strict=True)] for name in LEARNERS
+    }
+    ratios = [round(b / a, 2) for a, b in zip(medians["direct"], medians["outbound"], strict=True)]
+    line: dict[str, object] = {"benchmark": "outbound", "parties": count, "d": d}
+    line |= {f"{name}_ms": each[0] for name, each in medians.items()}
+    line |= {f"{name}_learner_cpu_ms": each[1] for name, each in medians.items()}
+    return line | {"ratio": ratios[0], "cpu_ratio": ratios[1]}
+
+
+def write_settings(folder: Path, d: int, ports: dict[str, int], user: str) -> None:
+    """Parties that know both learners, and learners that know the parties, each in its own way."""
+    tokens = {name: new_token() for name in ports}
+    own.write_settings(
+        folder, d, {"learner": ports["direct"]} | {k: p for k, p in ports.items() if k not in LEARNERS}, user
+    )
+    text = (folder / "learner.toml").read_text(encoding="utf-8").partition("[[parties]]")[0]
+    rosters = dict.fromkeys(LEARNERS, "")
+    for name in (name for name in ports if name not in LEARNERS):
+        path = folder / f"{name}.toml"
+        settings = (
+            path.read_text(encoding="utf-8").partition("[[learners]]")[0].replace("epsilon = 10.0", "epsilon = 100.0")
+        )
+        for learner in LEARNERS:
+            settings += f'[[learners]]\nname = "{learner}"\ntoken_hash = "{hash_token(tokens[learner])}"\n'
+            rosters[learner] += f'[[parties]]\nname = "{name}"\ntoken = "{tokens[learner]}"\n'
+        rosters["direct"] += f'url = "http://127.0.0.1:{ports[name]}"\n'
+        rosters["outbound"] += f'connects_with = "{hash_token(tokens[name])}"\n'
+        settings += (
+            f'[[outbound]]\nname = "outbound"\nurl = "http://127.0.0.1:{ports["outbound"]}"\ntoken = "{tokens[name]}"\n'
+        )
+        path.write_text(settings, encoding="utf-8")
+    for learner in LEARNERS:
+        head = text.replace(f"port = {ports['direct']}", f"port = {ports[learner]}").replace(
+            '/learner"', f'/{learner}"'
+        )
+        head = head.replace('name = "learner"', f'name = "{learner}"')
+        (folder / f"{learner}.toml").write_text(head + rosters[learner], encoding="utf-8")
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor's time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
