@@ -22,7 +22,7 @@ from common.service.http.connections import Beside, BoundedProtocol, BoundedServ
 
 _SPARE, _MOST = 1, 8
 _SHAKE_SECONDS = 20.0
-_FIRST_PAUSE, _LONGEST_PAUSE, _SOON = 0.2, 30.0, 5.0  # seconds; a connection that lasts less than the last has failed
+_FIRST_PAUSE, _LONGEST_PAUSE, _SOON = 0.2, 30.0, 5.0  # seconds; gone before the last, it has failed
 
 
 class OpenedProtocol(BoundedProtocol):
@@ -41,9 +41,14 @@ class OpenedProtocol(BoundedProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     @property
-    def lasted(self) -> bool:
-        """Whether it is open, or was for long enough to be no failure."""
-        return self.closed_at is None or self.closed_at - self.opened_at >= _SOON
+    def was_asked(self) -> bool:
+        """Whether a request has come."""
+        return self.cycle is not None
+
+    @property
+    def was_in_vain(self) -> bool:
+        """Whether it is gone, soon and unasked."""
+        return self.closed_at is not None and not self.was_asked and self.closed_at - self.opened_at < _SOON
 
     def on_headers_complete(self) -> None:
         """A request has come: another connection may be needed."""
@@ -75,7 +80,9 @@ class Dialer:
     async def keep(self) -> None:
         """Open what is missing, for ever."""
         while True:
-            if not all(each.lasted for each in self._open):
+            if any(each.was_asked for each in self._open):
+                self._pause = 0.0
+            elif any(each.was_in_vain for each in self._open):
                 self._slow_down()
             self._open = [each for each in self._open if each.closed_at is None]
             if len(self._open) >= _MOST or sum(each.is_spare for each in self._open) >= _SPARE:

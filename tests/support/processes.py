@@ -17,6 +17,7 @@ from types import MappingProxyType
 import httpx
 
 from common.algorithms import REGISTRY
+from common.client.dialing import outbound
 from common.privacy.noise import SystemNoise
 from common.service.serve import serve
 from learner.api.app import create_learner_app as create_learner
@@ -111,7 +112,7 @@ def _start(target: Callable[..., None], settings: PartySettings | LearnerSetting
 
 def _serve_party(settings: PartySettings, noise: NoiseFactory) -> None:
     _begin(settings.state.with_suffix(".log"))
-    serve(create_party(settings, noise), settings)
+    serve(create_party(settings, noise), settings, outbound(settings.outbound))
 
 
 def _serve_learner(settings: LearnerSettings, die_after_round: int | None) -> None:

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
-from common.encoding.fixed_point import to_reals
-from common.encoding.npy import unpack_array
-from common.protocol.driver import MemoryLog, drive
-from common.protocol.messages import Query, Reply
-from common.runs.pricing import schedule
-from common.runs.specification import RunSpec
 from learner.settings import LearnerSettings
-from party.ledger.records import Answered
 from tests.support.cluster import AUTHORIZED, Cluster
-from tests.support.ledgers import stored_answers
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
+from tests.support.replays import extra_charges, stored
 
 BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, 170
 JOIN_SECONDS = 30
-
-
-@dataclass
-class LedgerFederation:
-    """The parties' stored answers to one run, summed as the learner should have."""
-
-    states: list[Path]
-    run: str
-
-    async def answer(self, run: str, query: Query) -> Reply:
-        answers = [unpack_array(rounds[query.round - 1][1], "<i8") for rounds in self.rounds()]
-        return Reply(to_reals(np.sum(answers, axis=0)), tuple(range(len(answers))))
-
-    def count(self) -> list[Any]:
-        """How many rounds each party has answered."""
-        return [len(rounds) for rounds in self.rounds()]
-
-    def rounds(self) -> list[list[tuple[Answered, bytes]]]:
-        """Each party's answers, round by round."""
-        return [stored_answers(state, self.run) for state in self.states]
 
 
 @dataclass
@@ -74,7 +44,7 @@ class Killed:
 
     def state(self, run: str) -> str:
         """A run's state as the dead learner left it."""
-        return str(_look_up(self.settings.state / "learner.sqlite", "SELECT state FROM runs WHERE id = ?", run))
+        return stored(self.settings, run, "state")
 
     def models(self, runs: list[str]) -> dict[str, dict[str, Any]]:
         """The models of runs, which a last learner brings to their ends."""
@@ -82,10 +52,6 @@ class Killed:
             for run in runs:
                 client.get(f"/v1/runs/{run}/events").raise_for_status()
             return {run: client.get(f"/v1/runs/{run}/model").raise_for_status().json() for run in runs}
-
-    def spec(self, run: str) -> RunSpec:
-        found = _look_up(self.settings.state / "learner.sqlite", "SELECT spec FROM runs WHERE id = ?", run)
-        return RunSpec.model_validate_json(found)
 
 
 @pytest.fixture
@@ -99,7 +65,7 @@ def killed(tmp_path: Path) -> Iterator[Killed]:
 async def test_a_killed_learner_resumes_to_the_same_model_at_no_charge(killed: Killed) -> None:
     runs = [_kill_at_every_boundary(killed), *_kill_at_random(killed)]
     models = killed.models(runs)
-    extra = [await _check(killed, run, models[run]) for run in runs]
+    extra = [await extra_charges(killed.settings, run, models[run]) for run in runs]
     assert sum(extra) == 0
     print(
         f"learner killed at every round boundary ({BOUNDARY_ROUNDS}) and at {RANDOM_KILLS} random points: "
@@ -135,24 +101,3 @@ def _kill_at_random(killed: Killed) -> list[str]:
             learner.kill()
             learner.join(JOIN_SECONDS)
     return runs
-
-
-def _look_up(database: Path, question: str, *values: object) -> Any:  # noqa: ANN401 -- whatever is stored
-    """The one value that answers a question."""
-    with closing(sqlite3.connect(database)) as connection:
-        ((value,),) = connection.execute(question, values).fetchall()
-        return value
-
-
-async def _check(killed: Killed, run: str, model: dict[str, Any]) -> int:
-    """Compare a model with an offline replay of the parties' answers; return how many charges were too many."""
-    spec = killed.spec(run)
-    algorithm, facts = spec.build(), spec.facts()
-    ledgers = LedgerFederation([killed.settings.state.parent / name for name in spec.names], run)
-    replayed = await drive(algorithm.program(facts), ledgers, run, MemoryLog())
-    assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()
-
-    assert ledgers.count() == [len(algorithm.questions(facts))] * len(spec.names)
-    due = [[cost.epsilon for cost in schedule(algorithm, facts.of(index))] for index in range(len(spec.names))]
-    paid = [[answered.cost.epsilon for answered, _ in rounds] for rounds in ledgers.rounds()]
-    return int((np.array(paid) != np.array(due)).sum())

@@ -1,0 +1,183 @@
+"""Parties that open their connections to the learner: whatever is lost on the way, no answer is, or costs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from common.service.tokens import hash_token
+from learner.settings import LearnerSettings
+from tests.support.cluster import AUTHORIZED, LEARNER, Cluster
+from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
+from tests.support.relay import Relay, relay
+from tests.support.replays import extra_charges, stored
+
+ROUNDS, KILLS = 30, 100
+
+
+@dataclass
+class Outbound:
+    """A learner whom its parties reach through a relay each."""
+
+    cluster: Cluster
+    settings: LearnerSettings
+    relays: dict[str, Relay] = field(default_factory=dict)
+    parties: dict[str, BaseProcess] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.settings.port}"
+
+    def start(self, name: str) -> None:
+        """A party's process, which listens on loopback too, for its owner."""
+        address = {"name": "learner", "url": f"http://127.0.0.1:{self.relays[name].port}", "token": f"of-{name}"}
+        self.parties[name] = start_party(self.cluster.party_settings(name, port=free_port(), outbound=[address]))
+
+    def kill(self, name: str) -> None:
+        """Kill a party and start it again."""
+        self.parties[name].kill()
+        self.parties[name].join(30)
+        self.start(name)
+
+    async def submit(self, n_rounds: int = ROUNDS) -> str:
+        request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": n_rounds}}
+        async with self.client() as client:
+            answer = await client.post("/v1/runs", json=request)
+            run: str = answer.raise_for_status().json()["id"]
+            return run
+
+    async def trained(self, run: str) -> dict[str, Any]:
+        """The model of a run, when it has ended."""
+        async with self.client() as client:
+            (await client.get(f"/v1/runs/{run}/events")).raise_for_status()
+            model: dict[str, Any] = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
+            return model
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, headers=AUTHORIZED, trust_env=False, timeout=120)
+
+
+@asynccontextmanager
+async def outbound(root: Path, **settings: object) -> AsyncIterator[Outbound]:
+    """Three parties' processes behind relays; the learner is not started."""
+    cluster, port = Cluster(root, n_parties=3), free_port()
+    roster = [{"name": n, "connects_with": hash_token(f"of-{n}"), "token": LEARNER} for n in cluster.names]
+    made = Outbound(cluster, cluster.learner_settings(port=port, parties=roster, **settings))
+    async with AsyncExitStack() as stack:
+        for seed, name in enumerate(cluster.names):
+            made.relays[name] = await stack.enter_async_context(relay(port, seed))
+            made.start(name)
+        try:
+            yield made
+        finally:
+            with stopped_at_exit(*made.parties.values()):
+                pass
+
+
+@pytest.fixture
+async def federation(tmp_path: Path) -> AsyncIterator[Outbound]:
+    async with outbound(tmp_path) as made:
+        yield made
+
+
+async def test_a_run_trains_over_connections_that_parties_open(federation: Outbound) -> None:
+    with stopped_at_exit(start_learner(federation.settings)):
+        wait_until_ready(federation.url)
+        run = await federation.submit()
+        model = await federation.trained(run)
+    assert await extra_charges(federation.settings, run, model) == 0
+
+
+async def test_a_stranger_and_a_user_cannot_pass_for_a_party(federation: Outbound) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "parley-peer"}
+    with stopped_at_exit(start_learner(federation.settings)):
+        wait_until_ready(federation.url)
+        async with federation.client() as client:
+            assert (await client.get("/v1/connections", headers=upgrade)).status_code == 403
+            stranger = upgrade | {"Authorization": "Bearer of-nobody"}
+            assert (await client.get("/v1/connections", headers=stranger)).status_code == 401
+            party = {"Authorization": f"Bearer of-{federation.cluster.names[0]}"}
+            assert (await client.get("/v1/connections", headers=party)).status_code == 422
+            for path in ("/v1/runs", "/v1/parties", "/v1/studies"):
+                assert (await client.get(path, headers=party)).status_code == 403
+
+
+async def test_lost_and_forgotten_connections_lose_nothing(federation: Outbound) -> None:
+    for each in federation.relays.values():
+        each.faulty, each.faults = 0.15, ("cut", "half")
+    with stopped_at_exit(start_learner(federation.settings)):
+        wait_until_ready(federation.url)
+        run = await federation.submit(60)
+        model = await federation.trained(run)
+    assert await extra_charges(federation.settings, run, model) == 0
+    lost = sum(each.done["cut"] + each.done["half"] for each in federation.relays.values())
+    print(f"{lost} connections lost in 60 rounds of 3 parties: 0 extra charges")
+    assert lost > 20
+
+
+@pytest.mark.slow
+async def test_a_connection_that_is_forgotten_is_noticed(federation: Outbound) -> None:
+    clock = asyncio.get_running_loop().time
+    with stopped_at_exit(start_learner(federation.settings)):
+        wait_until_ready(federation.url)
+        run = await federation.submit(200)
+        await asyncio.sleep(0.5)
+        forgetful = federation.relays[federation.cluster.names[0]]
+        forgetful.faulty, forgetful.faults = 1.0, ("forget",)
+        while not forgetful.done["forget"]:  # noqa: ASYNC110 -- the relay tells nobody
+            await asyncio.sleep(0.01)
+        forgetful.faulty, started = 0.0, clock()
+        model = await federation.trained(run)
+        print(f"a connection forgotten in mid-run: the run ended {clock() - started:.1f} s later")
+    assert await extra_charges(federation.settings, run, model) == 0
+
+
+@pytest.mark.slow
+async def test_a_network_that_is_gone_for_long_pauses_a_run(federation: Outbound) -> None:
+    with stopped_at_exit(start_learner(federation.settings)):
+        wait_until_ready(federation.url)
+        run = await federation.submit(300)
+        await asyncio.sleep(0.5)
+        for each in federation.relays.values():
+            each.is_open = False
+            each.lose()
+        async with federation.client() as client:
+            while (view := (await client.get(f"/v1/runs/{run}")).json())["state"] != "paused":
+                assert view["state"] == "running"
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(20)
+        for each in federation.relays.values():
+            each.is_open = True
+        model = await federation.trained(run)
+    assert await extra_charges(federation.settings, run, model) == 0
+
+
+@pytest.mark.slow
+async def test_killing_either_end_loses_nothing(federation: Outbound) -> None:
+    rng, runs = random.Random(3), list[str]()
+    for kill in range(KILLS):
+        learner = start_learner(federation.settings)
+        with stopped_at_exit(learner):
+            wait_until_ready(federation.url)
+            if not runs or stored(federation.settings, runs[-1], "state") == "completed":
+                runs.append(await federation.submit())
+            await asyncio.sleep(rng.uniform(0, 1.0))
+            if kill % 2:
+                await asyncio.to_thread(federation.kill, rng.choice(federation.cluster.names))
+                await asyncio.sleep(rng.uniform(0, 0.5))
+            learner.kill()
+            learner.join(30)
+    with stopped_at_exit(start_learner(federation.settings)):
+        wait_until_ready(federation.url)
+        extra = [await extra_charges(federation.settings, run, await federation.trained(run)) for run in runs]
+    print(f"learner killed {KILLS} times, a party {KILLS // 2} times, in {len(runs)} runs: {sum(extra)} extra charges")
+    assert sum(extra) == 0

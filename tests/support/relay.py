@@ -1,0 +1,88 @@
+"""A relay of bytes between two ports that loses connections: by closing them, or by forgetting them without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+_PIECE = 2**14
+
+
+@dataclass
+class Relay:
+    """``port`` is where it listens. Of the pieces that come the share ``faulty`` is lost with its connection.
+
+    What befalls them: ``cut`` closes both sides; ``half`` passes a part on first; ``forget`` passes nothing on from
+    then on and closes neither side, as a firewall does that has lost its state. ``is_open`` lets nobody in while unset.
+    """
+
+    upstream_port: int
+    random: random.Random
+    faulty: float = 0.0
+    faults: tuple[str, ...] = ("cut", "half", "forget")
+    port: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    is_open: bool = True
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, with another behind it."""
+        if not self.is_open:
+            writer.transport.abort()
+            return
+        with suppress(OSError):
+            upstream = await asyncio.open_connection("127.0.0.1", self.upstream_port)
+            both = {writer, upstream[1]}
+            self.writers |= both
+            try:
+                await asyncio.gather(self._pass(reader, upstream[1], both), self._pass(upstream[0], writer, both))
+            finally:
+                for each in both:
+                    each.transport.abort()
+                    with suppress(OSError):
+                        await each.wait_closed()
+                self.writers -= both
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, both: set[asyncio.StreamWriter]
+    ) -> None:
+        """Pass on what comes one way."""
+        while piece := await reader.read(_PIECE):
+            fault = self.random.choice(self.faults) if self.random.random() < self.faulty else "none"
+            self.done[fault] += 1
+            if fault == "forget":
+                await self.ended.wait()
+                return
+            writer.write(piece[: len(piece) // 2] if fault == "half" else b"" if fault == "cut" else piece)
+            await writer.drain()
+            if fault != "none":
+                raise ConnectionResetError
+        for each in both:
+            each.close()
+
+    def lose(self) -> None:
+        """End all connections at once."""
+        for writer in list(self.writers):
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def relay(upstream_port: int, seed: int, faulty: float = 0.0) -> AsyncIterator[Relay]:
+    """A relay to a port of this machine."""
+    made = Relay(upstream_port, random.Random(seed), faulty)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.port = server.sockets[0].getsockname()[1]
+    try:
+        yield made
+    finally:
+        server.close()
+        made.is_open = False
+        made.ended.set()
+        made.lose()
+        while made.writers:  # noqa: ASYNC110 -- connections end by themselves
+            await asyncio.sleep(0.01)
