@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from common.storage.certificates import CERTIFICATE_LASTS, hosts_of, make_authority
 from learner.settings import LearnerSettings
 from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from scripts.deployment.authority import expiry, renew
-from scripts.deployment.certificates import CERTIFICATE_LASTS, hosts_of, make_authority
 from scripts.deployment.settings import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, SERVICES
 from tests.support.deployments import contents, in_containers, on_loopback, run_script
