@@ -11,6 +11,10 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """What a study calls a column, a label or itself."""
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """What services and runs are called."""
+TokenHash = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+"""How settings write a bearer token's hash."""
+PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""How settings write an Ed25519 public key."""
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
 

@@ -18,8 +18,7 @@ from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_B
 from common.secure_sum.session import Identity
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller
-from common.storage.keys import PublicKey
-from common.strict import Digest, Identifier, Setting
+from common.strict import Digest, Identifier, PublicKey, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]

@@ -8,9 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
-from common.service.tokens import TokenHash
-from common.storage.keys import PublicKey
-from common.strict import Identifier, Setting
+from common.strict import Identifier, PublicKey, Setting, TokenHash
 
 
 class PeerEntry(Setting):

@@ -130,5 +130,10 @@ class _Handshake(asyncio.Protocol):
 
 def _meaning(status: int) -> str:
     """What the status of a refusal most likely means."""
-    meant = {401: "the token is not known, or has expired", 404: "nobody there takes connections", 409: "not expected"}
+    meant = {
+        401: "the token is not known, or has expired",
+        404: "nobody there takes connections",
+        403: "its certificate is not shown, or not this party's",
+        409: "the learner's operator has not confirmed this one",
+    }
     return f"HTTP status {status}" + (f", {meant[status]}" if status in meant else "")

@@ -37,6 +37,12 @@ class Tls(Setting):
         Path | None,
         Field(description="PEM file of the authority whose client certificates are required; none if unset"),
     ] = None
+    clients: Annotated[
+        Literal["required", "optional"],
+        Field(
+            description="whether every client has to show one; where it is optional, one that is shown has to be good"
+        ),
+    ] = "required"
 
 
 class Limits(Setting):

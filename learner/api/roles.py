@@ -12,13 +12,18 @@ from fastapi.routing import APIRoute
 
 from common.errors import ForbiddenError
 from common.service.application import caller
-from learner.settings import PEER, UserEntry, UserRole
+from learner.settings import INVITED, PEER, UserEntry, UserRole
 from learner.storage.run_store import RunStore
 
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
-LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer"]] = {
+LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
     ("GET", "/v1/connections"): "peer",
+    ("GET", "/v1/roster"): "viewer",
+    ("POST", "/v1/roster"): "invited",
+    ("DELETE", "/v1/roster/{name}"): "operator",
+    ("POST", "/v1/roster/{name}/confirmation"): "operator",
+    ("POST", "/v1/invitations"): "operator",
     ("GET", "/v1/parties"): "viewer",
     ("GET", "/v1/parties/{name}/receipt"): "submitter",
     ("GET", "/v1/algorithms"): "viewer",
@@ -41,7 +46,7 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer"]] = {
 }
 """The least role that may use a route, by its method and path. Of a run that is another user's, see `CHANGES`.
 
-A ``peer`` is a party or a key holder, and no user.
+A ``peer`` is a party or a key holder, and no user; who is ``invited`` is neither yet.
 """
 
 CHANGES = frozenset({("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/resume")})
@@ -67,8 +72,11 @@ class Roles:
         if least == "peer":
             peer_of(user)
             return
-        if user.startswith(PEER):
-            raise ForbiddenError("a party or a key holder may connect, and nothing else", rule="role")
+        if least == "invited":
+            invited_of(user)
+            return
+        if user.startswith((PEER, INVITED)):
+            raise ForbiddenError("a party or a key holder may join and connect, and nothing else", rule="role")
         role = self.roles.get(user, "viewer")  # until a restart, of a user whose token was added while it runs
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
@@ -84,6 +92,13 @@ def peer_of(user: str) -> str:
     if not user.startswith(PEER):
         raise ForbiddenError(f"{user} is a user; this is for parties and key holders", rule="role")
     return user.removeprefix(PEER)
+
+
+def invited_of(user: str) -> str:
+    """The name that whoever asks is invited by; raises ForbiddenError for others."""
+    if not user.startswith(INVITED):
+        raise ForbiddenError("this takes an invitation", rule="role")
+    return user.removeprefix(INVITED)
 
 
 def check_every_route(app: FastAPI) -> None:

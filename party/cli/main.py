@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from party.cli.health import party_health_command
+from party.cli.join import join_command
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.learn import learn_command
 from party.cli.ledger import (
@@ -56,6 +57,7 @@ ledger (parley-party init), and start it (parley-party serve).""",
 party_app.add_typer(keyholder, name="keyholder")
 party_app.add_typer(audit_app, name="audit")
 for name, command in (
+    ("join", join_command),
     ("init", init_command),
     ("budget", budget_command),
     ("log", log_command),

@@ -21,7 +21,7 @@ from tests.support.processes import free_port, start_learner, start_party, stopp
 from tests.support.relay import Relay, relay
 from tests.support.replays import extra_charges, stored
 
-ROUNDS, KILLS = 30, 100
+ROUNDS, KILLS = 30, 30
 
 
 @dataclass
@@ -67,11 +67,11 @@ class Outbound:
 
 
 @asynccontextmanager
-async def outbound(root: Path, **settings: object) -> AsyncIterator[Outbound]:
+async def outbound(root: Path) -> AsyncIterator[Outbound]:
     """Three parties' processes behind relays; the learner is not started."""
     cluster, port = Cluster(root, n_parties=3), free_port()
     roster = [{"name": n, "connects_with": hash_token(f"of-{n}"), "token": LEARNER} for n in cluster.names]
-    made = Outbound(cluster, cluster.learner_settings(port=port, parties=roster, **settings))
+    made = Outbound(cluster, cluster.learner_settings(port=port, parties=roster))
     async with AsyncExitStack() as stack:
         for seed, name in enumerate(cluster.names):
             made.relays[name] = await stack.enter_async_context(relay(port, seed))
