@@ -124,7 +124,7 @@ class Enrolment:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise UnavailableError or InvalidInputError unless the learner is there, and itself, at the same time of day."""
+        """Raise UnavailableError or InvalidInputError unless the learner is there, and itself, at the same time."""
         told = self._send("GET", "/healthz").headers.get("date")
         apart = abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds()) if told else 0.0
         if apart > _SKEW_SECONDS:
