@@ -37,6 +37,7 @@ from party.cli.output import (
     refusing,
     spelt,
 )
+from party.cli.pin import pin_command
 from party.cli.stream import stream_command
 from party.cli.witnessed import witnessed_command
 
@@ -58,6 +59,7 @@ party_app.add_typer(keyholder, name="keyholder")
 party_app.add_typer(audit_app, name="audit")
 for name, command in (
     ("join", join_command),
+    ("pin", pin_command),
     ("init", init_command),
     ("budget", budget_command),
     ("log", log_command),
