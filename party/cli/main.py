@@ -37,6 +37,7 @@ from party.cli.output import (
     refusing,
     spelt,
 )
+from party.cli.owner import approve_command, deny_command, pending_command
 from party.cli.pin import pin_command
 from party.cli.stream import stream_command
 from party.cli.witnessed import witnessed_command
@@ -61,6 +62,9 @@ for name, command in (
     ("join", join_command),
     ("pin", pin_command),
     ("init", init_command),
+    ("pending", pending_command),
+    ("approve", approve_command),
+    ("deny", deny_command),
     ("budget", budget_command),
     ("log", log_command),
     ("end", end_command),
@@ -185,6 +189,8 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {policy.max_rounds} rounds"
+    if policy.approval == "manual":
+        yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
     if settings.secure_sum is None:
