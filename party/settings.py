@@ -135,6 +135,14 @@ class Notify(Setting):
     url: Annotated[HttpUrl | None, Field(description="a web hook, to which the question is posted as JSON")] = None
 
 
+class OwnerPage(Setting):
+    """The owner's own page, on 127.0.0.1 alone."""
+
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="port of the page on this machine; 0 for none (parley-party owner)")
+    ] = 0
+
+
 class PinnedKeyHolder(Setting):
     """A key holder that the owner trusts not to collude with the learner."""
 
@@ -206,6 +214,7 @@ class PartySettings(ServiceSettings):
         Field(description='other owners\' parties, whom this owner asks when it trains a model of its own ("learn")'),
     ] = ()
     notify: Annotated[Notify, Field(description="how the owner hears that a run waits for its word")] = Notify()
+    owner: Annotated[OwnerPage, Field(description="the page on which the owner gives its word")] = OwnerPage()
     secure_sum: Annotated[
         SecureSum | None, Field(description="whom the owner trusts with opening sums; without it no secure sum")
     ] = None

@@ -37,7 +37,7 @@ from party.cli.output import (
     refusing,
     spelt,
 )
-from party.cli.owner import approve_command, deny_command, pending_command
+from party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from party.cli.pin import pin_command
 from party.cli.stream import stream_command
 from party.cli.witnessed import witnessed_command
@@ -65,6 +65,7 @@ for name, command in (
     ("pending", pending_command),
     ("approve", approve_command),
     ("deny", deny_command),
+    ("owner", owner_command),
     ("budget", budget_command),
     ("log", log_command),
     ("end", end_command),
@@ -94,6 +95,7 @@ def party_serve(
     from common.service.serve import serve as run
     from common.service.serve import tls_context
     from party.api.app import create_party_app
+    from party.owner.page import beside
     from party.settings import PartySettings
 
     with refusing():
@@ -103,7 +105,7 @@ def party_serve(
         logs.configure(settings.log_format)
         if settings.tls:
             tls_context(settings.tls)  # refuses before the ledger is opened
-        run(create_party_app(settings, apart=True), settings, outbound(settings.outbound))
+        run(create_party_app(settings, apart=True), settings, [*outbound(settings.outbound), *beside(settings)])
 
 
 @party_app.command("check")

@@ -1,9 +1,9 @@
-"""``parley-party pending``, ``approve`` and ``deny``: the owner's word on runs, where the policy asks for it."""
+"""``parley-party pending``, ``approve``, ``deny`` and ``owner``: the owner's word on runs that wait for it."""
 # ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,25 +22,12 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForm
 
     Runs wait where policy.approval is "manual". What is shown of user and purpose are the learner's words.
     """
-    from common.errors import BudgetExhaustedError
-    from common.privacy.account import MICRO
     from party.answering.party import open_store
-    from party.policy.questions import question_of
+    from party.owner.waiting import waiting
     from party.settings import PartySettings
 
     with refusing(), open_store(PartySettings.load(config)) as store:
-        questions: list[dict[str, Any]] = []
-        for learner, proposal, price, book in store.pending():
-            question = question_of(learner, proposal, price, book.expires)
-            try:
-                left = store.account().reserve(price.whole)
-                question["epsilon_left_after_it"] = (
-                    left.epsilon_limit - left.spent.epsilon - left.reserved.epsilon
-                ) / MICRO
-            except BudgetExhaustedError as error:
-                question["epsilon_left_after_it"] = None
-                question["cannot_be_approved"] = error.detail
-            questions.append(question)
+        questions = waiting(store)
     if output is OutputFormat.JSON:
         print_json(questions)
         return
@@ -78,6 +65,19 @@ def deny_command(
         whose = _whose(store, run, learner)
         withdrawn = store.deny(whose, run, reason[:200])
     typer.echo(f"{run} of {whose} is {'ended' if withdrawn else 'denied'}")
+
+
+def owner_command(config: Config = DEFAULT_CONFIG) -> None:
+    """Print the address of your page on this machine, where runs wait for your word; [owner] port turns it on.
+
+    The address holds your token: whoever has it says yes and no in your place.
+    """
+    from party.owner.page import owner_address
+    from party.settings import PartySettings
+
+    with refusing():
+        address = owner_address(PartySettings.load(config))
+    typer.echo(address)
 
 
 def _whose(store: Ledger, run: str, learner: str | None) -> str:

@@ -199,6 +199,8 @@ class Ledger:
         self._chain.look()
         if (learner, run) not in self.books.runs:
             book = self._asked(learner, run)
+            if book.denied is not None:
+                raise ConflictError(f"run {run} was denied, and its learner told so")
             if book.expires <= _now():
                 raise ConflictError(f"run {run} waited for an answer until it was too late")
             return self.approve(learner, *self._read_asked(book))

@@ -1,0 +1,1 @@
+"""The owner's own page, on loopback: what waits for the owner's word, and the word."""

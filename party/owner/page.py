@@ -1,0 +1,185 @@
+"""The owner's page: an application of its own, on 127.0.0.1 alone, never a part of the service that learners reach.
+
+Whoever sits at this machine may open the port, and so may a web page in the owner's browser. So every request must name
+this machine as its host (a name that was bound anew to 127.0.0.1 is refused), and all but the page itself, which holds
+no data, must show the owner's token in a header, which no other page can send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import structlog
+import uvicorn
+from pydantic import Field, ValidationError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.templating import Jinja2Templates
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from common.errors import ForbiddenError, InvalidInputError, ParleyError, UnauthorizedError
+from common.service.http.connections import Beside, BoundedServer
+from common.service.http.strict_json import strict_json
+from common.service.http.whole_bodies import read_whole
+from common.service.problems import of_error
+from common.service.tokens import new_token
+from common.storage.keys import read_private, write_private
+from common.strict import Strict
+from common.wire.party_api import BudgetReport
+from party.answering.party import open_store
+from party.ledger.ledger import Ledger
+from party.owner.waiting import approved, waiting
+from party.settings import PartySettings
+
+HOST = "127.0.0.1"
+_TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
+_MOST_BYTES = 4096
+_LATER = 60.0  # seconds until a port that is taken is tried again
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+
+
+class OwnersWord(Strict):
+    """What the owner says of a run."""
+
+    learner: Annotated[str, Field(max_length=200, description="whose run it is")]
+    run: Annotated[str, Field(max_length=200, description="the run")]
+    word: Annotated[Literal["approve", "deny"], Field(description="yes, or no, which ends a run that was approved")]
+    reason: Annotated[str, Field(max_length=200, description="what the learner is told of a no")] = ""
+
+
+def owner_token(settings: PartySettings) -> str:
+    """The token that the page asks for, from a file of mode 0600 that is made when it is first needed.
+
+    Raises OwnKeyError where the file cannot be read or others may read it.
+    """
+    path = settings.state / "owner.token"
+    if not path.exists():
+        write_private(path, new_token().encode())
+    return read_private(path).decode().strip()
+
+
+def owner_address(settings: PartySettings) -> str:
+    """Where the page is, with the token in the fragment, which browsers do not send; InvalidInputError without one."""
+    if not settings.owner.port:
+        raise InvalidInputError("there is no owner's page: set port in [owner], and start the party anew")
+    return f"http://{HOST}:{settings.owner.port}/#{owner_token(settings)}"
+
+
+def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
+    """The page of a party, whose ledger is ``store``; raises OwnKeyError."""
+
+    async def show_pending(_: Request) -> Response:
+        return JSONResponse(await asyncio.to_thread(_state, settings, store), headers=_HEADERS)
+
+    async def hear(request: Request) -> Response:
+        try:
+            said = OwnersWord.model_validate(strict_json(bytes(await read_whole(request, _MOST_BYTES, "a word"))))
+        except (ValidationError, ValueError):
+            raise InvalidInputError("the body must be JSON with learner, run, word and reason") from None
+        await asyncio.to_thread(_say, store, said)
+        structlog.get_logger().info("owner", said=said.word, learner=said.learner, run=said.run)
+        return JSONResponse(await asyncio.to_thread(_state, settings, store), headers=_HEADERS)
+
+    return Starlette(
+        routes=[Route("/", _show_page), Route("/pending", show_pending), Route("/word", hear, methods=["POST"])],
+        middleware=[Middleware(Gate, port=settings.owner.port, token=owner_token(settings))],
+        exception_handlers={ParleyError: _on_error},
+    )
+
+
+def beside(settings: PartySettings) -> list[Beside]:
+    """What serves the page beside a party's service, if there is to be one."""
+
+    async def serve(server: BoundedServer) -> None:
+        with socket.socket() as listening:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listening.bind((HOST, settings.owner.port))
+            except OSError as error:
+                structlog.get_logger().warning("owner", port=settings.owner.port, failed=error.strerror)
+                await asyncio.sleep(_LATER)
+                return
+            with await asyncio.to_thread(open_store, settings) as store:
+                app = create_owner_app(settings, store)
+                config = uvicorn.Config(app, access_log=False, log_config=None, server_header=False, ws="none")
+                await _PageServer(config, server.limits, _nothing).serve([listening])
+
+    return [serve] if settings.owner.port else []
+
+
+class _PageServer(BoundedServer):
+    """Leaves signals to the service that it runs beside."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Nothing is captured."""
+        yield
+
+
+async def _nothing() -> None:
+    """No upkeep."""
+
+
+class Gate:
+    """Lets nobody in but who asks this machine by its own name, and, but for the page itself, shows the token."""
+
+    def __init__(self, app: ASGIApp, port: int, token: str) -> None:
+        self._app = app
+        self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
+        self._token = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or hand it on."""
+        if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
+            await of_error(refusal)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> ParleyError | None:
+        """Why a request is refused."""
+        headers = dict(scope["headers"])
+        if headers.get(b"host", b"").decode("latin-1").lower() not in self._hosts:
+            return ForbiddenError("the owner's page answers to its own address alone", rule="host")
+        if scope["path"] == "/" or hmac.compare_digest(headers.get(b"authorization", b""), self._token):
+            return None
+        return UnauthorizedError("the owner's token is needed: parley-party owner prints it")
+
+
+async def _show_page(request: Request) -> Response:
+    """The page; it loads nothing from elsewhere, and runs no script but its own."""
+    nonce = secrets.token_urlsafe(16)
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    headers = {"Content-Security-Policy": policy, **_HEADERS}
+    return _TEMPLATES.TemplateResponse(request, "owner.html", {"nonce": nonce}, headers=headers)
+
+
+async def _on_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ParleyError)  # noqa: S101 -- registered for it alone
+    return of_error(error)
+
+
+def _state(settings: PartySettings, store: Ledger) -> dict[str, object]:
+    """All that the page shows."""
+    budget = BudgetReport.of(store.account()).model_dump(exclude={"units"})
+    return {"party": settings.name, "budget": budget, "waiting": waiting(store), "approved": approved(store)}
+
+
+def _say(store: Ledger, said: OwnersWord) -> None:
+    """Write the owner's word down; raises what `Ledger.allow` and `Ledger.deny` raise."""
+    if said.word == "approve":
+        store.allow(said.learner, said.run)
+    else:
+        store.deny(said.learner, said.run, said.reason)

@@ -1,0 +1,117 @@
+"""The owner's page: who is let in, what is shown, and what a word does."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from common.errors import InvalidInputError
+from party.answering.party import open_store
+from party.ledger.ledger import Ledger
+from party.owner.page import create_owner_app, owner_address, owner_token
+from party.settings import PartySettings
+from tests.support.cluster import Cluster, asgi_cluster, submit
+
+PORT = 8765
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> AsyncIterator[tuple[Cluster, str]]:
+    """A run of two parties, which waits for its owners."""
+    cluster = Cluster(tmp_path, n_parties=2, epsilon=1.5, policy={"approval": "manual"})
+    async with asgi_cluster(cluster) as client:
+        name = await submit(client, parameters={"n_rounds": 3}, purpose="<b>cures</b>")
+        with open_store(cluster.party_settings("party-1")) as store:
+            async with asyncio.timeout(60):
+                while not store.pending():  # noqa: ASYNC110 -- written by another ledger
+                    await asyncio.sleep(0.02)
+        yield cluster, name
+
+
+@pytest.fixture
+def settings(run: tuple[Cluster, str]) -> PartySettings:
+    return run[0].party_settings("party-1", owner={"port": PORT})
+
+
+@pytest.fixture
+def store(settings: PartySettings) -> Iterator[Ledger]:
+    with open_store(settings) as store:
+        yield store
+
+
+@pytest.fixture
+def page(settings: PartySettings, store: Ledger) -> httpx.Client:
+    """The owner's browser."""
+    headers = {"Authorization": f"Bearer {owner_token(settings)}"}
+    return TestClient(create_owner_app(settings, store), base_url=f"http://127.0.0.1:{PORT}", headers=headers)
+
+
+def say(page: httpx.Client, run: str, word: str, **more: str) -> httpx.Response:
+    return page.post("/word", json={"learner": "learner", "run": run, "word": word, **more})
+
+
+def test_a_yes_reserves_and_a_no_withdraws(run: tuple[Cluster, str], page: httpx.Client, store: Ledger) -> None:
+    state = page.get("/pending").json()
+    (question,) = state["waiting"]
+    assert (question["run"], question["epsilon"], question["purpose"]) == (run[1], 1.0, "<b>cures</b>")
+    assert 0 < question["epsilon_left_after_it"] < state["budget"]["epsilon_left"]
+    assert question["contributors"] == ["party-1", "party-2"]
+    assert question["guarantee"]
+    for _ in range(2):
+        state = say(page, run[1], "approve").json()
+        assert (state["waiting"], [each["run"] for each in state["approved"]]) == ([], [run[1]])
+        assert store.account().reserved.epsilon == 1_000_000
+    assert say(page, run[1], "deny").json()["approved"] == []
+    assert store.account().reserved.epsilon == 0
+    assert say(page, run[1], "approve").status_code == 409
+
+
+def test_a_no_is_final(run: tuple[Cluster, str], page: httpx.Client, store: Ledger) -> None:
+    assert say(page, run[1], "deny", reason="not for this").json()["waiting"] == []
+    refused = say(page, run[1], "approve")
+    assert refused.status_code == 409
+    assert "was denied" in refused.json()["detail"]
+    assert store.account().reserved.epsilon == 0
+
+
+def test_strangers_are_refused(run: tuple[Cluster, str], page: httpx.Client, store: Ledger) -> None:
+    word = {"learner": "learner", "run": run[1], "word": "approve"}
+    for headers in ({"Authorization": ""}, {"Authorization": "Bearer x"}, {"Authorization": "Basic x"}):
+        assert page.get("/pending", headers=headers).status_code == 401
+        assert page.post("/word", json=word, headers=headers).status_code == 401
+    for host in ("evil.example", f"evil.example:{PORT}", "127.0.0.1", ""):
+        for path in ("/", "/pending"):
+            assert page.get(path, headers={"Host": host}).status_code == 403
+        assert page.post("/word", json=word, headers={"Host": host}).status_code == 403
+    assert page.get(f"/word?run={run[1]}").status_code == 405
+    assert store.account().reserved.epsilon == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"run": 1}', b'{"learner": "a", "run": "b", "word": "maybe"}'])
+def test_bad_words_are_refused(page: httpx.Client, body: bytes) -> None:
+    assert page.post("/word", content=body).status_code == 422
+    assert page.post("/word", content=b"x" * 5000).status_code == 413
+    assert say(page, "another", "approve").status_code == 404
+
+
+def test_the_page_holds_no_data_and_runs_its_own_script_alone(page: httpx.Client, run: tuple[Cluster, str]) -> None:
+    shown = page.get("/", headers={"Authorization": ""})
+    policy = shown.headers["Content-Security-Policy"]
+    assert shown.status_code == 200
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert run[1] not in shown.text
+    assert "Access-Control-Allow-Origin" not in shown.headers
+
+
+def test_the_token_is_the_owners_alone(settings: PartySettings, run: tuple[Cluster, str]) -> None:
+    assert owner_address(settings) == f"http://127.0.0.1:{PORT}/#{owner_token(settings)}"
+    assert stat.S_IMODE((settings.state / "owner.token").stat().st_mode) == 0o600
+    with pytest.raises(InvalidInputError, match="no owner's page"):
+        owner_address(run[0].party_settings("party-1"))
