@@ -111,7 +111,9 @@ def beside(settings: PartySettings) -> list[Beside]:
                 return
             with await asyncio.to_thread(open_store, settings) as store:
                 app = create_owner_app(settings, store)
-                config = uvicorn.Config(app, access_log=False, log_config=None, server_header=False, ws="none")
+                config = uvicorn.Config(
+                    app, access_log=False, log_config=None, server_header=False, ws="none", lifespan="off"
+                )
                 await _PageServer(config, server.limits, _nothing).serve([listening])
 
     return [serve] if settings.owner.port else []
