@@ -34,7 +34,7 @@ class Described(Strict):
 
 
 class Bounded(Described):
-    """A numeric column and its public bounds, which become -1 and +1; ``unit`` is that of its numbers, such as years."""
+    """A numeric column and its public bounds, which become -1 and +1; ``unit`` is that of the numbers: years."""
 
     lower: FiniteFloat
     upper: FiniteFloat
