@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from common.arrays import FloatArray
-from common.data.cells import Coded, as_coded, as_numbers
+from common.data.cells import MISSING_TEXTS, Coded, as_coded, as_numbers
 from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
@@ -81,7 +81,7 @@ def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa
     if pa.types.is_temporal(array.type):
         return SurveyedColumn(name, "date", identifier_words(name))
     coded = as_coded(column_of(array, as_number=False))
-    spelt = {text for value in coded.values if (text := spelling(value)) is not None}
+    spelt = {text for value in coded.values if (text := spelling(value)) and text not in MISSING_TEXTS}
     numbers, strange = as_numbers(coded)
     found = numbers[np.isfinite(numbers)]
     kind = _kind(array, spelt, found, strange is None)

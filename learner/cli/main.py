@@ -56,6 +56,7 @@ from learner.cli.options import (
 from learner.cli.project import PROJECTIONS, project_command
 from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run
 from learner.cli.roster import INVITATIONS, invite_command, roster_app
+from learner.cli.setup.study import study_app
 from learner.cli.simulate import SIMULATIONS, simulate_command
 
 learner_app = typer.Typer(
@@ -76,6 +77,7 @@ learner_app = typer.Typer(
 
 
 learner_app.add_typer(roster_app, name="roster")
+learner_app.add_typer(study_app, name="study")
 learner_app.command("init", epilog=BEGINNINGS)(init_learner_command)
 learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 
