@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, ValidationError
@@ -98,3 +99,15 @@ def faults(error: ValidationError) -> str:
         place, words = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
         found.append(f"{place}: {words}" if place else words)
     return "; ".join(found)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -117,11 +117,8 @@ class Enrolment:
 
     def __init__(self, invitation: Invitation, proxy: str | None = None) -> None:
         self._invitation = invitation
-        context = ssl.create_default_context(cadata=invitation.authority) if invitation.authority else None
-        self._http = httpx.Client(
-            base_url=invitation.url, verify=context or ssl.create_default_context(), proxy=proxy, trust_env=False,
-            timeout=_TIMEOUT,
-        )  # fmt: skip
+        self._proxy = proxy
+        self._context = ssl.create_default_context(cadata=invitation.authority)
 
     def check(self) -> None:
         """Raise UnavailableError or InvalidInputError unless the learner is there, and itself, at the same time."""
@@ -144,8 +141,11 @@ class Enrolment:
         return Membership.model_validate_json(response.content)
 
     def _send(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> httpx.Response:
+        url = f"{self._invitation.url}{path}"
+        way = httpx.Client(verify=self._context, proxy=self._proxy, trust_env=False, timeout=_TIMEOUT)
         try:
-            return self._http.request(method, path, content=body or None, headers=headers)
+            with way:
+                return way.request(method, url, content=body or None, headers=headers)
         except httpx.ProxyError as error:
             asks = "asks for a password: --proxy http://user:password@host:port" if "407" in str(error) else "refuses"
             raise UnavailableError(f"the proxy {asks}") from None

@@ -28,7 +28,7 @@ _BITS = 11  # of a word
 _TAG, _REQUEST_TAG = "parley/invitation/1", "parley/joining/1"
 _Pem = Annotated[str, StringConstraints(max_length=2**14)]
 
-Role = Literal["party", "key_holder"]
+MemberRole = Literal["party", "key_holder"]
 """What a member is."""
 
 
@@ -44,7 +44,7 @@ class Invitation(Strict):
 
     version: Literal[1] = 1
     name: Annotated[Identifier, Field(description="what the member will be called")]
-    role: Role
+    role: MemberRole
     learner: Annotated[KnownKey, Field(description="who invites")]
     url: Annotated[str, Field(description="where the learner listens", pattern=r"^https?://[!-~]{1,1000}$")]
     authority: Annotated[
@@ -115,6 +115,13 @@ class Membership(Strict):
     certificate: Annotated[_Pem | None, Field(description="PEM of the member's certificate, if it asked for one")] = (
         None
     )
+
+
+class RosterKeys(Strict):
+    """The keys of a learner's other members, by the learner's word."""
+
+    parties: tuple[KnownKey, ...]
+    key_holders: tuple[KnownKey, ...]
 
 
 def words_of(public_key: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from common.service.http.whole_bodies import WholeBody
 from common.service.prometheus import Metrics
 from learner.api.catalogue import add_catalogue, add_public
 from learner.api.connections import add_connections
-from learner.api.membership import Members, add_membership
+from learner.api.membership import LiveRoster, add_membership
 from learner.api.page import show_page
 from learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
 from learner.api.roles import Roles, check_every_route
@@ -70,7 +70,7 @@ class Learner:
     sums: SecureSumCoordinator
     witnesses: Witnesses
     engine: Engine
-    members: Members
+    members: LiveRoster
 
     @classmethod
     def build(cls, settings: LearnerSettings, connect: Connect) -> Learner:
@@ -92,7 +92,7 @@ class Learner:
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
             known = RosterStore(settings.state / "roster")
-            members = Members(settings, sums.key, board, roster, sums, known, studies, store.receipts)
+            members = LiveRoster(settings, sums.key, board, roster, sums, known, studies, store.receipts)
             members.begin()
             learner = cls(settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, members)
             undo.pop_all()

@@ -12,7 +12,7 @@ from common.client.handshake import CONNECT_PATH, UPGRADE
 from common.errors import ForbiddenError, InvalidInputError
 from common.service.application import caller
 from common.service.http.connections import CERTIFIED, TAKE_OVER
-from learner.api.roles import peer_of
+from learner.api.callers import peer_of
 
 _SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
 

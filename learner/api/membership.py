@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -32,23 +32,26 @@ from common.wire.membership import (
     Invitation,
     JoinRequest,
     KnownKey,
+    MemberRole,
     Membership,
-    Role,
+    RosterKeys,
     check_words,
     words_of,
 )
-from learner.api.roles import invited_of
-from learner.secure_sum.coordinator import SecureSumCoordinator
+from learner.api.callers import invited_of, peer_of
 from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.settings import INVITED, PEER, KeyHolderEntry, LearnerSettings
-from learner.storage.roster_store import Invited, Member, RosterStore
+from learner.storage.roster_store import Invited, JoinedMember, RosterStore
+
+if TYPE_CHECKING:
+    from learner.secure_sum.coordinator import SecureSumCoordinator
 
 
 class InvitationRequest(Strict):
     """Whom to invite."""
 
     name: Annotated[Identifier, Field(description="what the party or key holder will be called")]
-    role: Role = "party"
+    role: MemberRole = "party"
     studies: Annotated[
         tuple[str, ...], Field(description="names of studies that the party is asked to hold rows of")
     ] = ()
@@ -72,7 +75,7 @@ class MemberView(BaseModel):
     """Who is invited, or has joined."""
 
     name: Identifier
-    role: Role
+    role: MemberRole
     state: Annotated[str, Field(description="invited, unconfirmed, or member; settings: by the settings file")]
     public_key: str | None
     words: tuple[str, ...] | None
@@ -82,7 +85,7 @@ class MemberView(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class LiveRoster:
     """What the routes stand on: ``parties`` and the key holders of ``sums`` come and go by it."""
 
     settings: LearnerSettings
@@ -176,7 +179,7 @@ class Members:
         taken = {each.public_key: each.name for each in self.store.members.values() if each.name != name}
         if asked.public_key in taken:
             raise ConflictError(f"this key is {taken[asked.public_key]}'s: each party needs its own")
-        member = Member(
+        member = JoinedMember(
             name=name,
             role=invited.role,
             public_key=asked.public_key,
@@ -214,6 +217,10 @@ class Members:
         self.sums.party_keys.pop(name, None)
         await self.board.drop(name)
 
+    def keys(self, but: str) -> RosterKeys:
+        """The keys of all members but one."""
+        return RosterKeys(parties=self._known("party", but), key_holders=self._known("key_holder", but))
+
     def needs_certificate(self, name: str) -> bool:
         """Whether a member has been given a certificate, which it has to show."""
         joining = self.settings.joining
@@ -224,7 +231,7 @@ class Members:
         found = {}
         entries: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.settings.parties, *self.settings.key_holders)
         for entry in entries:
-            role: Role = "key_holder" if isinstance(entry, KeyHolderEntry) else "party"
+            role: MemberRole = "key_holder" if isinstance(entry, KeyHolderEntry) else "party"
             found[entry.name] = self._view(entry.name, role, "settings", entry.public_key, entry.url is None)
         for member in self.store.members.values():
             state = "member" if member.confirmed else "unconfirmed"
@@ -238,14 +245,14 @@ class Members:
                 )  # fmt: skip
         return [found[name] for name in sorted(found)]
 
-    def _view(self, name: str, role: Role, state: str, key: str | None, is_awaited: bool) -> MemberView:  # noqa: FBT001
+    def _view(self, name: str, role: MemberRole, state: str, key: str | None, is_awaited: bool) -> MemberView:  # noqa: FBT001
         connected = self.board.is_connected(name) if is_awaited else None
         words = words_of(key) if key else None
         return MemberView(
             name=name, role=role, state=state, public_key=key, words=words, connected=connected, expires=None
         )
 
-    def _member(self, name: str) -> Member:
+    def _member(self, name: str) -> JoinedMember:
         if name not in self.store.members:
             raise NotFoundError(f"nobody has joined as {name}")
         return self.store.members[name]
@@ -254,14 +261,14 @@ class Members:
         if name in {entry.name for entry in (*self.settings.parties, *self.settings.key_holders)}:
             raise ConflictError(f"{name} is in the settings file already")
 
-    def _known(self, role: Role, but: str) -> tuple[KnownKey, ...]:
+    def _known(self, role: MemberRole, but: str) -> tuple[KnownKey, ...]:
         """The keys of all of a role."""
         views = (
             view for view in self.views() if view.role == role and view.name != but and view.state != "unconfirmed"
         )
         return tuple(KnownKey(name=view.name, public_key=view.public_key) for view in views if view.public_key)
 
-    def _membership(self, member: Member, asked: JoinRequest) -> Membership:
+    def _membership(self, member: JoinedMember, asked: JoinRequest) -> Membership:
         """What a member is answered; raises InvalidInputError for a request that cannot be signed."""
         joining = self.settings.joining
         if asked.certificate_request is None or joining is None or not (joining.authority and joining.authority_key):
@@ -273,7 +280,7 @@ class Members:
             raise InvalidInputError("certificate_request: this cannot be signed") from None
         return Membership(name=member.name, certificate=pem_of(certificate))
 
-    def _admit(self, member: Member, receipts: Mapping[str, Receipt]) -> None:
+    def _admit(self, member: JoinedMember, receipts: Mapping[str, Receipt]) -> None:
         """Have a member take part from now on."""
         given = {"name": member.name, "connects_with": member.connects_with, "token": member.token}
         given["public_key"] = member.public_key
@@ -287,7 +294,7 @@ class Members:
             self.sums.holders[member.name] = KeyHolderClient(member.name, line, member.public_key, newest)
 
 
-def add_membership(app: FastAPI, members: Members) -> None:
+def add_membership(app: FastAPI, members: LiveRoster) -> None:
     """The routes."""
 
     @app.post("/v1/invitations", status_code=201, summary="Invite an owner", tags=["roster"])
@@ -310,6 +317,11 @@ def add_membership(app: FastAPI, members: Members) -> None:
         """Takes an invitation's secret as its bearer token. The same request again gets the same answer."""
         presented = hash_token(re.sub("(?i)^bearer ", "", request.headers["authorization"]).strip())
         return await members.join(invited_of(caller(request)), presented, asked)
+
+    @app.get("/v1/roster/keys", summary="The keys of the others, for a member", tags=["roster"])
+    def show_keys(request: Request) -> RosterKeys:
+        """Of parties and key holders: what a member's owner may pin when the words have been compared."""
+        return members.keys(but=peer_of(caller(request)))
 
     @app.post("/v1/roster/{name}/confirmation", status_code=204, summary="Confirm a member", tags=["roster"])
     async def confirm_member(name: str, confirmation: Confirmation) -> None:

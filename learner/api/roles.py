@@ -12,7 +12,8 @@ from fastapi.routing import APIRoute
 
 from common.errors import ForbiddenError
 from common.service.application import caller
-from learner.settings import INVITED, PEER, UserEntry, UserRole
+from learner.api.callers import invited_of, is_user, peer_of
+from learner.settings import UserEntry, UserRole
 from learner.storage.run_store import RunStore
 
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
@@ -23,6 +24,7 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
     ("POST", "/v1/roster"): "invited",
     ("DELETE", "/v1/roster/{name}"): "operator",
     ("POST", "/v1/roster/{name}/confirmation"): "operator",
+    ("GET", "/v1/roster/keys"): "peer",
     ("POST", "/v1/invitations"): "operator",
     ("GET", "/v1/parties"): "viewer",
     ("GET", "/v1/parties/{name}/receipt"): "submitter",
@@ -75,7 +77,7 @@ class Roles:
         if least == "invited":
             invited_of(user)
             return
-        if user.startswith((PEER, INVITED)):
+        if not is_user(user):
             raise ForbiddenError("a party or a key holder may join and connect, and nothing else", rule="role")
         role = self.roles.get(user, "viewer")  # until a restart, of a user whose token was added while it runs
         if not _reaches(role, least):
@@ -85,20 +87,6 @@ class Roles:
         run = await asyncio.to_thread(self.store.run, request.path_params["run"])
         if run.user != user:
             raise ForbiddenError(f"{user} is a {role}; another user's run takes an operator", rule="role")
-
-
-def peer_of(user: str) -> str:
-    """The name of the party or key holder that asks; raises ForbiddenError for a user."""
-    if not user.startswith(PEER):
-        raise ForbiddenError(f"{user} is a user; this is for parties and key holders", rule="role")
-    return user.removeprefix(PEER)
-
-
-def invited_of(user: str) -> str:
-    """The name that whoever asks is invited by; raises ForbiddenError for others."""
-    if not user.startswith(INVITED):
-        raise ForbiddenError("this takes an invitation", rule="role")
-    return user.removeprefix(INVITED)
 
 
 def check_every_route(app: FastAPI) -> None:

@@ -29,6 +29,7 @@ roster_app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Who takes part: list, confirm, remove, rotate.",
+    epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
 StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study that the party is to hold rows of")]

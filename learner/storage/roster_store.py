@@ -11,24 +11,24 @@ from pydantic import AwareDatetime, ValidationError
 from common.errors import InvalidInputError, UnavailableError
 from common.storage.keys import read_private, replace_private
 from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
-from common.wire.membership import Role
+from common.wire.membership import MemberRole
 
 
 class Invited(Strict):
     """An invitation that was handed out and not used."""
 
     name: Identifier
-    role: Role
+    role: MemberRole
     secret_hash: TokenHash
     expires: AwareDatetime
     studies: tuple[str, ...]
 
 
-class Member(Strict):
+class JoinedMember(Strict):
     """A party or key holder that has joined; it takes part once the operator has compared its words."""
 
     name: Identifier
-    role: Role
+    role: MemberRole
     public_key: PublicKey
     connects_with: TokenHash
     token: str
@@ -42,7 +42,7 @@ class Member(Strict):
     """Until when it does."""
 
 
-_E = TypeVar("_E", Invited, Member)
+_E = TypeVar("_E", Invited, JoinedMember)
 
 
 class RosterStore:
@@ -52,14 +52,14 @@ class RosterStore:
         """Raises InvalidInputError for a file that cannot be used, OwnKeyError for one that others may read."""
         self._directory = directory
         self.invited = _read(directory / "invited", Invited)
-        self.members = _read(directory / "members", Member)
+        self.members = _read(directory / "members", JoinedMember)
 
     def invite(self, invited: Invited) -> None:
         """Keep an invitation, in the place of one of that name; raises UnavailableError where it cannot be written."""
         self._write("invited", invited)
         self.invited = self.invited | {invited.name: invited}  # anew, for others go through it meanwhile
 
-    def keep(self, member: Member) -> None:
+    def keep(self, member: JoinedMember) -> None:
         """Keep a member, whose invitation is used up; raises UnavailableError."""
         self._write("members", member)
         self.members = self.members | {member.name: member}
@@ -79,7 +79,7 @@ class RosterStore:
             self._forget("invited", name)
         self.invited = {name: each for name, each in self.invited.items() if each.expires > now}
 
-    def _write(self, kind: str, entry: Invited | Member) -> None:
+    def _write(self, kind: str, entry: Invited | JoinedMember) -> None:
         try:
             replace_private(self._directory / kind / f"{entry.name}.json", entry.model_dump_json(indent=1).encode())
         except OSError as error:

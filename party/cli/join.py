@@ -47,6 +47,9 @@ def join_command(
     delta: Annotated[float, typer.Option("--delta", help="What all runs together may cost.")] = 1e-4,
     epsilon_per_run: Annotated[float, typer.Option("--epsilon-per-run", help="What one run may cost.")] = 1.0,
     delta_per_run: Annotated[float, typer.Option("--delta-per-run", help="What one run may cost.")] = 1e-5,
+    by_policy: Annotated[
+        bool, typer.Option("--by-policy", help="Take part in all runs that the policy allows, without asking you.")
+    ] = False,
     clip: Annotated[
         bool, typer.Option("--clip", help="Clip values beyond the study's bounds instead of refusing.")
     ] = False,
@@ -77,7 +80,16 @@ def join_command(
         study = folder.root / "study.json"
         _write(study, invited.studies[0].model_dump_json(indent=1))
         policy = (epsilon, delta, epsilon_per_run, delta_per_run)
-        text = _party_toml(invited, folder, data.resolve(), policy, clip=clip, proxy=proxy, port=port or _free_port())
+        text = _party_toml(
+            invited,
+            folder,
+            data.resolve(),
+            policy,
+            clip=clip,
+            trusts_policy=by_policy,
+            proxy=proxy,
+            port=port or _free_port(),
+        )
         draft = folder.root / ".draft.toml"
         _write(draft, text)
         settings = PartySettings.load(draft)
@@ -173,6 +185,7 @@ def _party_toml(
     policy: tuple[float, float, float, float],
     *,
     clip: bool,
+    trusts_policy: bool,
     proxy: str | None,
     port: int,
 ) -> str:
@@ -195,6 +208,7 @@ max_epsilon_per_run = {epsilon_per_run!r}
 max_delta_per_run = {delta_per_run!r}
 algorithms = ["dp_gd", "release", "average", "evaluate", "describe"]
 minimum_contributors = 2
+approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
 require_secure_sum = {"true" if pins else "false"}
 
 [[learners]]{tail}{pins}"""

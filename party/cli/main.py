@@ -38,6 +38,8 @@ from party.cli.output import (
     refusing,
     spelt,
 )
+from party.cli.owner import approve_command, deny_command, pending_command
+from party.cli.pin import pin_command
 from party.cli.stream import stream_command
 from party.cli.study import study_fit_app
 from party.cli.witnessed import witnessed_command
@@ -61,7 +63,11 @@ party_app.add_typer(audit_app, name="audit")
 party_app.add_typer(study_fit_app, name="study")
 for name, command in (
     ("join", join_command),
+    ("pin", pin_command),
     ("init", init_command),
+    ("pending", pending_command),
+    ("approve", approve_command),
+    ("deny", deny_command),
     ("budget", budget_command),
     ("log", log_command),
     ("end", end_command),
@@ -187,6 +193,8 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {policy.max_rounds} rounds"
+    if policy.approval == "manual":
+        yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
     if settings.secure_sum is None:
