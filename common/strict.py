@@ -19,6 +19,14 @@ PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
 
+PlainText = Annotated[
+    str,
+    StringConstraints(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"),
+    Field(exclude_if=lambda words: words == ""),
+]
+"""Plain text for people, on one line: nothing that moves a cursor or turns the order of what is read. None is not told,
+so that a study which says nothing has the digest of one that was never asked."""
+
 _NUMBERS = frozenset({"int", "float", "bool"})
 
 

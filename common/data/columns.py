@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 from common.arrays import FloatArray
 from common.encoding.classes import MAX_CLASSES
 from common.encoding.spelling import spelling
-from common.strict import Name, Strict
+from common.strict import Name, PlainText, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]
 Missing = Literal["refuse", "drop", "value"]
@@ -26,12 +26,19 @@ OTHER = "other"
 """The column of the values that a category does not declare."""
 
 
-class Bounded(Strict):
-    """A numeric column and its public bounds, which become -1 and +1."""
+class Described(Strict):
+    """A column, and what it is in plain words for those who are asked to approve a run about it."""
 
     name: Name
+    description: Annotated[PlainText, Field(max_length=500)] = ""
+
+
+class Bounded(Described):
+    """A numeric column and its public bounds, which become -1 and +1; ``unit`` is that of the numbers: years."""
+
     lower: FiniteFloat
     upper: FiniteFloat
+    unit: Annotated[PlainText, Field(max_length=50)] = ""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -69,13 +76,12 @@ class Feature(Bounded):
         return (self.name,)
 
 
-class Category(Strict):
+class Category(Described):
     """A column of texts to predict from, one column of the design for each declared value.
 
     With ``other`` there is one more column, for any value not declared; without, such a value is a fault.
     """
 
-    name: Name
     values: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100_000)]
     other: bool = False
     missing: Missing | None = None
@@ -120,7 +126,7 @@ class Category(Strict):
         return {spelling(value): code for code, value in enumerate(self.column_values)}
 
 
-class SparseFeatures(Strict):
+class SparseFeatures(Described):
     """Very many numeric columns of which few are not zero, told by a count: a row lists its entries that are not zero.
 
     In a table ``index`` and ``value`` are columns of lists, the places and the numbers of a row's entries; ``first`` is
@@ -128,7 +134,6 @@ class SparseFeatures(Strict):
     ``bound``, which becomes 1. Both are public: a solver's error and the largest norm of a row hang on them.
     """
 
-    name: Name
     columns: Annotated[int, Field(ge=2, lt=2**24)]
     entries: Annotated[int, Field(ge=1, le=2**20)]
     bound: Annotated[FiniteFloat, Field(gt=0)] = 1.0
@@ -158,10 +163,9 @@ class SparseFeatures(Strict):
         return self.index, self.value
 
 
-class Label(Strict):
+class Label(Described):
     """The column to predict and its values; of two, the first is negative (-1) and the second positive (+1)."""
 
-    name: Name
     values: tuple[str, ...]
 
     @model_validator(mode="after")

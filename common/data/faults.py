@@ -25,6 +25,14 @@ _REMEDIES: Mapping[FaultKind, str] = {
 }
 
 
+class UnfitDataError(InvalidDataError):
+    """Data that does not fit a study: ``rows`` counts, by column and kind of fault, the rows that do not."""
+
+    def __init__(self, detail: str, rows: Mapping[str, Mapping[FaultKind, int]]) -> None:
+        super().__init__(detail)
+        self.rows = rows
+
+
 class Faults:
     """The faults of a table as its blocks are read."""
 
@@ -38,7 +46,7 @@ class Faults:
             kinds[kind] = kinds.get(kind, 0) + rows
 
     def check(self, order: Iterable[str]) -> None:
-        """Raise InvalidDataError where there is a fault; tells of columns in this order."""
+        """Raise UnfitDataError where there is a fault; tells of columns in this order."""
         if not self._rows:
             return
         columns = [name for name in order if name in self._rows]
@@ -46,7 +54,7 @@ class Faults:
         more = f"; and {len(columns) - MOST_COLUMNS} columns more" if len(columns) > MOST_COLUMNS else ""
         kinds = {kind for found in self._rows.values() for kind in found}
         remedies = "".join(f"; {words}" for kind, words in _REMEDIES.items() if kind in kinds)
-        raise InvalidDataError(f"the data does not fit the study: {told}{more}{remedies}")
+        raise UnfitDataError(f"the data does not fit the study: {told}{more}{remedies}", self._rows)
 
 
 def _told(kinds: Mapping[FaultKind, int]) -> str:

@@ -36,7 +36,7 @@ from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.data.maps import Projection, RandomFeatures, RowMap
 from common.encoding.canonical_json import canonical_digest
 from common.encoding.fixed_point import Norm
-from common.strict import Digest, Name, Strict
+from common.strict import Digest, Name, PlainText, Strict
 
 StudyKind = Literal["binary", "multiclass", "regression"]
 
@@ -58,11 +58,15 @@ class Study(Strict):
     ``norm`` is that by which rows are at most 1. By the ``max`` norm numbers lie in [-1, 1], values of categories and
     the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which is 1.
     Features may be `SparseFeatures`, of which a study has no other.
+    ``title`` and ``purpose`` say in plain words what it is and what for, as a column's ``description`` and ``unit`` do:
+    all of it is in the digest that parties approve, so nobody's words change under them.
     ``hold_out`` is the share of each owner's rows that is kept for evaluation; see `common.data.hold_out`.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
     name: Name
+    title: Annotated[PlainText, Field(max_length=200)] = ""
+    purpose: PlainText = ""
     features: Annotated[
         tuple[AnyFeature, ...],
         FailFast(),  # to tell the faults of many columns takes long

@@ -9,6 +9,9 @@ from pathlib import Path
 from common.data.columns import Columns
 from common.errors import InvalidDataError
 
+_HEADER = 2**22
+"""Bytes that hold a first line, however many columns it names."""
+
 
 def read_columns(path: Path) -> Columns:
     """The columns of a CSV (``.csv``, with a header) or Parquet (``.parquet``) file; empty numeric cells become NaN.
@@ -28,6 +31,28 @@ def read_columns(path: Path) -> Columns:
         raise unreadable(path, error) from None
     check_names(path, table.column_names)
     return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """The names of the columns of a CSV or Parquet file in its order; raises InvalidDataError as `read_columns`."""
+    import pyarrow as pa  # noqa: PLC0415 -- as above
+
+    try:
+        if is_csv(path):
+            if not path.stat().st_size:
+                raise InvalidDataError(f"data file {path} is empty")
+            from pyarrow import csv  # noqa: PLC0415 -- as above
+
+            with csv.open_csv(path, csv.ReadOptions(block_size=_HEADER)) as file:
+                names = file.schema.names
+        else:
+            from pyarrow.parquet import read_schema  # noqa: PLC0415 -- as above
+
+            names = read_schema(path).names
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from None
+    check_names(path, names)
+    return tuple(names)
 
 
 def is_csv(path: Path) -> bool:

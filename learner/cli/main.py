@@ -56,6 +56,8 @@ from learner.cli.options import (
 from learner.cli.project import PROJECTIONS, project_command
 from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run
 from learner.cli.roster import INVITATIONS, invite_command, roster_app
+from learner.cli.setup.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
+from learner.cli.setup.study import study_app
 from learner.cli.simulate import SIMULATIONS, simulate_command
 
 learner_app = typer.Typer(
@@ -69,13 +71,14 @@ learner_app = typer.Typer(
     "**evaluate** it on rows that the owners hold out. "
     "**forecast** says what a run would achieve and who should take part; **simulate** tries an algorithm on public "
     "data in this process.",
-    epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage. "
+    epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage (of check and config: something cannot be used). "
     "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
     "SSL_CERT_FILE names the authority of an https learner whose own this machine does not know.",
 )
 
 
 learner_app.add_typer(roster_app, name="roster")
+learner_app.add_typer(study_app, name="study")
 learner_app.command("init", epilog=BEGINNINGS)(init_learner_command)
 learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 
@@ -186,6 +189,8 @@ def submit(
 learner_app.command("describe", epilog=DESCRIPTIONS)(describe_command)
 learner_app.command("evaluate", epilog=EVALUATIONS)(evaluate_command)
 learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
+learner_app.command("check", epilog=CHECKS)(learner_check_command)
+learner_app.command("config", epilog=CONFIGURATIONS)(learner_config_command)
 learner_app.command("health", epilog=HEALTH_CHECKS)(learner_health_command)
 learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 learner_app.command("bounds", epilog=BOUNDS)(bounds_command)

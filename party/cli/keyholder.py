@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from party.cli.config import Explain, show_settings
 from party.cli.health import end_by_readiness
 from party.cli.join import join_key_holder_command
 from party.cli.output import (
@@ -115,6 +116,19 @@ def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> No
     from party.keyholder.settings import KeyHolderSettings
 
     end_by_readiness(KeyHolderSettings, config)
+
+
+@key_holder_app.command("config")
+def key_holder_config(
+    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, explain: Explain = False, output: Output = OutputFormat.TEXT
+) -> None:
+    """Print the settings in effect, and whether file or environment says so; secrets are hidden.
+
+    With --explain, every setting there is with type, default and meaning.
+    """
+    from party.keyholder.settings import KeyHolderSettings
+
+    show_settings(KeyHolderSettings, config, explain=explain, output=output)
 
 
 @key_holder_app.command("check")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from party.cli.config import party_config_command
 from party.cli.health import party_health_command
 from party.cli.join import join_command
 from party.cli.keyholder import key_holder_app as keyholder
@@ -40,6 +41,7 @@ from party.cli.output import (
 from party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from party.cli.pin import pin_command
 from party.cli.stream import stream_command
+from party.cli.study import study_fit_app
 from party.cli.witnessed import witnessed_command
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ ledger (parley-party init), and start it (parley-party serve).""",
 )
 party_app.add_typer(keyholder, name="keyholder")
 party_app.add_typer(audit_app, name="audit")
+party_app.add_typer(study_fit_app, name="study")
 for name, command in (
     ("join", join_command),
     ("pin", pin_command),
@@ -76,6 +79,7 @@ for name, command in (
     ("witnessed", witnessed_command),
     ("learn", learn_command),
     ("stream", stream_command),
+    ("config", party_config_command),
     ("health", party_health_command),
 ):
     party_app.command(name)(command)

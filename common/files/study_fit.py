@@ -1,0 +1,114 @@
+"""Whether an owner's table fits a study, before anything is set up: names of columns and counts, never a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError
+from common.data.loading import Loaded
+from common.data.study import Study
+from common.files.column_names import check_header, identifier_words
+from common.files.examples import load_examples
+from common.files.tables import column_names
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFit:
+    """What of a table fits a study. All of it is for the owner alone, and none of it is a value.
+
+    ``faults`` counts, by column and kind, the rows that do not fit; an absent column is one fault. ``extra`` are
+    columns that the study does not name, which are never read. ``identifiers`` are columns of the *study* whose names
+    say that they tell who somebody is. ``n_rows`` is None where faults kept the table from being loaded. ``clipped``
+    are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value.
+    """
+
+    study: str
+    n_rows: int | None
+    minimum_rows: int
+    faults: Mapping[str, Mapping[FaultKind, int]] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()
+    clipped: Mapping[str, float] = field(default_factory=dict)
+    dropped: float = 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether a party could start with this table."""
+        return self.n_rows is not None and self.n_rows >= self.minimum_rows
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The columns of the study that the table lacks."""
+        return tuple(name for name, kinds in self.faults.items() if "absent" in kinds)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {"fits": self.fits, **asdict(self), "absent": self.absent}
+
+    def lines(self) -> list[str]:
+        """The report for people, the verdict first."""
+        return [self._verdict(), *(f"  {line}" for line in (*self._faults(), *self._hints()))]
+
+    def _verdict(self) -> str:
+        if self.fits:
+            return f"the data fits {self.study}: {self.n_rows:,} rows"
+        if self.n_rows is not None:
+            return f"the data does not fit {self.study}: {self.n_rows:,} rows, and {self.minimum_rows:,} are needed"
+        columns = "column does" if len(self.faults) == 1 else "columns do"
+        return f"the data does not fit {self.study}: {len(self.faults):,} {columns} not"
+
+    def _faults(self) -> list[str]:
+        """What does not fit, by column."""
+        told = [
+            f"{name}: "
+            + ", ".join(kind if kind == "absent" else f"{kind}: {rows:,} rows" for kind, rows in kinds.items())
+            for name, kinds in list(self.faults.items())[:MOST_COLUMNS]
+        ]
+        more = len(self.faults) - MOST_COLUMNS
+        return [*told, *([f"and {more:,} columns more"] if more > 0 else [])]
+
+    def _hints(self) -> list[str]:
+        """What the owner should know, whether the table fits or not."""
+        hints = [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
+        if self.dropped:
+            hints.append(f"{self.dropped:.2%} of the rows miss a value and are kept as empty ones")
+        if self.extra:
+            names = ", ".join(self.extra[:MOST_COLUMNS]) + (" ..." if len(self.extra) > MOST_COLUMNS else "")
+            hints.append(f"not in the study, and never read: {names}")
+        hints += [f"{name}: looks like an identifier: ask why the study wants it" for name in self.identifiers]
+        return hints
+
+
+def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minimum_rows: int = 1) -> StudyFit:
+    """How a table with columns ``names`` fits a study; ``load`` loads it, and raises `UnfitDataError` where it cannot.
+
+    Any other InvalidDataError passes: then there is no table, or no row.
+    """
+    known = frozenset(study.table_names)
+    extra = tuple(name for name in names if name not in known)
+    wanted = tuple(name for name in study.table_names if identifier_words(name))
+    try:
+        loaded = load()
+    except UnfitDataError as error:
+        order = {name: place for place, name in enumerate(study.table_names)}
+        faults = {
+            name: dict(error.rows[name]) for name in sorted(error.rows, key=lambda name: order.get(name, math.inf))
+        }
+        return StudyFit(study.name, None, minimum_rows, faults, extra, wanted)
+    n_rows = int(loaded.shard.n_examples)
+    return StudyFit(study.name, n_rows, minimum_rows, {}, extra, wanted, dict(loaded.clipped), loaded.dropped_share)
+
+
+def fit_of_file(study: Study, path: Path, *, clip: bool = False, minimum_rows: int = 1) -> StudyFit:
+    """How a file fits a study; ``clip`` is whether its owner would clip values to the study's bounds.
+
+    Raises InvalidDataError for a file that is no table, or has no row, or no names in its first line.
+    """
+    names = () if study.sparse else column_names(path)
+    if not set(names) & set(study.table_names):
+        check_header(str(path), names)
+    return fit_of(study, names, lambda: load_examples(path, study, clip=clip), minimum_rows)

@@ -1,0 +1,134 @@
+"""What a table is made of: names and kinds of columns, and, of a public table alone, their values and ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from common.arrays import FloatArray
+from common.data.cells import MISSING_TEXTS, Coded, as_coded, as_numbers
+from common.encoding.spelling import spelling
+from common.errors import InvalidDataError
+from common.files.arrow_columns import column_of
+from common.files.column_names import check_header, identifier_words
+from common.files.tables import column_names, is_csv, unreadable
+
+ColumnKind = Literal["number", "text", "date", "empty"]
+
+MOST_VALUES = 200
+"""A category of more values than these is taken for free text."""
+_FEW_ROWS = 20
+"""Of fewer rows, all values of a column being different tells nothing."""
+_DATE = r"^\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?$"
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedColumn:
+    """A column: its kind, and what a study should not take it for. ``values`` and ``bounds`` are of public tables."""
+
+    name: str
+    kind: ColumnKind
+    named_identifier: bool = False
+    all_different: bool = False
+    constant: bool = False
+    values: tuple[str, ...] | None = None
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """Why a study should leave it out, or None."""
+        if self.named_identifier or self.all_different:
+            return "looks like an identifier"
+        if self.kind == "date":
+            return "is a date: make a number of it, such as an age in years"
+        if self.kind == "empty":
+            return "is empty"
+        return "holds one value only" if self.constant else None
+
+
+def survey_table(path: Path, *, public: bool = False) -> tuple[SurveyedColumn, ...]:
+    """The columns of a CSV or Parquet file; their values and ranges only where it is said to be ``public``.
+
+    Raises InvalidDataError for a file that is no table, or has no names, or no row.
+    """
+    check_header(str(path), column_names(path))
+    try:
+        table = _read(path)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from None
+    if not table.num_rows:
+        raise InvalidDataError(f"data file {path} has no row")
+    return tuple(_surveyed(name, table.column(name).combine_chunks(), public=public) for name in table.column_names)
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
+    """The table, of CSV as texts: a kind that is guessed from the first rows may be none of the later ones."""
+    if not is_csv(path):
+        from pyarrow.parquet import read_table  # noqa: PLC0415 -- not for CSV
+
+        return read_table(path)
+    from pyarrow import csv  # noqa: PLC0415 -- not for Parquet
+
+    texts = csv.ConvertOptions(column_types=dict.fromkeys(column_names(path), pa.string()))
+    return csv.read_csv(path, csv.ReadOptions(block_size=2**22), convert_options=texts)
+
+
+def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa: ANN401 -- as above
+    if pa.types.is_temporal(array.type):
+        return SurveyedColumn(name, "date", identifier_words(name))
+    coded = as_coded(column_of(array, as_number=False))
+    spelt = {text for value in coded.values if (text := spelling(value)) and text not in MISSING_TEXTS}
+    numbers, strange = as_numbers(coded)
+    found = numbers[np.isfinite(numbers)]
+    kind = _kind(array, spelt, found, strange is None)
+    return SurveyedColumn(
+        name,
+        kind,
+        named_identifier=identifier_words(name),
+        all_different=_all_different(coded, spelt, kind, found),
+        constant=len(spelt) == 1,
+        values=tuple(sorted(spelt, key=_in_order)) if public and len(spelt) <= MOST_VALUES else None,
+        bounds=_rounded(found) if public and kind == "number" else None,
+    )
+
+
+def _kind(array: Any, spelt: set[str], found: FloatArray, all_numbers: bool) -> ColumnKind:  # noqa: ANN401, FBT001
+    """What a column holds, by all of its values."""
+    if not spelt:
+        return "empty"
+    if all_numbers and len(found):
+        return "number"
+    import re  # noqa: PLC0415 -- for texts alone
+
+    is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+    return "date" if is_text and all(re.match(_DATE, value) for value in spelt) else "text"
+
+
+def _all_different(coded: Coded, spelt: set[str], kind: ColumnKind, found: FloatArray) -> bool:
+    """Whether no two rows share a value, and values are texts or integers."""
+    n_rows = int((coded.codes >= 0).sum())
+    if n_rows < _FEW_ROWS or len(spelt) < n_rows:
+        return False
+    return kind == "text" or (kind == "number" and bool((found == np.trunc(found)).all()))
+
+
+def _in_order(value: str) -> tuple[bool, float, str]:
+    """Numbers by size, then texts."""
+    try:
+        return False, float(value), value
+    except ValueError:
+        return True, 0.0, value
+
+
+def _rounded(found: FloatArray) -> tuple[float, float]:
+    """Bounds around numbers, by two digits of the range more: what is proposed should not be one record's number."""
+    lower, upper = float(found.min()), float(found.max())
+    if lower == upper:
+        return lower - 1, upper + 1
+    step = 10.0 ** np.floor(np.log10(upper - lower) - 1)
+    low, high = np.floor(lower / step) * step, np.ceil(upper / step) * step
+    return float(f"{max(low, 0.0) if lower >= 0 else low:.12g}"), float(f"{high:.12g}")

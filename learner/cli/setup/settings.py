@@ -1,0 +1,121 @@
+"""``parley-learner config`` and ``parley-learner check``: what settings there are, and would this learner start."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from common.errors import InvalidInputError, ParleyError
+from learner.cli.options import ConfigOption, FormatOption, print_json_line
+
+if TYPE_CHECKING:
+    from learner.settings import LearnerSettings
+
+CHECKS = "Example: parley-learner check --config learner.toml"
+"""How the command is used."""
+CONFIGURATIONS = "Example: parley-learner config --explain   (every setting; without it, those in effect)"
+"""How the command is used."""
+
+_UNUSABLE = 2  # exit status, as parley-party's
+
+
+def learner_config_command(
+    config: ConfigOption = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="every setting there is: type, default, meaning; reads no file")
+    ] = False,
+    output: FormatOption = "text",
+) -> None:
+    """Print the settings in effect, and whether file or environment says so; secrets are hidden."""
+    from common.service.settings_guide import explain_settings, settings_in_effect
+    from learner.settings import LearnerSettings
+
+    if explain:
+        settings = list(explain_settings(LearnerSettings))
+        lines, rows = [f"{each.head}\n    {each.meaning}" for each in settings], [asdict(each) for each in settings]
+    else:
+        with _unusable():
+            found = list(settings_in_effect(LearnerSettings.load(config)))
+        lines, rows = [each.line for each in found], [asdict(each) for each in found]
+    if output == "json":
+        print_json_line(rows)
+    else:
+        typer.echo("\n".join(lines))
+
+
+def learner_check_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
+    """Say whether this learner would start: settings, studies, tokens, certificates, roster. Opens and asks nothing.
+
+    Exit status 0 if it would; 2, and one line on standard error, if something cannot be used.
+    """
+    from learner.settings import LearnerSettings
+
+    with _unusable():
+        facts = _facts(LearnerSettings.load(config))
+    if output == "json":
+        print_json_line(facts)
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name}  {', '.join(value) if isinstance(value, list) else value}")
+
+
+def _facts(settings: LearnerSettings) -> dict[str, Any]:
+    """What others should know of the learner; raises ParleyError for whatever it could not start with."""
+    from common.secure_sum.envelope import public_hex
+    from common.service.serve import tls_context
+    from learner.settings import load_studies
+
+    if settings.tls:
+        tls_context(settings.tls)
+    studies = load_studies(settings.studies)
+    if settings.studies and not settings.studies.is_dir():
+        raise InvalidInputError(f"studies: {settings.studies} is no directory")
+    for name, path in settings.public_data.items():
+        if name not in studies:
+            raise InvalidInputError(f"public_data: there is no study {name!r}")
+        _readable(f"public_data.{name}", path)
+    for kind, peers in (("parties", settings.parties), ("key_holders", settings.key_holders)):
+        for peer in peers:
+            peer.token_text()
+            for key in ("ca", "certificate", "key"):
+                _readable(f"{kind}: {peer.name!r}: {key}", getattr(peer, key))
+    if settings.joining:
+        _readable("joining.authority", settings.joining.authority)
+        _readable("joining.authority_key", settings.joining.authority_key)
+    has_key = settings.identity_key is not None or (settings.state / "identity.key").exists()
+    return {
+        "name": settings.name,
+        "public_key": public_hex(settings.signing_key()) if has_key else "made at the first start",
+        "parties": [peer.name for peer in settings.parties],
+        "key_holders": [peer.name for peer in settings.key_holders],
+        "users": [user.name for user in settings.users],
+        "studies": sorted(studies),
+        "tls": "yes" if settings.tls else "no",
+    }
+
+
+def _readable(key: str, path: Path | None) -> None:
+    """Raise InvalidInputError, which names the setting, for a file that cannot be read."""
+    if path is None:
+        return
+    try:
+        with path.open("rb"):
+            return
+    except OSError as error:
+        raise InvalidInputError(f"{key}: {path}: {error.strerror}") from None
+
+
+@contextmanager
+def _unusable() -> Iterator[None]:
+    """Turn an error into one line on standard error and exit status 2."""
+    try:
+        yield
+    except ParleyError as error:
+        typer.echo(f"parley-learner: {error.detail}", err=True)
+        raise typer.Exit(_UNUSABLE) from None

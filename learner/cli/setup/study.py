@@ -1,0 +1,151 @@
+"""``parley-learner study``: a study from a table, and whether a table fits a study."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from common.errors import ConflictError, InvalidInputError
+from learner.cli.options import FAILED, Commands, FormatOption, print_json_line
+
+if TYPE_CHECKING:
+    from learner.cli.setup.drafting import StudyDraft
+
+study_app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Make a study of a table, or check a table against one.",
+)
+Said = list[str] | None
+
+
+@study_app.command(
+    "init",
+    epilog="Examples:\n\n"
+    "parley-learner study init adult.csv --public --label income --positive '>50K'\n\n"
+    "parley-learner study init patients.csv --label ill --values ill=no,yes --bounds age=0:120 --unit age=years "
+    "--values sex=Female,Male",
+)
+def study_init_command(
+    data: Annotated[Path, typer.Argument(help="a CSV or Parquet file with columns as owners have them")],
+    out: Annotated[Path | None, typer.Option("--out", help="file to write; study.json if not given")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None,
+    title: Annotated[str, typer.Option("--title", help="the study in a few words")] = "",
+    purpose: Annotated[str, typer.Option("--purpose", help="what it is for, as owners read before they approve")] = "",
+    label: Annotated[str | None, typer.Option("--label", help="the column to be learnt")] = None,
+    positive: Annotated[str | None, typer.Option("--positive", help="which of two classes is the positive one")] = None,
+    bounds: Annotated[
+        Said, typer.Option("--bounds", metavar="COLUMN=LOWER:UPPER", help="public bounds; repeat")
+    ] = None,
+    values: Annotated[Said, typer.Option("--values", metavar="COLUMN=A,B", help="public values; repeat")] = None,
+    unit: Annotated[Said, typer.Option("--unit", metavar="COLUMN=UNIT", help="a number's unit; repeat")] = None,
+    describe: Annotated[Said, typer.Option("--describe", metavar="COLUMN=TEXT", help="what it means; repeat")] = None,
+    column: Annotated[Said, typer.Option("--column", help="take this column, whatever it looks like; repeat")] = None,
+    leave_out: Annotated[Said, typer.Option("--leave-out", help="leave this column out; repeat")] = None,
+    missing: Annotated[
+        Literal["refuse", "drop"], typer.Option("--missing", help="what becomes of rows that miss a value")
+    ] = "drop",
+    other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="the file is public: its values and ranges may be used")
+    ] = False,
+    ask: Annotated[
+        bool | None, typer.Option("--ask/--no-ask", help="ask for what is not said; if at a terminal")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="write over a file that is there")] = False,
+) -> None:
+    """Write a study of a table: its columns with bounds or values, and a description each. No service is asked.
+
+    Of a file that is not --public only names and kinds are read: bounds and values are what you say. What looks like
+    an identifier is left out unless you ask for it by name.
+    """
+    from common.files.table_survey import survey_table
+    from learner.cli.setup.drafting import Sayings, draft_study, split_bounds, split_values, study_name
+
+    target = out or Path("study.json")
+    if target.exists() and not force:
+        raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
+    columns = survey_table(data, public=public)
+    names = [each.name for each in columns]
+    said = Sayings(
+        name or study_name(data),
+        label,
+        {key: split_bounds(key, text) for key, text in _pairs("--bounds", bounds, names)},
+        {key: tuple(split_values(text)) for key, text in _pairs("--values", values, names)},
+        positive,
+        frozenset(column or ()),
+        frozenset(leave_out or ()),
+        dict(_pairs("--unit", unit, names)),
+        dict(_pairs("--describe", describe, names)),
+        title,
+        purpose,
+        missing,
+        other,
+    )
+    asking = sys.stdin.isatty() if ask is None else ask
+    draft = draft_study(columns, said, _prompt if asking else None)
+    try:
+        target.write_text(draft.study.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{target} cannot be written: {error.strerror}") from None
+    _tell(draft, target)
+
+
+@study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
+def study_check_command(
+    study: Annotated[Path, typer.Argument(help="a study's JSON file")],
+    data: Annotated[Path, typer.Option("--data", help="a CSV, Parquet or LIBSVM file")],
+    clip: Annotated[bool, typer.Option("--clip", help="values beyond bounds would be clipped")] = False,
+    output: FormatOption = "text",
+) -> None:
+    """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
+
+    Exit status 0 if it fits, 1 if not.
+    """
+    from common.files.studies import read_study
+    from common.files.study_fit import fit_of_file
+
+    fit = fit_of_file(read_study(study), data, clip=clip)
+    if output == "json":
+        print_json_line(fit.to_json())
+    else:
+        typer.echo("\n".join(fit.lines()))
+    if not fit.fits:
+        raise typer.Exit(FAILED)
+
+
+def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, str]]:
+    """What was said by column; a column's name may hold an equals sign. Raises InvalidInputError."""
+    pairs = []
+    for text in given or ():
+        fitting = [name for name in names if text.startswith(f"{name}=")]
+        key = max(fitting, key=len, default=text.partition("=")[0])
+        if "=" not in text:
+            raise InvalidInputError(f"{option}: {key!r} must be COLUMN=...")
+        pairs.append((key, text[len(key) + 1 :]))
+    return pairs
+
+
+def _prompt(what: str, proposed: str) -> str:
+    answer: str = typer.prompt(what, default=proposed or None, err=True)
+    return answer
+
+
+def _tell(draft: StudyDraft, target: Path) -> None:
+    """What was written, and what the author should look at."""
+    study = draft.study
+    typer.echo(
+        f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
+    )
+    for name, why in draft.left_out.items():
+        typer.echo(f"  left out {name!r}: {why}", err=True)
+    for name, why in draft.doubtful.items():
+        typer.echo(f"  warning: {name!r} {why}", err=True)
+    typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)

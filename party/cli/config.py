@@ -1,0 +1,50 @@
+"""``parley-party config`` and ``parley-party keyholder config``: which settings there are, and which are in effect."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
+
+if TYPE_CHECKING:
+    from common.service.settings import Settings
+
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Every setting there is: type, default, meaning. Reads no file.")
+]
+
+
+def party_config_command(
+    config: Config = DEFAULT_CONFIG, explain: Explain = False, output: Output = OutputFormat.TEXT
+) -> None:
+    """Print the settings in effect, and whether file or environment says so; secrets are hidden.
+
+    With --explain, every setting there is with type, default and meaning.
+    """
+    from party.settings import PartySettings
+
+    show_settings(PartySettings, config, explain=explain, output=output)
+
+
+def show_settings(cls: type[Settings], path: Path, *, explain: bool, output: OutputFormat) -> None:
+    """Print what settings there are, or those of a file."""
+    from common.service.settings_guide import explain_settings, settings_in_effect
+
+    with refusing():
+        if explain:
+            settings = list(explain_settings(cls))
+            if output is OutputFormat.TEXT:
+                typer.echo("\n".join(f"{each.head}\n    {each.meaning}" for each in settings))
+            else:
+                print_json([asdict(each) for each in settings])
+            return
+        found = list(settings_in_effect(cls.load(path)))
+        if output is OutputFormat.TEXT:
+            typer.echo("\n".join(each.line for each in found))
+        else:
+            print_json([asdict(each) for each in found])

@@ -1,0 +1,46 @@
+"""``parley-party study check``: whether an owner's table fits a study, before anything is set up."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from party.cli.output import Output, OutputFormat, print_json, refusing
+
+study_fit_app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Check your data against a study."
+)
+_UNFIT = 1  # exit status
+
+
+@study_fit_app.callback()
+def study_commands() -> None:
+    """Check your data against a study."""
+
+
+@study_fit_app.command("check")
+def party_study_check(
+    study: Annotated[Path, typer.Argument(help="The study's JSON file, as the learner gave it.")],
+    data: Annotated[Path, typer.Option("--data", help="Your table.")],
+    clip: Annotated[bool, typer.Option("--clip", help="Values beyond bounds would be clipped.")] = False,
+    minimum_rows: Annotated[int, typer.Option("--minimum-rows", min=1, help="Least number of rows to fit.")] = 1,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
+
+    Exit status 0 if it fits, 1 if not, 2 if study or table cannot be read. Nothing is sent to anybody.
+    """
+    from common.files.studies import read_study
+    from common.files.study_fit import fit_of_file
+
+    with refusing():
+        fit = fit_of_file(read_study(study), data, clip=clip, minimum_rows=minimum_rows)
+    if output is OutputFormat.JSON:
+        print_json(fit.to_json())
+    else:
+        typer.echo("\n".join(fit.lines()))
+    if not fit.fits:
+        raise typer.Exit(_UNFIT)
