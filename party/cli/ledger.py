@@ -13,6 +13,7 @@ import typer
 from party.cli.output import (
     DEFAULT_CONFIG,
     Config,
+    LearnerOption,
     Output,
     OutputFormat,
     ReceiptFiles,
@@ -33,9 +34,6 @@ audit_app = typer.Typer(
     rich_markup_mode=None,
     help="Write the ledger into a signed file, and check such a file anywhere, with the party's public key alone.",
 )
-LearnerOption = Annotated[
-    str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
-]
 
 
 def init_command(config: Config = DEFAULT_CONFIG) -> None:

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.ledger import LearnerOption
-from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, print_table, refusing, spelt
+from party.cli.output import (
+    DEFAULT_CONFIG,
+    Config,
+    LearnerOption,
+    Output,
+    OutputFormat,
+    print_json,
+    print_table,
+    refusing,
+    spelt,
+)
 
 if TYPE_CHECKING:
     from party.ledger.ledger import Ledger
@@ -69,7 +78,7 @@ def owner_command(config: Config = DEFAULT_CONFIG) -> None:
 
     The address holds your token: whoever has it says yes and no in your place.
     """
-    from party.owner.page import owner_address
+    from party.owner.address import owner_address
     from party.settings import PartySettings
 
     with refusing():

@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import secrets
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -32,16 +32,13 @@ from common.service.http.connections import Beside, BoundedServer
 from common.service.http.strict_json import strict_json
 from common.service.http.whole_bodies import read_whole
 from common.service.problems import of_error
-from common.service.tokens import new_token
-from common.storage.keys import read_private, write_private
 from common.strict import Strict
 from common.wire.party_api import BudgetReport
-from party.answering.party import open_store
 from party.ledger.ledger import Ledger
+from party.owner.address import HOST, owner_token
 from party.owner.waiting import approved, waiting
 from party.settings import PartySettings
 
-HOST = "127.0.0.1"
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
 _MOST_BYTES = 4096
 _LATER = 60.0  # seconds until a port that is taken is tried again
@@ -55,24 +52,6 @@ class OwnersWord(Strict):
     run: Annotated[str, Field(max_length=200, description="the run")]
     word: Annotated[Literal["approve", "deny"], Field(description="yes, or no, which ends a run that was approved")]
     reason: Annotated[str, Field(max_length=200, description="what the learner is told of a no")] = ""
-
-
-def owner_token(settings: PartySettings) -> str:
-    """The token that the page asks for, from a file of mode 0600 that is made when it is first needed.
-
-    Raises OwnKeyError where the file cannot be read or others may read it.
-    """
-    path = settings.state / "owner.token"
-    if not path.exists():
-        write_private(path, new_token().encode())
-    return read_private(path).decode().strip()
-
-
-def owner_address(settings: PartySettings) -> str:
-    """Where the page is, with the token in the fragment, which browsers do not send; InvalidInputError without one."""
-    if not settings.owner.port:
-        raise InvalidInputError("there is no owner's page: set port in [owner], and start the party anew")
-    return f"http://{HOST}:{settings.owner.port}/#{owner_token(settings)}"
 
 
 def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
@@ -97,7 +76,7 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
     )
 
 
-def beside(settings: PartySettings) -> list[Beside]:
+def owner_page(settings: PartySettings, open_ledger: Callable[[PartySettings], Ledger]) -> list[Beside]:
     """What serves the page beside a party's service, if there is to be one."""
 
     async def serve(server: BoundedServer) -> None:
@@ -109,7 +88,7 @@ def beside(settings: PartySettings) -> list[Beside]:
                 structlog.get_logger().warning("owner", port=settings.owner.port, failed=error.strerror)
                 await asyncio.sleep(_LATER)
                 return
-            with await asyncio.to_thread(open_store, settings) as store:
+            with await asyncio.to_thread(open_ledger, settings) as store:
                 app = create_owner_app(settings, store)
                 config = uvicorn.Config(
                     app, access_log=False, log_config=None, server_header=False, ws="none", lifespan="off"

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from common.errors import InvalidInputError
 from party.answering.party import open_store
 from party.ledger.ledger import Ledger
-from party.owner.page import create_owner_app, owner_address, owner_token
+from party.owner.address import owner_address, owner_token
+from party.owner.page import create_owner_app
 from party.settings import PartySettings
 from tests.support.cluster import Cluster, asgi_cluster, submit
 
