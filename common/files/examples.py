@@ -10,6 +10,7 @@ Rows of sparse features: `common.files.sparse_examples`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from common.data.loading import BLOCK_ROWS, Loaded, Loading
 from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
 from common.files.arrow_columns import column_of
-from common.files.sparse_examples import sparse_blocks
-from common.files.tables import check_names, is_csv, unreadable
+from common.files.sources import DataSource, sqlite_table
+from common.files.sparse_examples import list_blocks, sparse_blocks
+from common.files.streams import TableStream
+from common.files.tables import check_columns, check_names, is_csv, unreadable
 
 _CSV_BLOCK = 2**19
 _GATHERED_ROWS = 2**12
@@ -42,6 +45,43 @@ def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
         return (load_csv if is_csv(path) else load_parquet)(path, study, clip=clip)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
+
+
+def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded:
+    """The examples of a source: of a file as `load_examples`, of files, a table or a query in the order they come in.
+
+    Raises InvalidDataError as `load_examples`, and for a query that is not one SELECT over the tables that are named.
+    """
+    if not data.is_query and sqlite_table(data.source) is None and not has_magic(data.source):
+        return load_examples(Path(data.source), study, clip=clip)
+    from common.files.query import opened, queried  # noqa: PLC0415 -- DuckDB, for who needs it
+
+    if not data.is_query:
+        with opened({"source": data.source}, study.text_names) as tables:
+            return load_stream(tables["source"], study, clip=clip)
+    with opened(data.tables, study.text_names) as tables, queried(data.source, tables) as rows:
+        return load_stream(rows, study, clip=clip)
+
+
+def load_stream(stream: TableStream, study: Study, *, clip: bool) -> Loaded:
+    """The rows of a stream, of which nobody knows how many there are."""
+    check_columns(stream.name, stream.schema.names)
+    loading = (SparseLoading if study.sparse else Loading)(study, 0, clip=clip)
+    names, texts, start = [name for name in stream.schema.names if name in study.table_names], study.text_names, 0
+    loading.expect(names)
+    if isinstance(loading, SparseLoading) and len(names) == len(study.table_names):
+        for entries, labels in list_blocks(stream.batches(), study):
+            loading.reserve(start + len(labels))
+            loading.add_entries(start, entries)
+            loading.add_label(start, labels)
+            start += len(labels)
+    elif names:
+        for batch in stream.batches():
+            loading.reserve(start + batch.num_rows)
+            loading.add(start, _block(batch.select(names), texts))
+            start += batch.num_rows
+    pa.default_memory_pool().release_unused()
+    return loading.finish(start)
 
 
 def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:

@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 
 from common.encoding.npy import pack_array
-from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, ParleyError
+from common.errors import ConflictError, DataChangedError, ForbiddenError, InvalidInputError, NotFoundError, ParleyError
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
@@ -25,6 +25,7 @@ from common.storage.witness import Witness
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
 from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
+from party.data.pin import pin_of
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from party.policy.approval import Terms, check_lengths, review, sum_policy, terms
@@ -72,6 +73,15 @@ def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
     )
 
 
+def check_pin(store: Ledger, settings: PartySettings, holding: Holding) -> None:
+    """Raise DataChangedError unless the data are those that the ledger's answers are about, or the first."""
+    if changes := store.pin(pin_of(settings, holding)):
+        raise DataChangedError(
+            f"the data are not those that the ledger answered about: {', '.join(changes)} changed; if that is right, "
+            "say so by parley-party accept-data, which ends all runs in progress"
+        )
+
+
 class Party:
     """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger.
 
@@ -85,6 +95,11 @@ class Party:
         check_exists(settings.state)
         self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
+        try:
+            check_pin(self.store, settings, self.holding)
+        except BaseException:
+            self.store.close()
+            raise
         self._agreed: OrderedDict[RunKey, tuple[Consent, Terms]] = OrderedDict()
         self._prepared: OrderedDict[str, Any] = OrderedDict()
         self._preparing = Lock()

@@ -21,6 +21,7 @@ from party.ledger.records import (
     Joined,
     LedgerRecord,
     Limited,
+    Pinned,
     Refused,
     Released,
 )
@@ -62,6 +63,8 @@ class Books:
         self.runs: dict[RunKey, RunBook] = {}
         self.weaker = 0
         """How many answers hide a record each, not all of a party's data."""
+        self.pinned: tuple[int, Pinned] | None = None
+        """The data that answers are about, and the number of the entry that says so."""
         self.refusals: dict[str, int] = {}
         """How many refusals are noted of each learner's today, by learner and day."""
 
@@ -104,6 +107,8 @@ class Books:
                 run = self.runs[record.learner, record.run]
                 self._release(run)
                 run.ended = record.by
+            case Pinned():
+                self.pinned = entry.number, record
             case Refused():
                 day = refusal_day(record.learner, entry.at)
                 self.refusals[day] = self.refusals.get(day, 0) + 1
