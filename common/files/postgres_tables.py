@@ -1,4 +1,4 @@
-"""Tables and views of PostgreSQL as streams of Arrow batches: by COPY, a few megabytes at a time.
+"""Tables and views of PostgreSQL as streams of Arrow batches: by COPY, a megabyte at a time.
 
 Each read has a connection of its own, in a read-only transaction; all see the state of the database at first.
 Whatever PostgreSQL says in an error is told by its five characters alone: the text may name hosts, users and values.
@@ -18,7 +18,7 @@ from common.errors import InvalidDataError
 from common.files.sources import PostgresTable
 from common.files.streams import TableStream
 
-_BATCH_BYTES = 2**22
+_BATCH_BYTES = 2**20
 _NUMBERS = frozenset({"real", "double precision", "numeric", "money"})
 _KEPT = frozenset({"smallint", "integer", "bigint", "boolean", "date", "timestamp without time zone"})
 _COLUMNS = """
@@ -107,7 +107,8 @@ def _connected(dsn: str, snapshot: str | None = None) -> Any:  # noqa: ANN401 --
         connection = dbapi.connect(dsn)
         try:
             _run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            _run(connection, "SET LOCAL synchronize_seqscans = off")  # else where a scan begins depends on others'
+            _run(connection, "SET LOCAL synchronize_seqscans = off")  # else a scan begins where another's is ...
+            _run(connection, "SET LOCAL max_parallel_workers_per_gather = 0")  # ... and rows come as workers find them
             if snapshot is not None:
                 _run(connection, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         except BaseException:

@@ -35,7 +35,7 @@ _TELLING = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogExcept
 
 
 @contextmanager
-def opened(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterator[dict[str, TableStream]]:
+def open_tables(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterator[dict[str, TableStream]]:
     """Tables by name; ``texts`` are columns of CSV files that hold no numbers. Raises InvalidDataError."""
     readers: dict[str, PostgresReader] = {}
     with ExitStack() as stack:

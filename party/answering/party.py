@@ -23,9 +23,9 @@ from common.runs.members import MemberColumns
 from common.runs.specification import RunSpec
 from common.storage.witness import Witness
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
+from party.answering.pin import pin_of
 from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
-from party.data.pin import pin_of
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from party.policy.approval import Terms, check_lengths, review, sum_policy, terms

@@ -15,8 +15,8 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, output: Output = Output
     text. What was charged stays charged, and all runs of learners end: their answers were about other data.
     """
     from party.answering.party import open_store
+    from party.answering.pin import pin_of
     from party.data.owner_data import load_holding
-    from party.data.pin import pin_of
     from party.settings import PartySettings
 
     with refusing():

@@ -45,8 +45,8 @@ def init_command(config: Config = DEFAULT_CONFIG) -> None:
     Once: a party without its ledger does not start, for what it spent stays spent.
     """
     from party.answering.party import open_store
+    from party.answering.pin import pin_of
     from party.data.owner_data import load_holding
-    from party.data.pin import pin_of
     from party.ledger.ledger import create_ledger
     from party.settings import PartySettings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -12,12 +13,15 @@ from typer.testing import CliRunner
 from common.errors import DataChangedError
 from common.service.tokens import hash_token
 from party.answering.party import Party, open_store
+from party.answering.pin import digest_rows, pin_of
 from party.api.app import create_party_app
 from party.cli.main import party_app
 from party.data.owner_data import load_holding
-from party.data.pin import digest_rows, pin_of
+from party.ledger.audit import export
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.rounds import ask, propose, run_spec, weights
+
+QUERY = "SELECT * FROM rows"
 
 
 @pytest.fixture
@@ -28,13 +32,11 @@ def cluster(tmp_path: Path) -> Cluster:
 @pytest.fixture
 def config(cluster: Cluster) -> Path:
     path = cluster.root / "party.toml"
-    path.write_text(
-        f'name = "party-1"\nstate = "{cluster.root}/party-1"\nstudy = "{cluster.study_path}"\n'
-        f'[data]\nsource = "SELECT * FROM rows"\n[data.tables]\nrows = "{cluster.root}/party-1.csv"\n'
-        "[policy]\nepsilon = 5.0\ndelta = 0.1\nmax_epsilon_per_run = 5.0\nmax_delta_per_run = 0.1\n"
-        f'minimum_contributors = 1\n[[learners]]\nname = "learner"\ntoken_hash = "{hash_token(LEARNER)}"\n',
-        encoding="utf-8",
-    )
+    head = f'name = "party-1"\nstate = "{cluster.root}/party-1"\nstudy = "{cluster.study_path}"\n'
+    data = f'[data]\nsource = "{QUERY}"\n[data.tables]\nrows = "{cluster.root}/party-1.csv"\n'
+    policy = "[policy]\nepsilon = 5.0\ndelta = 0.1\nmax_epsilon_per_run = 5.0\nmax_delta_per_run = 0.1\n"
+    learners = f'[[learners]]\nname = "learner"\ntoken_hash = "{hash_token(LEARNER)}"\n'
+    path.write_text(head + data + policy + learners, encoding="utf-8")
     return path
 
 
@@ -60,7 +62,7 @@ def half_a_run(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["changed", "shuffled"])
-def test_changed_rows_wait_for_the_owners_word_and_no_budget_comes_back(cluster: Cluster, shuffled: bool) -> None:
+def test_changed_rows_wait_for_the_owners_word_and_no_budget_comes_back(cluster: Cluster, *, shuffled: bool) -> None:
     half_a_run(cluster)
     settings = cluster.party_settings("party-1")
     Party(settings).store.close()  # the same data start again
@@ -70,7 +72,7 @@ def test_changed_rows_wait_for_the_owners_word_and_no_budget_comes_back(cluster:
         path.write_text("\n".join([head, *reversed(rows)]) + "\n", encoding="utf-8")
     else:
         change_a_row(cluster)
-    with pytest.raises(DataChangedError, match="the rows changed.*parley-party accept-data") as refused:
+    with pytest.raises(DataChangedError, match=r"the rows changed.*parley-party accept-data") as refused:
         Party(settings)
     assert "\n" not in refused.value.detail
     with open_store(settings) as store:
@@ -113,10 +115,10 @@ def test_the_commands_say_accept_and_show_it(cluster: Cluster, config: Path) -> 
     assert "accepted: the rows changed" in run(config, "accept-data")
     run(config, "check")
     pins = [json.loads(line) for line in run(config, "log", "--data", "--format", "json").splitlines()]
-    assert [pin["source"] for pin in pins] == ["SELECT * FROM rows"] * 2
+    assert [pin["source"] for pin in pins] == [QUERY] * 2
     assert pins[0]["tables"] == {"rows": f"{cluster.root}/party-1.csv"}
     assert pins[0]["rows"] != pins[1]["rows"]
-    assert "SELECT * FROM rows" in run(config, "log", "--data")
+    assert QUERY in run(config, "log", "--data")
 
 
 def test_nothing_that_leaves_confirms_a_guess_of_the_rows(cluster: Cluster, config: Path) -> None:
@@ -132,13 +134,9 @@ def test_nothing_that_leaves_confirms_a_guess_of_the_rows(cluster: Cluster, conf
     assert pinned.rows not in told
     exported = cluster.root / "audit.jsonl"
     with open_store(settings) as store:
-        from party.ledger.audit import export  # noqa: PLC0415
-
         exported.write_text("\n".join(export(store)), encoding="utf-8")
     content = exported.read_text(encoding="utf-8")
     assert "party-1.csv" in content, "the source is part of the audit"
     for secret in (digest, salt):
-        import base64  # noqa: PLC0415
-
         assert secret.hex() not in content
         assert base64.b64encode(secret).decode() not in content
