@@ -24,6 +24,7 @@ from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from common.protocol.receipts import read_receipt
 from party.answering.party import open_store
 from party.api.app import create_party_app
+from party.ledger.records import LedgerRecord, Pinned
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
