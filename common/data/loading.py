@@ -66,7 +66,7 @@ class Loading:
         had = len(self._y)
         if n_rows <= had:
             return
-        room = max(n_rows, had + had // 64)
+        room = max(n_rows, had + had // 256)
         for array, shape in ((self._X, (room, self._X.shape[1])), (self._y, (room,)), (self._dropped, (room,))):
             array.resize(shape, refcheck=False)  # a realloc, by which the system moves large arrays as they are
         self._y[had:] = 1.0

@@ -111,13 +111,19 @@ def _casts(column: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above
     return True
 
 
+def _blocks(path: Path) -> Any:  # noqa: ANN401 -- as above
+    """How to read a file: by blocks that hold some rows, however long these are."""
+    with path.open("rb") as file:
+        return csv.ReadOptions(block_size=max(_BLOCK, 64 * len(file.readline())), use_threads=False)
+
+
 def _header(path: Path) -> list[str]:
-    with csv.open_csv(path, csv.ReadOptions(block_size=_BLOCK, use_threads=False)) as file:
+    with csv.open_csv(path, _blocks(path)) as file:
         return list(file.schema.names)
 
 
 def _csv(path: Path, types: dict[str, Any]) -> Iterator[Any]:
     """The rows of a file; an empty cell holds nothing, of texts it is one."""
     convert = csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
-    with csv.open_csv(path, csv.ReadOptions(block_size=_BLOCK, use_threads=False), convert_options=convert) as file:
+    with csv.open_csv(path, _blocks(path), convert_options=convert) as file:
         yield from file
