@@ -70,6 +70,11 @@ def unreadable(path: Path, error: Exception) -> InvalidDataError:
 
 def check_names(path: Path, names: Sequence[str]) -> None:
     """Raise InvalidDataError for a file that names a column twice."""
+    check_columns(f"data file {path}", names)
+
+
+def check_columns(what: str, names: Sequence[str]) -> None:
+    """Raise InvalidDataError for rows that have a column twice; ``what`` has them."""
     if len(set(names)) < len(names):
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidDataError(f"data file {path} names columns twice: {', '.join(twice[:5])}")
+        raise InvalidDataError(f"{what} names columns twice: {', '.join(twice[:5])}")

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from party.cli.ledger import LearnerOption
-from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, print_table, refusing, spelt
+from party.cli.output import (
+    DEFAULT_CONFIG,
+    Config,
+    LearnerOption,
+    Output,
+    OutputFormat,
+    print_json,
+    print_table,
+    refusing,
+    spelt,
+)
 
 if TYPE_CHECKING:
     from party.ledger.ledger import Ledger

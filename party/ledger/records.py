@@ -140,7 +140,24 @@ class Refused:
     reason: str
 
 
-LedgerRecord = Begun | Limited | OwnerAsked | OwnerDenied | Approved | Answered | Joined | Released | Ended | Refused
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The data that answers are about from now on, by the owner's word; until then they were others, if any.
+
+    ``source`` is where they come from, a query's text if it is one, and ``tables`` what it names; ``study`` is the
+    digest of the study. ``rows`` is a digest of the shard that was loaded, keyed by what is attached, ``salt``: who has
+    not got the salt can confirm no guess of the rows.
+    """
+
+    source: str
+    tables: Mapping[str, str]
+    study: str
+    rows: str
+
+
+LedgerRecord = (
+    Begun | Limited | OwnerAsked | OwnerDenied | Approved | Answered | Joined | Released | Ended | Refused | Pinned
+)
 _KINDS: dict[str, type[LedgerRecord]] = {
     "begun": Begun,
     "limited": Limited,
@@ -152,6 +169,7 @@ _KINDS: dict[str, type[LedgerRecord]] = {
     "released": Released,
     "ended": Ended,
     "refused": Refused,
+    "pinned": Pinned,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _COSTS = frozenset({"cost", "spent", "reserved"})
