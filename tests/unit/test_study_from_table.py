@@ -272,6 +272,8 @@ def test_too_few_rows_and_what_fits(tmp_path: Path) -> None:
     assert check(ADULT, tmp_path / "none.csv").exit_code == 2
     same = CliRunner().invoke(learner_app, ["study", "check", str(ADULT), "--data", str(data)])
     assert same.exit_code == 0, same.output
+    none = CliRunner().invoke(learner_app, ["study", "check", str(ADULT), "--data", str(tmp_path / "none.csv")])
+    assert none.exit_code == 2
 
 
 def test_a_study_that_wants_an_identifier_is_told_of(tmp_path: Path) -> None:

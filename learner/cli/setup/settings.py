@@ -40,7 +40,7 @@ def learner_config_command(
         settings = list(explain_settings(LearnerSettings))
         lines, rows = [f"{each.head}\n    {each.meaning}" for each in settings], [asdict(each) for each in settings]
     else:
-        with _unusable():
+        with unusable():
             found = list(settings_in_effect(LearnerSettings.load(config)))
         lines, rows = [each.line for each in found], [asdict(each) for each in found]
     if output == "json":
@@ -56,7 +56,7 @@ def learner_check_command(config: ConfigOption = None, output: FormatOption = "t
     """
     from learner.settings import LearnerSettings
 
-    with _unusable():
+    with unusable():
         facts = _facts(LearnerSettings.load(config))
     if output == "json":
         print_json_line(facts)
@@ -112,7 +112,7 @@ def _readable(key: str, path: Path | None) -> None:
 
 
 @contextmanager
-def _unusable() -> Iterator[None]:
+def unusable() -> Iterator[None]:
     """Turn an error into one line on standard error and exit status 2."""
     try:
         yield

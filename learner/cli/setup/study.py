@@ -12,6 +12,7 @@ import typer
 
 from common.errors import ConflictError, InvalidInputError
 from learner.cli.options import FAILED, Commands, FormatOption, print_json_line
+from learner.cli.setup.settings import unusable
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
@@ -107,12 +108,13 @@ def study_check_command(
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
 
-    Exit status 0 if it fits, 1 if not.
+    Exit status 0 if it fits, 1 if not, 2 if study or table cannot be read.
     """
     from common.files.studies import read_study
     from common.files.study_fit import fit_of_file
 
-    fit = fit_of_file(read_study(study), data, clip=clip)
+    with unusable():
+        fit = fit_of_file(read_study(study), data, clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:
