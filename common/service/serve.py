@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import signal
 import ssl
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Any
 
@@ -56,9 +58,17 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     for stop in (signal.SIGINT, signal.SIGTERM):  # which uvicorn handles, and raises again when it is done
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
+    _allow_connections()
     gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         BoundedServer(config, settings.limits, upkeep.tend, beside).run()
+
+
+def _allow_connections() -> None:
+    """Let the process have as many open files as it may: each party that connects is one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

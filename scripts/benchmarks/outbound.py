@@ -4,24 +4,28 @@
 
 The same parties serve two learners: one connects to them, to the other they connect. Runs of both alternate, and one
 JSON line for each K and d has the medians and their ratios. The goals are 1.3 for a round and 1.2 for the learner's
-processor.
+processor. A last line has what connections cost that nobody uses: the learner's memory and share of a processor.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
+import resource
 import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.client.handshake import CONNECT_PATH, UPGRADE
 from common.service.tokens import hash_token, new_token
 from scripts.benchmarks import rounds as own
-from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, wait_until_ready
+from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 LEARNERS = ("direct", "outbound")
+_IDLE_SECONDS = 45.0
 
 
 def main() -> None:
@@ -31,11 +35,14 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3, help="how often both are measured (default: %(default)s)")
     parser.add_argument("--parties", default="5,50", help="numbers of parties (default: %(default)s)")
     parser.add_argument("--features", default="50,1000", help="numbers of features (default: %(default)s)")
+    parser.add_argument("--idle", type=int, default=2000, help="connections that nobody uses (default: %(default)s)")
     given = parser.parse_args()
-    for count in map(int, given.parties.split(",")):
+    for count in map(int, filter(None, given.parties.split(","))):
         for d in map(int, given.features.split(",")):
             with tempfile.TemporaryDirectory(prefix="parley-outbound-") as folder:
                 print(json.dumps(measured(Path(folder), count, d, given.rounds, given.pairs)), flush=True)
+    with tempfile.TemporaryDirectory(prefix="parley-outbound-") as folder:
+        print(json.dumps(asyncio.run(idle(Path(folder), given.idle))), flush=True)
 
 
 def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[str, object]:
@@ -57,7 +64,8 @@ def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[
         make_ledgers(*(folder / f"{name}.toml" for name in names[start : start + 4]))
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in LEARNERS}
     with processes(commands, folder) as running:
-        wait_until_ready({name: f"http://127.0.0.1:{port}" for name, port in ports.items()})
+        for name, port in ports.items():  # fifty may take minutes
+            wait_until_ready({name: f"http://127.0.0.1:{port}"})
         for _ in range(pairs):
             for name in LEARNERS:
                 before = cpu_seconds(running[name].pid)
@@ -72,6 +80,53 @@ def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[
     line |= {f"{name}_ms": each[0] for name, each in medians.items()}
     line |= {f"{name}_learner_cpu_ms": each[1] for name, each in medians.items()}
     return line | {"ratio": ratios[0], "cpu_ratio": ratios[1]}
+
+
+async def idle(folder: Path, count: int) -> dict[str, object]:
+    """What connections cost a learner that are only tried now and then: for a minute, after they have come."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    (port,), token = free_ports(1), new_token()
+    roster = "".join(
+        f'[[parties]]\nname = "p{i}"\ntoken = "t"\nconnects_with = "{hash_token(f"{token}{i}")}"\n'
+        for i in range(count)
+    )
+    user = f'[[users]]\nname = "u"\ntoken_hash = "{hash_token(new_token())}"\n'
+    config = folder / "learner.toml"
+    config.write_text(f'name = "learner"\nport = {port}\nstate = "{folder}/state"\n{user}{roster}', encoding="utf-8")
+    with processes({"learner": [COMMANDS / "parley-learner", "serve", "--config", config]}, folder) as running:
+        pid = running["learner"].pid
+        await asyncio.to_thread(wait_until_ready, {"learner": f"http://127.0.0.1:{port}"})
+        before, pings = resident_mb(pid), [0]
+        few = asyncio.Semaphore(100)  # at a time: beyond `limits.connections` a stranger is turned away
+        tasks = [asyncio.create_task(_healthy(port, f"{token}{i}", pings, few)) for i in range(count)]
+        await asyncio.sleep(20)
+        used, asked = cpu_seconds(pid), pings[0]
+        await asyncio.sleep(_IDLE_SECONDS)
+        share, asked = (cpu_seconds(pid) - used) / _IDLE_SECONDS, pings[0] - asked
+        kb = (resident_mb(pid) - before) * 1024 / count
+        for task in tasks:
+            task.cancel()
+        failed = sum(task.done() and not task.cancelled() for task in tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
+    line = {"benchmark": "idle connections", "count": count, "failed": failed, "kb_each": round(kb, 1)}
+    return line | {"cpu_share": round(share, 3), "pings_a_second": round(asked / _IDLE_SECONDS, 1)}
+
+
+async def _healthy(port: int, token: str, pings: list[int], few: asyncio.Semaphore) -> None:
+    """A party that connects, and answers that it is well."""
+    async with few:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            f"GET {CONNECT_PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n"
+            f"Authorization: Bearer {token}\r\n\r\n".encode()
+        )
+        if b" 101 " not in await reader.readuntil(b"\r\n\r\n"):
+            raise ConnectionRefusedError
+    while True:
+        await reader.readuntil(b"\r\n\r\n")
+        pings[0] += 1
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"status":"ok"}')
 
 
 def write_settings(folder: Path, d: int, ports: dict[str, int], user: str) -> None:
