@@ -19,7 +19,7 @@ PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
 
-Words = Annotated[
+PlainText = Annotated[
     str,
     StringConstraints(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"),
     Field(exclude_if=lambda words: words == ""),

@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 from common.arrays import FloatArray
 from common.encoding.classes import MAX_CLASSES
 from common.encoding.spelling import spelling
-from common.strict import Name, Strict, Words
+from common.strict import Name, PlainText, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]
 Missing = Literal["refuse", "drop", "value"]
@@ -30,7 +30,7 @@ class Described(Strict):
     """A column, and what it is in plain words for those who are asked to approve a run about it."""
 
     name: Name
-    description: Annotated[Words, Field(max_length=500)] = ""
+    description: Annotated[PlainText, Field(max_length=500)] = ""
 
 
 class Bounded(Described):
@@ -38,7 +38,7 @@ class Bounded(Described):
 
     lower: FiniteFloat
     upper: FiniteFloat
-    unit: Annotated[Words, Field(max_length=50)] = ""
+    unit: Annotated[PlainText, Field(max_length=50)] = ""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

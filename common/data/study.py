@@ -36,7 +36,7 @@ from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.data.maps import Projection, RandomFeatures, RowMap
 from common.encoding.canonical_json import canonical_digest
 from common.encoding.fixed_point import Norm
-from common.strict import Digest, Name, Strict, Words
+from common.strict import Digest, Name, PlainText, Strict
 
 StudyKind = Literal["binary", "multiclass", "regression"]
 
@@ -65,8 +65,8 @@ class Study(Strict):
 
     format: Literal["parley-study-2"] = "parley-study-2"
     name: Name
-    title: Annotated[Words, Field(max_length=200)] = ""
-    purpose: Words = ""
+    title: Annotated[PlainText, Field(max_length=200)] = ""
+    purpose: PlainText = ""
     features: Annotated[
         tuple[AnyFeature, ...],
         FailFast(),  # to tell the faults of many columns takes long

@@ -12,7 +12,7 @@ import typer
 
 from common.errors import ConflictError, InvalidInputError
 from learner.cli.options import FAILED, Commands, FormatOption, print_json_line
-from learner.cli.setup.settings import unusable
+from learner.cli.setup.exits import unusable
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
