@@ -23,6 +23,7 @@ study_app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Make a study of a table, or check a table against one.",
+    epilog="Example: parley-learner study init adult.csv --public --label income --positive '>50K'",
 )
 Said = list[str] | None
 
