@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from party.cli.ledger import LearnerOption
 from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, print_table, refusing, spelt
 
 if TYPE_CHECKING:
     from party.ledger.ledger import Ledger
-
-LearnerOption = Annotated[
-    str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
-]
 
 
 def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:

@@ -15,7 +15,7 @@ from common.errors import InvalidInputError
 from common.files.table_survey import SurveyedColumn
 from common.strict import faults
 
-AskAuthor = Callable[[str, str], str]
+Asking = Callable[[str, str], str]
 """Asks for ``bounds``, ``values`` or a ``label``: what, and what is proposed; returns what was typed."""
 
 _FEW_CLASSES = 10
@@ -61,7 +61,7 @@ class StudyDraft:
     doubtful: Mapping[str, str]
 
 
-def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: AskAuthor | None = None) -> StudyDraft:
+def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | None = None) -> StudyDraft:
     """A study of a table's columns in its order; what was not said is taken from public values, or asked for.
 
     Raises InvalidInputError for columns that the table has not, and for all that is still missing where nobody can be
@@ -97,7 +97,7 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: AskAuthor
         raise InvalidInputError(f"no study comes of that: {faults(error)}") from None
 
 
-def _asked_label(columns: Sequence[SurveyedColumn], ask: AskAuthor | None) -> str:
+def _asked_label(columns: Sequence[SurveyedColumn], ask: Asking | None) -> str:
     if ask is None:
         raise InvalidInputError("--label: say which column is to be learnt")
     label, names = "", {each.name for each in columns}
@@ -119,7 +119,7 @@ def _sorted_out(columns: Iterable[SurveyedColumn], said: Sayings, label: str) ->
     return left_out, doubtful
 
 
-def _feature(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: list[str]) -> dict[str, Any]:
+def _feature(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> dict[str, Any]:
     """A feature's terms; what is not said goes to the gaps."""
     name = column.name
     if name in said.values or (column.kind != "number" and name not in said.bounds):
@@ -130,7 +130,7 @@ def _feature(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps:
     return _number(column, said, ask, gaps)
 
 
-def _number(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: list[str]) -> dict[str, Any]:
+def _number(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> dict[str, Any]:
     """A number's terms."""
     name = column.name
     lower, upper = _bounds(column, said, ask, gaps)
@@ -140,7 +140,7 @@ def _number(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: 
     return {**described, **({"unit": unit} if unit else {}), "lower": lower, "upper": upper}
 
 
-def _label(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: list[str]) -> dict[str, Any]:
+def _label(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> dict[str, Any]:
     """The label's terms: classes, or a number."""
     name = column.name
     few = column.values is not None and len(column.values) <= _FEW_CLASSES
@@ -155,7 +155,7 @@ def _label(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: l
     return {"name": name, "description": words, "values": values}
 
 
-def _values(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: list[str]) -> list[str]:
+def _values(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> list[str]:
     name = column.name
     if name in said.values:
         return list(said.values[name])
@@ -167,7 +167,7 @@ def _values(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: 
     return list(column.values or ())
 
 
-def _bounds(column: SurveyedColumn, said: Sayings, ask: AskAuthor | None, gaps: list[str]) -> tuple[float, float]:
+def _bounds(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> tuple[float, float]:
     name = column.name
     if name in said.bounds:
         return said.bounds[name]
