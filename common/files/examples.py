@@ -46,7 +46,7 @@ def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
         if study.sparse:
             return _load_sparse(path, study, clip=clip)
         return load_csv(path, study, clip=clip) if is_csv(path) else load_parquet([path], study, clip=clip)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
 
 

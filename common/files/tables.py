@@ -49,7 +49,7 @@ def column_names(path: Path) -> tuple[str, ...]:
             from pyarrow.parquet import read_schema  # noqa: PLC0415 -- as above
 
             names = read_schema(path).names
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
     check_names(path, names)
     return tuple(names)
