@@ -104,6 +104,12 @@ class UnavailableError(ParleyError):
     kind = "unavailable"
 
 
+class AwaitingOwnerError(UnavailableError):
+    """A party's owner has been asked whether it takes part, and has not answered yet."""
+
+    kind = "awaiting-owner"
+
+
 class RefusedError(ParleyError):
     """Another service answered, and its answer is a refusal or no answer at all; names the service and its reason."""
 

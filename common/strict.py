@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, ValidationError
@@ -11,6 +12,10 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """What a study calls a column, a label or itself."""
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """What services and runs are called."""
+TokenHash = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+"""How settings write a bearer token's hash."""
+PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""How settings write an Ed25519 public key."""
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
 
@@ -86,3 +91,15 @@ def faults(error: ValidationError) -> str:
         place, words = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
         found.append(f"{place}: {words}" if place else words)
     return "; ".join(found)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, HttpUrl, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from common.client.endpoints import PartyEntry, PeerEntry
@@ -16,11 +16,12 @@ from common.files.studies import read_study
 from common.secure_sum.messages import MAX_KEY_HOLDERS
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller, KnownToken
-from common.storage.keys import PublicKey
-from common.strict import Identifier, Name
+from common.strict import Identifier, Name, PublicKey, Setting
 
 PEER = "peer "
 """Goes before the name of a party or key holder that connects itself: no user's name has a space."""
+INVITED = "invited "
+"""Goes before the name of whoever is invited."""
 
 _MOST_PARTIES = 10_000
 """Each is a connection."""
@@ -52,17 +53,39 @@ class UserEntry(Caller):
     ] = "submitter"
 
 
+class Joining(Setting):
+    """How owners join while the learner runs."""
+
+    url: Annotated[HttpUrl, Field(description="where members reach this learner, as invitations say")]
+    authority: Annotated[
+        Path | None, Field(description="PEM of the authority that signs this learner's certificate, if it is its own")
+    ] = None
+    authority_key: Annotated[
+        Path | None,
+        Field(description="PEM of its private key: members get certificates by it, and have to show them"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _key_of_an_authority(self) -> Self:
+        if self.authority_key is not None and self.authority is None:
+            raise ValueError("authority_key needs authority")
+        return self
+
+
 class LearnerSettings(ServiceSettings):
     """Who takes part, who may ask, and how long parties are waited for."""
 
     model_config = SettingsConfigDict(env_prefix="PARLEY_LEARNER_")
     callers_key: ClassVar[str] = "users"
 
-    parties: Annotated[tuple[PartyEntry, ...], Field(min_length=1, max_length=_MOST_PARTIES, description="the roster")]
+    parties: Annotated[
+        tuple[PartyEntry, ...], Field(max_length=_MOST_PARTIES, description="the roster; others join by invitations")
+    ] = ()
     key_holders: Annotated[
         tuple[KeyHolderEntry, ...],
         Field(max_length=MAX_KEY_HOLDERS, description="who open secure sums, all of them each; none: no secure sum"),
     ] = ()
+    joining: Annotated[Joining | None, Field(description="how owners are invited; if unset, nobody is")] = None
     users: Annotated[tuple[UserEntry, ...], Field(min_length=1, description="who may use this learner")]
     studies: Annotated[Path | None, Field(description="directory of studies, one JSON file each")] = None
     public_data: Annotated[

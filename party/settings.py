@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat, HttpUrl, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
@@ -19,8 +19,7 @@ from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_B
 from common.secure_sum.session import Identity
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller
-from common.storage.keys import PublicKey
-from common.strict import Digest, Identifier, Setting
+from common.strict import Digest, Identifier, PublicKey, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
@@ -93,6 +92,17 @@ class Policy(Setting):
         float,
         Field(gt=0, le=3650, description="days without a question after which a run ends and frees its budget"),
     ] = 30.0
+    approval: Annotated[
+        Literal["policy", "manual"],
+        Field(
+            description="who consents to a run: this policy by itself, or the owner, who is asked about each run that "
+            "the policy allows (parley-party pending, approve, deny)"
+        ),
+    ] = "policy"
+    approval_hours: Annotated[
+        float,
+        Field(gt=0, le=24 * 365, description="how long a run waits for the owner's word, where that is asked for"),
+    ] = 168.0
     max_rounds: Annotated[int, Field(ge=1, le=100_000, description="most rounds that a run may have")] = 10_000
 
     @model_validator(mode="after")
@@ -110,6 +120,16 @@ class KnownLearner(Caller):
         PublicKey | None,
         Field(description="its Ed25519 key, as `parley-learner identity` prints it; without it no secure sum"),
     ] = None
+
+
+class Notify(Setting):
+    """How the owner hears that a run waits for its word."""
+
+    command: Annotated[
+        tuple[str, ...],
+        Field(description="a program and its arguments, which gets the question as JSON on its standard input"),
+    ] = ()
+    url: Annotated[HttpUrl | None, Field(description="a web hook, to which the question is posted as JSON")] = None
 
 
 class PinnedKeyHolder(Setting):
@@ -182,6 +202,7 @@ class PartySettings(ServiceSettings):
         tuple[PeerEntry, ...],
         Field(description='other owners\' parties, whom this owner asks when it trains a model of its own ("learn")'),
     ] = ()
+    notify: Annotated[Notify, Field(description="how the owner hears that a run waits for its word")] = Notify()
     secure_sum: Annotated[
         SecureSum | None, Field(description="whom the owner trusts with opening sums; without it no secure sum")
     ] = None

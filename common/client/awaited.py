@@ -109,7 +109,7 @@ class Switchboard:
     def check(self, name: str) -> None:
         """Raise ConflictError unless a line to a service waits for its connections."""
         if name not in self._awaited:
-            raise ConflictError(f"{name} is not expected to connect")
+            raise ConflictError(f"{name} is not expected to connect, or has not been confirmed yet")
 
     def is_connected(self, name: str) -> bool:
         """Whether a service that connects itself has done so."""

@@ -2,7 +2,7 @@
 
 From the learner's 101 on, uvicorn serves a connection as it serves one that was accepted: the same application, the
 same limits. One connection more is kept than is in use. Where none can be had, another is tried after a pause that
-grows to half a minute.
+grows to ten seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from common.service.http.connections import Beside, BoundedProtocol, BoundedServ
 
 _SPARE, _MOST = 1, 8
 _SHAKE_SECONDS = 20.0
-_FIRST_PAUSE, _LONGEST_PAUSE, _SOON = 0.2, 30.0, 5.0  # seconds; gone before the last, it has failed
+_FIRST_PAUSE, _LONGEST_PAUSE, _SOON = 0.2, 10.0, 5.0  # seconds; gone before the last, it has failed
 
 
 class OpenedProtocol(BoundedProtocol):

@@ -8,9 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
-from common.service.tokens import TokenHash
-from common.storage.keys import PublicKey
-from common.strict import Identifier, Setting
+from common.strict import Identifier, PublicKey, Setting, TokenHash, is_loopback
 
 
 class PeerEntry(Setting):
@@ -32,8 +30,18 @@ class PeerEntry(Setting):
     ] = None
     key: Annotated[Path | None, Field(description="PEM file with that certificate's private key")] = None
 
+    plain_http: Annotated[
+        bool, Field(description="whether http:// is meant beyond this machine, where something else protects it")
+    ] = False
+
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        if (
+            self.url is not None
+            and self.url.scheme == "http"
+            and not (self.plain_http or is_loopback(self.url.host or ""))
+        ):
+            raise ValueError(f"{self.name!r}: http:// beyond this machine needs plain_http = true; https:// is better")
         if (self.url is None) == (self.connects_with is None):
             raise ValueError(f"{self.name!r} needs either url, or connects_with for one that connects itself")
         if (self.token is None) == (self.token_file is None):

@@ -59,14 +59,28 @@ async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
         raise UnavailableError(f"{address.name} does not take the connection: {_meaning(status)}")
 
 
+def proxy_of(address: LearnerAddress) -> str | None:
+    """A proxy's URL with user and password in it; raises InvalidInputError where their file cannot be read."""
+    if address.proxy is None:
+        return None
+    password = _proxy_password(address)
+    return str(httpx.URL(str(address.proxy)).copy_with(userinfo=password)) if password else str(address.proxy)
+
+
+def _proxy_password(address: LearnerAddress) -> bytes:
+    """``user:password``, or nothing."""
+    if address.proxy_password_file is None:
+        return b""
+    try:
+        return address.proxy_password_file.read_bytes().strip()
+    except OSError:
+        raise InvalidInputError(f"{address.name!r}: {address.proxy_password_file} cannot be read") from None
+
+
 async def _pass(shake: _Handshake, address: LearnerAddress, place: str) -> None:
     """Have the proxy connect to a place; raises UnavailableError."""
-    own, file = [], address.proxy_password_file
-    if file is not None:
-        try:
-            own.append(f"Proxy-Authorization: Basic {base64.b64encode(file.read_bytes().strip()).decode()}")
-        except OSError:
-            raise InvalidInputError(f"{address.name!r}: {file} cannot be read") from None
+    password = _proxy_password(address)
+    own = [f"Proxy-Authorization: Basic {base64.b64encode(password).decode()}"] if password else []
     status = await shake.ask(f"CONNECT {place}", place, own)
     if status == _PROXY_PASSWORD:
         missing = "does not take this password" if own else "asks for a password: name proxy_password_file"
@@ -130,5 +144,10 @@ class _Handshake(asyncio.Protocol):
 
 def _meaning(status: int) -> str:
     """What the status of a refusal most likely means."""
-    meant = {401: "the token is not known, or has expired", 404: "nobody there takes connections", 409: "not expected"}
+    meant = {
+        401: "the token is not known, or has expired",
+        404: "nobody there takes connections",
+        403: "its certificate is not shown, or not this party's",
+        409: "the learner's operator has not confirmed this one",
+    }
     return f"HTTP status {status}" + (f", {meant[status]}" if status in meant else "")

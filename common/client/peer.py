@@ -19,7 +19,14 @@ from pydantic import BaseModel, ValidationError
 from common.client.endpoints import PeerEntry
 from common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
 from common.encoding.canonical_json import JSON
-from common.errors import InvalidInputError, LedgerError, ParleyError, RefusedError, UnavailableError
+from common.errors import (
+    AwaitingOwnerError,
+    InvalidInputError,
+    LedgerError,
+    ParleyError,
+    RefusedError,
+    UnavailableError,
+)
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
@@ -120,7 +127,8 @@ class Peer:
         if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
             rest = min(_seconds(response.header(b"retry-after") or ""), _LONGEST_REST)
             self._rests_until = asyncio.get_running_loop().time() + rest
-            return UnavailableError(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
+            error = AwaitingOwnerError if kind == AwaitingOwnerError.kind else UnavailableError
+            return error(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
         if httpx.codes.is_redirect(status):
             detail = f"it redirects (HTTP status {status}), and redirects are not followed"
         left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
@@ -195,6 +203,8 @@ async def _persist(peer: P, request: Callable[[P], Awaitable[_T]], seconds: floa
                 while True:
                     try:
                         return await request(peer)
+                    except AwaitingOwnerError:
+                        raise  # people take longer than this
                     except UnavailableError as error:
                         reason = error.detail
                     await asyncio.sleep(pause)

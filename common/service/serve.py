@@ -74,7 +74,7 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
         context.load_cert_chain(tls.certificate, tls.key)
         if tls.client_ca:
             context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = ssl.CERT_REQUIRED if tls.clients == "required" else ssl.CERT_OPTIONAL
     except (OSError, ssl.SSLError):
         raise InvalidInputError(f"tls: {tls.certificate}, {tls.key} or the client authority cannot be used") from None
     return context

@@ -22,7 +22,7 @@ from pydantic_settings.exceptions import SettingsError
 from common.errors import InvalidInputError
 from common.service.tokens import Caller, KnownToken
 from common.storage.keys import identity_key, read_key
-from common.strict import Identifier, Setting, faults
+from common.strict import Identifier, Setting, faults, is_loopback
 
 _FILE = "_file"
 _VERSION = 1
@@ -37,6 +37,12 @@ class Tls(Setting):
         Path | None,
         Field(description="PEM file of the authority whose client certificates are required; none if unset"),
     ] = None
+    clients: Annotated[
+        Literal["required", "optional"],
+        Field(
+            description="whether every client has to show one; where it is optional, one that is shown has to be good"
+        ),
+    ] = "required"
 
 
 class Limits(Setting):
@@ -153,6 +159,16 @@ class ServiceSettings(Settings):
         None
     )
     limits: Annotated[Limits, Field(description="what one request may ask for")] = Limits()
+    plain_http: Annotated[
+        bool, Field(description="whether to listen beyond this machine without TLS, where something else protects it")
+    ] = False
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        """Nobody speaks in the clear beyond this machine by oversight."""
+        if self.tls is None and not self.plain_http and not is_loopback(self.host):
+            raise ValueError(f"host: {self.host} is not this machine alone: set tls, or plain_http = true")
+        return self
 
     @model_validator(mode="after")
     def _callers_distinct(self) -> Self:

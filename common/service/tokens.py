@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from common.errors import UnauthorizedError
-from common.strict import Identifier, Setting
-
-TokenHash = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-"""How settings write a token's hash."""
+from common.strict import Identifier, Setting, TokenHash
 
 _SCHEME = "bearer "
 
@@ -94,6 +91,8 @@ class Tokens:
         self, known: Iterable[KnownToken], today: Callable[[], date] = lambda: datetime.now(UTC).date()
     ) -> None:
         self._known = tuple(known)
+        self.others: Callable[[], Iterable[KnownToken]] = tuple
+        """What else counts, asked each time: of callers who come and go while the service runs."""
         self.today = today
 
     def replace(self, known: Iterable[KnownToken]) -> None:
@@ -109,7 +108,7 @@ class Tokens:
         if authorization is None or not authorization.lower().startswith(_SCHEME):
             raise SignInError("absent", "a bearer token is needed")
         presented = hash_token(authorization[len(_SCHEME) :].strip())
-        found = [token for token in self._known if hmac.compare_digest(token.hash, presented)]
+        found = [token for token in (*self._known, *self.others()) if hmac.compare_digest(token.hash, presented)]
         if not found:
             raise SignInError("unknown", "the bearer token is not known here")
         if found[0].expires is not None and found[0].expires <= self.today():

@@ -51,7 +51,7 @@ class Credentials:
     @property
     def certificate_pem(self) -> str:
         """The certificate as a file has it."""
-        return self.certificate.public_bytes(Encoding.PEM).decode("ascii")
+        return pem_of(self.certificate)
 
     @property
     def key_pem(self) -> str:
@@ -79,9 +79,35 @@ def make_authority(name: str, lasts: dt.timedelta = AUTHORITY_LASTS) -> Credenti
 def issue(authority: Credentials, hosts: Sequence[str], lasts: dt.timedelta = CERTIFICATE_LASTS) -> Credentials:
     """A service's certificate for its names and addresses, of which the first is its subject, and a new key."""
     key = ec.generate_private_key(ec.SECP256R1())
+    return Credentials(_certify(authority, hosts, key.public_key(), lasts), key)
+
+
+def request_certificate(name: str) -> tuple[str, str]:
+    """``(request, key)`` as PEM: what an authority is asked to sign for a name, and the new key, which stays here."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(_common_name(name)).sign(key, hashes.SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return request.public_bytes(Encoding.PEM).decode("ascii"), private.decode("ascii")
+
+
+def answer_request(
+    authority: Credentials, request: str, name: str, lasts: dt.timedelta = CERTIFICATE_LASTS
+) -> x509.Certificate:
+    """A certificate of the requested key for a name, whatever the request's is; raises ValueError for no request."""
+    asked = x509.load_pem_x509_csr(request.encode())
+    key = asked.public_key()
+    if not asked.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ValueError("not a request that is signed by an elliptic curve's key")
+    return _certify(authority, [name], key, lasts)
+
+
+def _certify(
+    authority: Credentials, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, lasts: dt.timedelta
+) -> x509.Certificate:
+    """A service's certificate."""
     issuer = authority.certificate
     builder = (
-        _builder(hosts[0], key.public_key(), lasts)
+        _builder(hosts[0], key, lasts)
         .issuer_name(issuer.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage("digital_signature"), critical=True)
@@ -96,7 +122,12 @@ def issue(authority: Credentials, hosts: Sequence[str], lasts: dt.timedelta = CE
             critical=False,
         )
     )
-    return Credentials(builder.sign(authority.key, hashes.SHA256()), key)
+    return builder.sign(authority.key, hashes.SHA256())
+
+
+def pem_of(certificate: x509.Certificate) -> str:
+    """A certificate as a file has it."""
+    return certificate.public_bytes(Encoding.PEM).decode("ascii")
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:

@@ -10,7 +10,6 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Annotated
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,12 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from pydantic import StringConstraints
 
 from common.secure_sum.errors import OwnKeyError, Reason
-
-PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""How settings write an Ed25519 public key."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -58,6 +53,14 @@ def write_private(path: Path, content: bytes) -> None:
             return
     finally:
         draft.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """Write a file of mode 0600 in the place of what was there, on the disk when this returns."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    write_private(draft, content)
+    draft.replace(path)
     sync_directory(path.parent)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from common.client.awaited import Switchboard
 from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
 from common.client.peer import Line
+from common.client.receipted_peer import ReceiptedPeer
 from common.data.study import Study
 from common.learning.description import Description
 from common.runs.description import description_of
@@ -29,6 +31,7 @@ from common.service.http.whole_bodies import WholeBody
 from common.service.prometheus import Metrics
 from learner.api.catalogue import add_catalogue, add_public
 from learner.api.connections import add_connections
+from learner.api.membership import LiveRoster, add_membership
 from learner.api.page import show_page
 from learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
 from learner.api.roles import Roles, check_every_route
@@ -44,6 +47,7 @@ from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.selection import settled
 from learner.settings import LearnerSettings, load_studies
 from learner.storage.public_rows import PublicRowStore
+from learner.storage.roster_store import RosterStore
 from learner.storage.run_store import RunStore
 
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
@@ -66,6 +70,7 @@ class Learner:
     sums: SecureSumCoordinator
     witnesses: Witnesses
     engine: Engine
+    members: LiveRoster
 
     @classmethod
     def build(cls, settings: LearnerSettings, connect: Connect) -> Learner:
@@ -83,10 +88,13 @@ class Learner:
                 for e in settings.parties
             }
             sums = SecureSumCoordinator.build(settings, board.connect, store.sessions, receipts)
-            witnesses = Witnesses(roster | {holder.name: holder for holder in sums.key_holders})
+            witnesses = Witnesses(ChainMap[str, ReceiptedPeer](roster, sums.holders))  # type: ignore[arg-type]
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
-            learner = cls(settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine)
+            known = RosterStore(settings.state / "roster")
+            members = LiveRoster(settings, sums.key, board, roster, sums, known, studies, store.receipts)
+            members.begin()
+            learner = cls(settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, members)
             undo.pop_all()
             return learner
 
@@ -130,7 +138,9 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     )
     app.add_api_route("/", show_page, include_in_schema=False)
     app.router.dependencies.append(Depends(Roles.of(settings.users, learner.store).check))  # of all routes from here on
-    add_connections(app, learner.board)
+    app.state.tokens.others = learner.members.tokens
+    add_connections(app, learner.board, learner.members.needs_certificate)
+    add_membership(app, learner.members)
     for add in (add_catalogue, add_public, _add_forecasts, _add_runs, _add_events, _add_models):
         add(app, learner)
     check_every_route(app)

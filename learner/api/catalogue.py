@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import FastAPI, Query, Request
 
 from common.algorithms import REGISTRY, parameter_schema
-from common.client.endpoints import PartyEntry
 from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.data.study import Study
@@ -39,8 +38,10 @@ def add_catalogue(app: FastAPI, learner: Learner) -> None:
     @app.get("/v1/parties", summary="The parties of the roster and what they say of themselves", tags=["catalogue"])
     async def list_parties() -> list[PartyView]:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
-        answers = await ask_all(list(learner.roster.values()), PartyClient.facts, learner.settings.deadline_seconds)
-        return [_party_view(entry, answer) for entry, answer in zip(learner.settings.parties, answers, strict=True)]
+        parties = list(learner.roster.values())
+        answers = await ask_all(parties, PartyClient.facts, learner.settings.deadline_seconds)
+        urls = {entry.name: str(entry.url) for entry in learner.settings.parties if entry.url}
+        return [_party_view(p.name, urls.get(p.name), answer) for p, answer in zip(parties, answers, strict=True)]
 
     @app.get("/v1/parties/{name}/receipt", summary="The newest receipt of a party or key holder", tags=["catalogue"])
     async def show_newest_receipt(name: str) -> NewestReceipt:
@@ -117,8 +118,8 @@ def add_public(app: FastAPI, learner: Learner) -> None:
         return PublicRowsPage.of(found[:limit], is_last=len(found) <= limit)
 
 
-def _party_view(entry: PartyEntry, answer: PartyFacts | ParleyError) -> PartyView:
+def _party_view(name: str, url: str | None, answer: PartyFacts | ParleyError) -> PartyView:
     if isinstance(answer, ParleyError):
         problem = ProblemDocument.model_validate(problems.document_of(answer))
-        return PartyView(name=entry.name, url=str(entry.url) if entry.url else None, facts=None, problem=problem)
-    return PartyView(name=entry.name, url=str(entry.url) if entry.url else None, facts=answer, problem=None)
+        return PartyView(name=name, url=url, facts=None, problem=problem)
+    return PartyView(name=name, url=url, facts=answer, problem=None)

@@ -12,13 +12,20 @@ from fastapi.routing import APIRoute
 
 from common.errors import ForbiddenError
 from common.service.application import caller
-from learner.settings import PEER, UserEntry, UserRole
+from learner.api.callers import invited_of, is_user, peer_of
+from learner.settings import UserEntry, UserRole
 from learner.storage.run_store import RunStore
 
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
-LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer"]] = {
+LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
     ("GET", "/v1/connections"): "peer",
+    ("GET", "/v1/roster"): "viewer",
+    ("POST", "/v1/roster"): "invited",
+    ("DELETE", "/v1/roster/{name}"): "operator",
+    ("POST", "/v1/roster/{name}/confirmation"): "operator",
+    ("GET", "/v1/roster/keys"): "peer",
+    ("POST", "/v1/invitations"): "operator",
     ("GET", "/v1/parties"): "viewer",
     ("GET", "/v1/parties/{name}/receipt"): "submitter",
     ("GET", "/v1/algorithms"): "viewer",
@@ -41,7 +48,7 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer"]] = {
 }
 """The least role that may use a route, by its method and path. Of a run that is another user's, see `CHANGES`.
 
-A ``peer`` is a party or a key holder, and no user.
+A ``peer`` is a party or a key holder, and no user; who is ``invited`` is neither yet.
 """
 
 CHANGES = frozenset({("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/resume")})
@@ -67,8 +74,11 @@ class Roles:
         if least == "peer":
             peer_of(user)
             return
-        if user.startswith(PEER):
-            raise ForbiddenError("a party or a key holder may connect, and nothing else", rule="role")
+        if least == "invited":
+            invited_of(user)
+            return
+        if not is_user(user):
+            raise ForbiddenError("a party or a key holder may join and connect, and nothing else", rule="role")
         role = self.roles.get(user, "viewer")  # until a restart, of a user whose token was added while it runs
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
@@ -77,13 +87,6 @@ class Roles:
         run = await asyncio.to_thread(self.store.run, request.path_params["run"])
         if run.user != user:
             raise ForbiddenError(f"{user} is a {role}; another user's run takes an operator", rule="role")
-
-
-def peer_of(user: str) -> str:
-    """The name of the party or key holder that asks; raises ForbiddenError for a user."""
-    if not user.startswith(PEER):
-        raise ForbiddenError(f"{user} is a user; this is for parties and key holders", rule="role")
-    return user.removeprefix(PEER)
 
 
 def check_every_route(app: FastAPI) -> None:

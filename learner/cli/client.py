@@ -55,6 +55,13 @@ class LearnerClient:
             raise self._unreachable(error) from None
         return _checked(response).json()
 
+    def tell(self, method: str, path: str, body: object = None) -> None:
+        """A request that returns nothing."""
+        try:
+            _checked(self._http.request(method, path, json=body))
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
     def pages(self, path: str, items: str, limit: int | None = None) -> Iterator[Any]:
         """The ``items`` of a list's pages, in order: so many at most, or all."""
         after: dict[str, str] = {}

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_cohort
+from learner.cli.begin import BEGINNINGS, init_learner_command
 from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
 from learner.cli.forecast import EXAMPLES, forecast_command
@@ -54,6 +55,7 @@ from learner.cli.options import (
 )
 from learner.cli.project import PROJECTIONS, project_command
 from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run
+from learner.cli.roster import INVITATIONS, invite_command, roster_app
 from learner.cli.simulate import SIMULATIONS, simulate_command
 
 learner_app = typer.Typer(
@@ -71,6 +73,11 @@ learner_app = typer.Typer(
     "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
     "SSL_CERT_FILE names the authority of an https learner whose own this machine does not know.",
 )
+
+
+learner_app.add_typer(roster_app, name="roster")
+learner_app.command("init", epilog=BEGINNINGS)(init_learner_command)
+learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 
 
 @learner_app.command("serve", epilog="Example: parley-learner serve --config learner.toml")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from itertools import cycle, islice
 from typing import TypeVar
 
 import structlog
@@ -33,7 +32,7 @@ class Witnesses:
 
     def __init__(self, peers: Mapping[str, ReceiptedPeer]) -> None:
         self._peers = peers
-        self._told: dict[str, dict[str, str]] = {name: {} for name in peers}
+        self._told: dict[str, dict[str, str]] = {}
         """By witness and signer, the link that it was told last."""
 
     def newest(self, name: str) -> Receipt | None:
@@ -58,13 +57,14 @@ class Witnesses:
 
     async def keep_telling(self) -> None:
         """Tell a few in turn, again and again, what is new."""
-        turns = cycle(self._peers)
         while True:
-            await asyncio.sleep(_PAUSE)
-            await self.tell(islice(turns, _TOLD_A_TURN))
+            names = list(self._peers)  # peers come and go
+            for start in range(0, max(len(names), 1), _TOLD_A_TURN):
+                await asyncio.sleep(_PAUSE)
+                await self.tell(names[start : start + _TOLD_A_TURN])
 
     async def _tell(self, witness: ReceiptedPeer) -> None:
-        told = self._told[witness.name]
+        told = self._told.setdefault(witness.name, {})
         newest = [peer.receipt for peer in self._peers.values() if peer is not witness]
         news = [each for each in newest if each and told.get(each.signer) != each.head.link][:MOST_RECEIPTS]
         if not news:

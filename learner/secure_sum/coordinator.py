@@ -39,8 +39,9 @@ class SecureSumCoordinator:
 
     settings: LearnerSettings
     key: Ed25519PrivateKey
-    key_holders: tuple[KeyHolderClient, ...]
-    party_keys: Mapping[str, str]
+    holders: dict[str, KeyHolderClient]
+    """By name; they come and go."""
+    party_keys: dict[str, str]
     store: SessionStore
 
     @classmethod
@@ -57,12 +58,17 @@ class SecureSumCoordinator:
         """
         if settings.key_holders:
             require_gmpy2()
-        holders = [
-            KeyHolderClient(entry.name, connect(entry), entry.public_key, receipts.get(entry.name))
+        holders = {
+            entry.name: KeyHolderClient(entry.name, connect(entry), entry.public_key, receipts.get(entry.name))
             for entry in settings.key_holders
-        ]
+        }
         keys = {entry.name: entry.public_key for entry in settings.parties if entry.public_key}
-        return cls(settings, settings.signing_key(), tuple(holders), keys, store)
+        return cls(settings, settings.signing_key(), holders, keys, store)
+
+    @property
+    def key_holders(self) -> tuple[KeyHolderClient, ...]:
+        """Who open sums now."""
+        return tuple(self.holders.values())
 
     def check(self, spec: RunSpec) -> None:
         """Raise InvalidInputError unless the settings allow the secure sum that a run asks for, if it does."""

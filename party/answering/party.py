@@ -8,13 +8,22 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from threading import Lock
+from time import time
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import structlog
 
 from common.encoding.npy import pack_array
-from common.errors import ConflictError, DataChangedError, ForbiddenError, InvalidInputError, NotFoundError, ParleyError
+from common.errors import (
+    AwaitingOwnerError,
+    ConflictError,
+    DataChangedError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    ParleyError,
+)
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
@@ -29,6 +38,7 @@ from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from party.policy.approval import Terms, check_lengths, review, sum_policy, terms
+from party.policy.questions import Notifier, question_of
 from party.settings import PartySettings, Policy
 
 _T = TypeVar("_T")
@@ -92,6 +102,7 @@ class Party:
         """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise."""
         self.settings = settings
         self._noise = noise
+        self._tell_owner = Notifier(settings.notify)
         check_exists(settings.state)
         self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
@@ -162,11 +173,28 @@ class Party:
             if proposal.spec.secure_sum != "none":
                 sum_policy(self.settings, learner)
             self.store.expire()
+            if self.settings.policy.approval == "manual":
+                self._ask_owner(learner, proposal, price)
             consent = self.store.approve(learner, proposal, price)
         approval = self._approval(proposal, consent)
         self._remember((learner, proposal.run), consent)
         structlog.get_logger().info("approved", learner=learner, run=proposal.run, algorithm=proposal.spec.algorithm)
         return approval
+
+    def _ask_owner(self, learner: str, proposal: RunProposal, price: Price) -> None:
+        """Raise AwaitingOwnerError until the owner has said yes, which is a consent; ForbiddenError for a no."""
+        self.store.account().reserve(price.whole)  # refuses what no yes could bear
+        known = self.store.books.owner.get((learner, proposal.run))
+        book = self.store.ask_owner(learner, proposal, price, self.settings.policy.approval_hours * 3600)
+        if book.denied is not None:
+            said = f": {book.denied}" if book.denied else ""
+            raise ForbiddenError(f"the owner does not want to take part{said}", rule="owner")
+        if book.expires <= time():
+            raise ForbiddenError("the owner did not answer in time", rule="owner")
+        if known is not book:
+            structlog.get_logger().info("pending", learner=learner, run=proposal.run)
+            self._tell_owner(lambda: question_of(learner, proposal, price, book.expires))
+        raise AwaitingOwnerError("its owner is asked, and has not answered yet")
 
     def recall(self, learner: str, run: str, query: Query) -> Answer | None:
         """The answer that a round was given before, if it was asked this; raises ConflictError if something else."""

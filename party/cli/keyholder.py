@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from party.cli.health import end_by_readiness
+from party.cli.join import join_key_holder_command
 from party.cli.output import (
     LogFormat,
     Output,
@@ -41,6 +42,9 @@ It must be run by somebody who does not collude with the learner; a party's owne
 give its public key (parley-party keyholder identity) to every party and to the learner, make its journal (parley-party
 keyholder init), and start it.""",
 )
+
+
+key_holder_app.command("join")(join_key_holder_command)
 
 
 @key_holder_app.command("serve")

@@ -13,6 +13,7 @@ import typer
 
 from party.cli.accepting import accept_data_command
 from party.cli.health import party_health_command
+from party.cli.join import join_command
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.learn import learn_command
 from party.cli.ledger import (
@@ -37,6 +38,8 @@ from party.cli.output import (
     refusing,
     spelt,
 )
+from party.cli.owner import approve_command, deny_command, pending_command
+from party.cli.pin import pin_command
 from party.cli.stream import stream_command
 from party.cli.witnessed import witnessed_command
 
@@ -57,8 +60,13 @@ ledger (parley-party init), and start it (parley-party serve).""",
 party_app.add_typer(keyholder, name="keyholder")
 party_app.add_typer(audit_app, name="audit")
 for name, command in (
+    ("join", join_command),
+    ("pin", pin_command),
     ("init", init_command),
     ("accept-data", accept_data_command),
+    ("pending", pending_command),
+    ("approve", approve_command),
+    ("deny", deny_command),
     ("budget", budget_command),
     ("log", log_command),
     ("end", end_command),
@@ -184,6 +192,8 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {policy.max_rounds} rounds"
+    if policy.approval == "manual":
+        yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
     if settings.secure_sum is None:

@@ -14,8 +14,7 @@ from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_B
 from common.secure_sum.session import Identity
 from common.service.settings import Limits, ServiceSettings
 from common.service.tokens import Caller
-from common.storage.keys import PublicKey
-from common.strict import Identifier
+from common.strict import Identifier, PublicKey
 
 
 class PinnedLearner(Caller):

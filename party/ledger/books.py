@@ -21,6 +21,8 @@ from party.ledger.records import (
     Joined,
     LedgerRecord,
     Limited,
+    OwnerAsked,
+    OwnerDenied,
     Pinned,
     Refused,
     Released,
@@ -52,6 +54,16 @@ class RunBook:
         return next(reversed(self.answers), 0)
 
 
+@dataclass(slots=True)
+class OwnerBook:
+    """A question to the owner: its entry, until when it waits, and why it was denied, if it was."""
+
+    number: int
+    asked: OwnerAsked
+    expires: int
+    denied: str | None = None
+
+
 class Books:
     """All that follows from the records told so far."""
 
@@ -61,6 +73,8 @@ class Books:
         self.at = 0
         """When the last record was written, in seconds since 1970."""
         self.runs: dict[RunKey, RunBook] = {}
+        self.owner: dict[RunKey, OwnerBook] = {}
+        """What the owner was asked about each run, the newest question."""
         self.weaker = 0
         """How many answers hide a record each, not all of a party's data."""
         self.pinned: tuple[int, Pinned] | None = None
@@ -80,6 +94,8 @@ class Books:
 
     def _take(self, entry: Entry, record: LedgerRecord) -> None:
         match record:
+            case OwnerAsked() | OwnerDenied() | Pinned():
+                self._hear(entry, record)
             case Begun():
                 self.begun = record
                 self.account = replace(self.account, spent=record.spent, adjacency=record.adjacency)
@@ -107,11 +123,17 @@ class Books:
                 run = self.runs[record.learner, record.run]
                 self._release(run)
                 run.ended = record.by
-            case Pinned():
-                self.pinned = entry.number, record
             case Refused():
                 day = refusal_day(record.learner, entry.at)
                 self.refusals[day] = self.refusals.get(day, 0) + 1
+
+    def pending(self, now: int) -> Iterator[tuple[RunKey, OwnerBook]]:
+        """What the owner has not answered and may still, oldest first."""
+        return (
+            (key, book)
+            for key, book in self.owner.items()
+            if key not in self.runs and book.denied is None and book.expires > now
+        )
 
     def unended(self) -> Iterator[tuple[RunKey, RunBook]]:
         """All runs that have not ended, oldest first."""
@@ -129,6 +151,17 @@ class Books:
         """
         account = self.account if run.reserved == NOTHING else replace(self.account, reserved=NOTHING)
         account.require(cost)
+
+    def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied | Pinned) -> None:
+        """What the owner was asked, or said."""
+        if isinstance(record, Pinned):
+            self.pinned = entry.number, record
+            return
+        key = record.learner, record.run
+        if isinstance(record, OwnerAsked):
+            self.owner[key] = OwnerBook(entry.number, record, entry.at + record.lasts)
+        else:
+            self.owner[key].denied = record.reason
 
     def _answer(self, entry: Entry, record: Answered) -> None:
         run = self.runs[record.learner, record.run]

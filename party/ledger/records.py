@@ -44,6 +44,29 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerAsked:
+    """A run that the policy allows waits for the owner's word, ``lasts`` seconds. Attached: ``proposal``, ``price``.
+
+    ``spec`` is the digest of the specification; ``cost`` what the whole run would be charged.
+    """
+
+    learner: str
+    run: str
+    spec: str
+    cost: Cost
+    lasts: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerDenied:
+    """The owner does not want to take part in a run that it was asked about."""
+
+    learner: str
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Approved:
     """A run was consented to. Its whole price is reserved for it, for ``lasts`` seconds from its last answer.
 
@@ -132,10 +155,14 @@ class Pinned:
     rows: str
 
 
-LedgerRecord = Begun | Limited | Approved | Answered | Joined | Released | Ended | Refused | Pinned
+LedgerRecord = (
+    Begun | Limited | OwnerAsked | OwnerDenied | Approved | Answered | Joined | Released | Ended | Refused | Pinned
+)
 _KINDS: dict[str, type[LedgerRecord]] = {
     "begun": Begun,
     "limited": Limited,
+    "owner-asked": OwnerAsked,
+    "owner-denied": OwnerDenied,
     "approved": Approved,
     "answered": Answered,
     "joined": Joined,

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,4 +111,4 @@ def cpu_seconds(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

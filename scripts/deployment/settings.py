@@ -84,6 +84,7 @@ def _peer_toml(learner: Site, peer: Site, key: str) -> str:
 [[{"key_holders" if peer.name == KEY_HOLDER else "parties"}]]
 name = "{peer.name}"
 url = "{peer.url}"
+{"" if peer.tls or peer.host == "127.0.0.1" else "plain_http = true"}
 token_file = "{secrets}/{peer.name}.token"
 public_key = "{key}"
 """
@@ -107,6 +108,7 @@ def _service_toml(site: Site) -> str:
 name = "{site.name}"
 host = "{site.listens}"
 port = {site.port}
+{"" if site.tls or site.listens == "127.0.0.1" else "plain_http = true  # between containers of one host"}
 state = "{site.state}"
 identity_key_file = "{site.secrets}/identity.key\""""
     if site.tls:

@@ -153,7 +153,8 @@ class Cluster:
             "state": self.root / "learner",
             "studies": self.study_path.parent,
             "parties": [
-                {"name": name, "url": (urls or {}).get(name, f"http://{name}"), "token": LEARNER} for name in self.names
+                {"name": name, "url": (urls or {}).get(name, f"http://{name}"), "token": LEARNER, "plain_http": True}
+                for name in self.names
             ],
             "users": [{"name": "alice", "token_hash": hash_token(USER)}],
         }

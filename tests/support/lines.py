@@ -40,7 +40,9 @@ def line_over(entry: PeerEntry, transport: httpx.AsyncBaseTransport) -> Line:
 
 def line_to(name: str, transport: httpx.AsyncBaseTransport) -> Line:
     """A line to a service of which nothing but its name matters."""
-    return line_over(PeerEntry.model_validate({"name": name, "url": f"http://{name}", "token": "t"}), transport)
+    return line_over(
+        PeerEntry.model_validate({"name": name, "url": f"http://{name}", "token": "t", "plain_http": True}), transport
+    )
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -27,6 +28,8 @@ class Relay:
     port: int = 0
     done: Counter[str] = field(default_factory=Counter)
     is_open: bool = True
+    password: str | None = None
+    """Of an HTTP proxy, which wants ``CONNECT`` and this ``user:password`` first."""
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -35,7 +38,10 @@ class Relay:
         if not self.is_open:
             writer.transport.abort()
             return
-        with suppress(OSError):
+        with suppress(OSError, asyncio.IncompleteReadError):
+            if self.password is not None and not await self._connect(reader, writer, self.password):
+                writer.close()
+                return
             upstream = await asyncio.open_connection("127.0.0.1", self.upstream_port)
             both = {writer, upstream[1]}
             self.writers |= both
@@ -47,6 +53,17 @@ class Relay:
                     with suppress(OSError):
                         await each.wait_closed()
                 self.writers -= both
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, password: str) -> bool:
+        """What a proxy is asked first."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        knows = f"Proxy-Authorization: Basic {base64.b64encode(password.encode()).decode()}".encode() in head
+        connects = head.startswith(f"CONNECT 127.0.0.1:{self.upstream_port} HTTP/1.1\r\n".encode())
+        status = b"407 Who are you" if not knows else b"200 Go on" if connects else b"403 No"
+        self.done[status[:3].decode()] += 1
+        writer.write(b"HTTP/1.1 " + status + b"\r\n\r\n")
+        await writer.drain()
+        return knows and connects
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, both: set[asyncio.StreamWriter]

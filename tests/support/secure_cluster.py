@@ -107,7 +107,7 @@ class SecureCluster(Cluster):
         known = urls or {}
         entries = {
             kind: [
-                pin | {"url": known.get(pin["name"], f"http://{pin['name']}"), "token": LEARNER}
+                pin | {"url": known.get(pin["name"], f"http://{pin['name']}"), "token": LEARNER, "plain_http": True}
                 for pin in self.pins(names)
             ]
             for kind, names in (("parties", self.names), ("key_holders", self.key_holders))

@@ -25,6 +25,9 @@ CROWDED = "parley.crowded"
 TAKE_OVER = "parley.take-over"
 """The key of a request's ``state`` whose value takes the connection that it came on: see `Taken`."""
 
+CERTIFIED = "parley.certified"
+"""The key of a request's ``state`` whose value tells for which names its client's certificate is: none without one."""
+
 Taken = Callable[[bytes], tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 """Sends a head that ends HTTP as it was on this connection, which is the caller's from then on."""
 
@@ -69,7 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request begins to arrive; note whether it comes to a crowd."""
         super().on_message_begin()
         self.waiting_since = self.loop.time()
-        self.scope["state"][TAKE_OVER] = self._take_over
+        self.scope["state"][TAKE_OVER], self.scope["state"][CERTIFIED] = self._take_over, self._certified
         if len(self.connections) > self._limits.connections:
             self.scope["state"][CROWDED] = True
 
@@ -107,6 +110,11 @@ class BoundedProtocol(HttpToolsProtocol):
         protocol.connection_made(self.transport)
         self.flow.resume_reading()
         return reader, asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
+
+    def _certified(self) -> tuple[str, ...]:
+        """The names of the client's certificate."""
+        shown = (tls.getpeercert() if (tls := self.transport.get_extra_info("ssl_object")) else None) or {}
+        return tuple(str(name) for _, name in shown.get("subjectAltName", ()))
 
     def _unsupported_upgrade_warning(self) -> None:
         """What a request would have the connection become, its route decides."""

@@ -21,7 +21,7 @@ from tests.support.processes import free_port, start_learner, start_party, stopp
 from tests.support.relay import Relay, relay
 from tests.support.replays import extra_charges, stored
 
-ROUNDS, KILLS = 30, 100
+ROUNDS, KILLS = 30, 30
 
 
 @dataclass
@@ -32,6 +32,7 @@ class Outbound:
     settings: LearnerSettings
     relays: dict[str, Relay] = field(default_factory=dict)
     parties: dict[str, BaseProcess] = field(default_factory=dict)
+    proxy_password: Path | None = None
 
     @property
     def url(self) -> str:
@@ -39,7 +40,10 @@ class Outbound:
 
     def start(self, name: str) -> None:
         """A party's process, which listens on loopback too, for its owner."""
-        address = {"name": "learner", "url": f"http://127.0.0.1:{self.relays[name].port}", "token": f"of-{name}"}
+        relay = f"http://127.0.0.1:{self.relays[name].port}"
+        address: dict[str, object] = {"name": "learner", "url": relay, "token": f"of-{name}"}
+        if self.proxy_password is not None:
+            address |= {"url": self.url, "proxy": relay, "proxy_password_file": self.proxy_password}
         self.parties[name] = start_party(self.cluster.party_settings(name, port=free_port(), outbound=[address]))
 
     def kill(self, name: str) -> None:
@@ -67,11 +71,11 @@ class Outbound:
 
 
 @asynccontextmanager
-async def outbound(root: Path, **settings: object) -> AsyncIterator[Outbound]:
+async def outbound(root: Path) -> AsyncIterator[Outbound]:
     """Three parties' processes behind relays; the learner is not started."""
     cluster, port = Cluster(root, n_parties=3), free_port()
     roster = [{"name": n, "connects_with": hash_token(f"of-{n}"), "token": LEARNER} for n in cluster.names]
-    made = Outbound(cluster, cluster.learner_settings(port=port, parties=roster, **settings))
+    made = Outbound(cluster, cluster.learner_settings(port=port, parties=roster))
     async with AsyncExitStack() as stack:
         for seed, name in enumerate(cluster.names):
             made.relays[name] = await stack.enter_async_context(relay(port, seed))
@@ -94,6 +98,22 @@ async def test_a_run_trains_over_connections_that_parties_open(federation: Outbo
         wait_until_ready(federation.url)
         run = await federation.submit()
         model = await federation.trained(run)
+    assert await extra_charges(federation.settings, run, model) == 0
+
+
+async def test_a_proxy_on_the_way_is_told_its_password(federation: Outbound, tmp_path: Path) -> None:
+    federation.proxy_password = tmp_path / "proxy.password"
+    federation.proxy_password.write_text("clinic:wrong\n")
+    for name, each in federation.relays.items():
+        each.password = "clinic:right"
+        federation.kill(name)
+    with stopped_at_exit(start_learner(federation.settings)):
+        wait_until_ready(federation.url)
+        while not all(each.done["407"] for each in federation.relays.values()):  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.05)
+        federation.proxy_password.write_text("clinic:right\n")
+        model = await federation.trained(run := await federation.submit())
+    assert all(each.done["200"] for each in federation.relays.values())
     assert await extra_charges(federation.settings, run, model) == 0
 
 

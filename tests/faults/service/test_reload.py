@@ -248,7 +248,7 @@ async def test_a_changed_token_file_is_read_when_the_peer_refuses(tmp_path: Path
         seen.append(request.headers["Authorization"].removeprefix("Bearer "))
         return httpx.Response(200 if seen[-1] == good[0] else 401)
 
-    entry = PeerEntry(name="party", url="http://party", token_file=file)
+    entry = PeerEntry(name="party", url="http://party", plain_http=True, token_file=file)
     line = line_over(entry, httpx.MockTransport(answer))
     assert (await line.ask("GET", "/")).status == 200
     good[0] = NEW

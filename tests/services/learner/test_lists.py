@@ -140,6 +140,8 @@ async def test_studies_are_told_in_short_and_in_full(client: httpx.AsyncClient, 
         "loss": "logistic",
         "features": 3,
         "n_features": 4,
+        "norm": "euclidean",
+        "sparse": False,
     }
     assert (await client.get("/v1/studies/made-up")).json() == cluster.study.model_dump(mode="json")
     unknown = await client.get("/v1/studies/nobodys")

@@ -284,7 +284,9 @@ async def test_a_run_fails_when_the_roster_has_lost_a_party(cluster: Cluster, pa
         party.intercept = unreachable()
     async with learner_of(cluster, parties, deadline_seconds=3600) as client:
         run = await submit(client)
-    entries = [{"name": name, "url": f"http://{name}", "token": "t"} for name in ("party-1", "party-2")]
+    entries = [
+        {"name": name, "url": f"http://{name}", "token": "t", "plain_http": True} for name in ("party-1", "party-2")
+    ]
     cluster.learner = {"parties": entries}
     async with learner_of(cluster, parties) as client:
         events = await watch(client, run)

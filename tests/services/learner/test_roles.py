@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from itertools import product
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import httpx
 import pytest
@@ -62,19 +62,29 @@ async def test_each_role_may_do_its_own_and_no_more(client: httpx.AsyncClient) -
     use(client, "ruth")
     run = await submit(client, parameters={"n_rounds": 1})
     await watch(client, run)
-    asked = await operations(client)
+    asked = [place for place in await operations(client) if LEAST_ROLES[place] in ROLES]
     refused = 0
     for (method, path), role in product(asked, ROLES):
         use(client, USERS[role])
         url = path.replace("{run}", run).replace("{study}", "made-up")
         response = await client.request(method, url, json=BODIES.get((method, path)))
         another_users = (method, path) in CHANGES and role != "operator"
-        may = ROLES.index(role) >= ROLES.index(LEAST_ROLES[method, path]) and not another_users
+        may = ROLES.index(role) >= ROLES.index(cast("UserRole", LEAST_ROLES[method, path])) and not another_users
         assert (response.status_code != 403) == may, (method, path, role, response.text)
         if not may:
             refused += 1
             assert (response.json()["type"], response.json()["rule"]) == ("urn:parley:problem:policy-refusal", "role")
     print(f"{len(asked)} operations x {len(ROLES)} roles: {refused} refused, the others as their role may")
+
+
+async def test_users_are_no_parties(client: httpx.AsyncClient) -> None:
+    asked = [place for place in await operations(client) if LEAST_ROLES[place] not in ROLES]
+    assert len(asked) > 2
+    for method, path in asked:
+        use(client, "olga")
+        joins = {"public_key": "0" * 64, "connects_with": hash_token("x"), "token": "x" * 20}
+        response = await client.request(method, path, json=joins if method == "POST" else None)
+        assert response.status_code == 403, (method, path)
 
 
 async def test_a_submitter_ends_its_own_runs_and_an_operator_all(client: httpx.AsyncClient) -> None:

@@ -44,7 +44,7 @@ class Owners(Cluster):
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings; the token for each other is its name."""
         others = [other for other in self.names if other != name]
-        peers = [{"name": other, "url": f"http://{other}", "token": name} for other in others]
+        peers = [{"name": other, "url": f"http://{other}", "token": name, "plain_http": True} for other in others]
         learners = [{"name": other, "token_hash": hash_token(other)} for other in others]
         return super().party_settings(name, **{"learners": learners, "peers": peers} | changes)
 

@@ -74,7 +74,7 @@ def test_identity_prints_the_key_that_others_pin(tmp_path: Path) -> None:
     config = tmp_path / "learner.toml"
     config.write_text(
         f'name = "learner"\nstate = "{tmp_path}"\n'
-        '[[parties]]\nname = "a"\nurl = "http://a"\ntoken = "t"\n'
+        '[[parties]]\nname = "a"\nurl = "http://a"\nplain_http = true\ntoken = "t"\n'
         f'[[users]]\nname = "alice"\ntoken_hash = "sha256:{"0" * 64}"\n'
     )
     first = run("", "identity", "--config", str(config)).strip()

@@ -84,7 +84,7 @@ async def test_refuses_parties_whose_keys_are_not_pinned(cluster: SecureCluster,
 def pinned(cluster: SecureCluster, kind: str, name: str) -> list[dict[str, Any]]:
     """The learner's entries of a kind, one with a wrong pin."""
     entries: list[dict[str, Any]] = [
-        pin | {"url": f"http://{pin['name']}", "token": LEARNER}
+        pin | {"url": f"http://{pin['name']}", "token": LEARNER, "plain_http": True}
         for pin in cluster.pins(cluster.names if kind == "parties" else cluster.key_holders)
     ]
     return [entry | {"public_key": ANOTHER} if entry["name"] == name else entry for entry in entries]
@@ -289,7 +289,7 @@ async def test_a_run_whose_key_holder_is_gone_from_the_settings_fails_by_its_nam
 
 
 def test_settings_refuse_one_owner_in_two_places(cluster: SecureCluster) -> None:
-    known = {"name": "key-holder-1", "url": "http://elsewhere", "token": "t", "public_key": ANOTHER}
+    known = {"name": "key-holder-1", "url": "http://elsewhere", "plain_http": True, "token": "t", "public_key": ANOTHER}
     (pin,) = cluster.pins(("party-1",))
     for changes, word in (
         ({"name": "party-1"}, "name given twice: party-1"),

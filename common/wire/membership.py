@@ -1,0 +1,141 @@
+"""How an owner joins: an invitation, a file that the learner signs; and what is sent with it, and comes back, once.
+
+An invitation holds a secret, so it is to be handed over as a password is. Whose keys they are that both sides get, two
+people compare by telephone: six words a key (66 of its fingerprint's bits, in the list of BIP 39), each the other's.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from hashlib import sha256
+from typing import Annotated, Literal, Self
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from mnemonic import Mnemonic
+from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
+
+from common.data.study import Study
+from common.encoding.canonical_json import canonical
+from common.errors import InvalidInputError
+from common.secure_sum.envelope import Signed
+from common.secure_sum.errors import SignatureError
+from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
+
+WORDS = 6
+"""Of a key, compared by people."""
+_BITS = 11  # of a word
+_TAG, _REQUEST_TAG = "parley/invitation/1", "parley/joining/1"
+_Pem = Annotated[str, StringConstraints(max_length=2**14)]
+
+MemberRole = Literal["party", "key_holder"]
+"""What a member is."""
+
+
+class KnownKey(Strict):
+    """Whose signatures are made by which key."""
+
+    name: Identifier
+    public_key: PublicKey
+
+
+class Invitation(Strict):
+    """What whoever is invited needs to know."""
+
+    version: Literal[1] = 1
+    name: Annotated[Identifier, Field(description="what the member will be called")]
+    role: MemberRole
+    learner: Annotated[KnownKey, Field(description="who invites")]
+    url: Annotated[str, Field(description="where the learner listens", pattern=r"^https?://[!-~]{1,1000}$")]
+    authority: Annotated[
+        _Pem | None, Field(description="PEM of the authority that signs the learner's certificate, and the member's")
+    ] = None
+    secret: Annotated[str, Field(min_length=16, max_length=200, description="what it joins with, once")]
+    expires: Annotated[AwareDatetime, Field(description="when the secret ends")]
+    studies: Annotated[tuple[Study, ...], Field(description="what it is asked to hold rows of; none for a key holder")]
+    parties: Annotated[tuple[KnownKey, ...], Field(description="co-owners that have joined")] = ()
+    key_holders: Annotated[tuple[KnownKey, ...], Field(description="who open secure sums")] = ()
+
+    def sealed(self, key: Ed25519PrivateKey) -> str:
+        """The file's text, signed by the learner's key."""
+        body = self.model_dump(mode="json")
+        signature = Signed.seal(_TAG, canonical(body), key).signature.hex()
+        return json.dumps({"invitation": body, "signature": signature}, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def opened(cls, text: str, now: datetime) -> Self:
+        """An invitation of a file's text; raises InvalidInputError for what is none, was changed, or has expired."""
+        try:
+            document = json.loads(text)
+            body, signature = document["invitation"], bytes.fromhex(document["signature"])
+            invitation = cls.model_validate_json(json.dumps(body))
+            Signed(canonical(body), signature).verify(_TAG, invitation.learner.public_key)
+        except ValidationError as error:
+            raise InvalidInputError(f"the invitation: {faults(error)}") from None
+        except SignatureError:
+            raise InvalidInputError("the invitation has been changed: its signature does not verify") from None
+        except (ValueError, KeyError, TypeError):
+            raise InvalidInputError("this is no invitation, or a part of one") from None
+        if invitation.expires <= now:
+            raise InvalidInputError(
+                f"the invitation expired at {invitation.expires:%Y-%m-%d %H:%M %Z}: ask for another"
+            )
+        return invitation
+
+
+class JoinRequest(Strict):
+    """What a new member sends, with the invitation's secret as its bearer token."""
+
+    public_key: Annotated[PublicKey, Field(description="the Ed25519 key that it signs with")]
+    connects_with: Annotated[TokenHash, Field(description="hash of the token that it will connect with")]
+    token: Annotated[str, Field(min_length=16, max_length=200, description="the token that the learner is to show it")]
+    certificate_request: Annotated[_Pem | None, Field(description="PEM of a request (PKCS 10) to be signed")] = None
+    signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")] = "0" * 128
+
+    def signed(self, name: str, key: Ed25519PrivateKey) -> Self:
+        """The same, signed by the member's key, which shows that it has it."""
+        sealed = Signed.seal(_REQUEST_TAG, self._body(name), key)
+        return self.model_copy(update={"signature": sealed.signature.hex()})
+
+    def verify(self, name: str) -> None:
+        """Raise InvalidInputError unless the holder of the public key has signed it for this name."""
+        try:
+            Signed(self._body(name), bytes.fromhex(self.signature)).verify(_REQUEST_TAG, self.public_key)
+        except SignatureError:
+            raise InvalidInputError("signature: not by the key that it names") from None
+
+    def _body(self, name: str) -> bytes:
+        return canonical({"name": name, **self.model_dump(mode="json", exclude={"signature"})})
+
+
+class Membership(Strict):
+    """What comes back."""
+
+    name: Identifier
+    certificate: Annotated[_Pem | None, Field(description="PEM of the member's certificate, if it asked for one")] = (
+        None
+    )
+
+
+class RosterKeys(Strict):
+    """The keys of a learner's other members, by the learner's word."""
+
+    parties: tuple[KnownKey, ...]
+    key_holders: tuple[KnownKey, ...]
+
+
+def words_of(public_key: str) -> tuple[str, ...]:
+    """Six words of a key's fingerprint, SHA-256.
+
+    >>> words_of("00" * 32)
+    ('hard', 'coast', 'shove', 'clinic', 'prefer', 'rocket')
+    """
+    number = int.from_bytes(sha256(bytes.fromhex(public_key)).digest()) >> (256 - WORDS * _BITS)
+    words = Mnemonic("english").wordlist
+    return tuple(words[number >> _BITS * place & (2**_BITS - 1)] for place in reversed(range(WORDS)))
+
+
+def check_words(given: str, public_key: str, whose: str) -> None:
+    """Raise InvalidInputError unless these are the six words of a key; capitals and commas do not matter."""
+    if tuple(given.lower().replace(",", " ").split()) != words_of(public_key):
+        raise InvalidInputError(f"these are not the words of {whose}: somebody may be in between; do not go on")

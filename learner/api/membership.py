@@ -1,0 +1,334 @@
+"""Owners join while the learner runs: invited by an operator, confirmed when two people have compared six words."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, Field
+
+from common.client.awaited import Switchboard
+from common.client.endpoints import PartyEntry
+from common.client.party import PartyClient
+from common.data.study import Study
+from common.errors import ConflictError, InvalidInputError, NotFoundError
+from common.protocol.receipts import Receipt
+from common.secure_sum.envelope import public_hex
+from common.secure_sum.paillier import require_gmpy2
+from common.service.application import caller
+from common.service.http.strict_json import large_json
+from common.service.tokens import KnownToken, hash_token, new_token
+from common.storage.certificates import Credentials, answer_request, pem_of
+from common.storage.keys import read_private
+from common.strict import Identifier, Strict
+from common.wire.membership import (
+    Invitation,
+    JoinRequest,
+    KnownKey,
+    MemberRole,
+    Membership,
+    RosterKeys,
+    check_words,
+    words_of,
+)
+from learner.api.callers import invited_of, peer_of
+from learner.secure_sum.key_holder_client import KeyHolderClient
+from learner.settings import INVITED, PEER, KeyHolderEntry, LearnerSettings
+from learner.storage.roster_store import Invited, JoinedMember, RosterStore
+
+if TYPE_CHECKING:
+    from learner.secure_sum.coordinator import SecureSumCoordinator
+
+
+class InvitationRequest(Strict):
+    """Whom to invite."""
+
+    name: Annotated[Identifier, Field(description="what the party or key holder will be called")]
+    role: MemberRole = "party"
+    studies: Annotated[
+        tuple[str, ...], Field(description="names of studies that the party is asked to hold rows of")
+    ] = ()
+    hours: Annotated[float, Field(gt=0, le=24 * 90, description="how long the invitation counts")] = 72.0
+
+
+class SealedInvitation(BaseModel):
+    """An invitation's file, and what to read out."""
+
+    text: Annotated[str, Field(description="the file's content: hand it over as a password is")]
+    words: Annotated[tuple[str, ...], Field(description="of this learner's key, to be read to whoever is invited")]
+
+
+class Confirmation(Strict):
+    """What a new member's owner has read out."""
+
+    words: Annotated[str, Field(max_length=200, description="the six words of its key")]
+
+
+class MemberView(BaseModel):
+    """Who is invited, or has joined."""
+
+    name: Identifier
+    role: MemberRole
+    state: Annotated[str, Field(description="invited, unconfirmed, or member; settings: by the settings file")]
+    public_key: str | None
+    words: tuple[str, ...] | None
+    connected: Annotated[bool | None, Field(description="of those that connect themselves, whether they do")]
+    expires: datetime | None
+    studies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRoster:
+    """What the routes stand on: ``parties`` and the key holders of ``sums`` come and go by it."""
+
+    settings: LearnerSettings
+    key: Ed25519PrivateKey
+    board: Switchboard
+    parties: dict[str, PartyClient]
+    sums: SecureSumCoordinator
+    store: RosterStore
+    studies: Mapping[str, Study]
+    receipts: Callable[[], Mapping[str, Receipt]]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One change of the roster after the other."""
+
+    def begin(self) -> None:
+        """Take in who has joined before; raises InvalidInputError where a name is in the settings too."""
+        for member in self.store.members.values():
+            self._check_free(member.name)
+            if member.confirmed:
+                self._admit(member, self.receipts())
+
+    def tokens(self) -> Iterable[KnownToken]:
+        """Those of members, to connect with, and of whoever is invited, to join with."""
+        now = datetime.now(UTC)
+        for member in self.store.members.values():
+            yield KnownToken(member.connects_with, f"{PEER}{member.name}")
+            if member.expires > now:
+                yield KnownToken(member.secret_hash, f"{INVITED}{member.name}")
+        for invited in self.store.invited.values():
+            if invited.expires > now:
+                yield KnownToken(invited.secret_hash, f"{INVITED}{invited.name}")
+
+    async def invite(self, asked: InvitationRequest) -> SealedInvitation:
+        """A new invitation; of a member's name, one by which it changes its tokens and its certificate, not its key."""
+        async with self.lock:
+            return await asyncio.to_thread(self._invite, asked)
+
+    def _invite(self, asked: InvitationRequest) -> SealedInvitation:
+        joining = self.settings.joining
+        if joining is None:
+            raise InvalidInputError("this learner invites nobody: its settings have no [joining]")
+        self._check_free(asked.name)
+        if unknown := [name for name in asked.studies if name not in self.studies]:
+            known = ", ".join(self.studies) or "none"
+            raise InvalidInputError(f"studies: unknown are {', '.join(unknown)}; there are {known}")
+        if asked.role == "party" and not asked.studies:
+            raise InvalidInputError("studies: a party is asked to hold rows of one at least")
+        if (member := self.store.members.get(asked.name)) and member.role != asked.role:
+            raise ConflictError(f"{asked.name} has joined as a {member.role.replace('_', ' ')}")
+        if asked.role == "key_holder":
+            require_gmpy2()
+        secret, expires = new_token(), datetime.now(UTC) + timedelta(hours=asked.hours)
+        invitation = Invitation(
+            name=asked.name,
+            role=asked.role,
+            learner=KnownKey(name=self.settings.name, public_key=public_hex(self.key)),
+            url=str(joining.url).rstrip("/"),
+            authority=joining.authority.read_text(encoding="ascii") if joining.authority else None,
+            secret=secret,
+            expires=expires,
+            studies=tuple(self.studies[name] for name in asked.studies),
+            parties=self._known("party", but=asked.name),
+            key_holders=self._known("key_holder", but=asked.name),
+        )
+        own = Invited(
+            name=asked.name, role=asked.role, secret_hash=hash_token(secret), expires=expires, studies=asked.studies
+        )
+        self.store.expire(datetime.now(UTC))
+        self.store.invite(own)
+        return SealedInvitation(text=invitation.sealed(self.key), words=words_of(public_hex(self.key)))
+
+    async def join(self, name: str, presented: str, asked: JoinRequest) -> Membership:
+        """Take in a member; the same request again gets the same, whoever else comes with a used secret is refused."""
+        async with self.lock:
+            membership = await asyncio.to_thread(self._join, name, presented, asked)
+            if (member := self.store.members[name]).confirmed:
+                self._admit(member, await asyncio.to_thread(self.receipts))
+            return membership
+
+    def _join(self, name: str, presented: str, asked: JoinRequest) -> Membership:
+        asked.verify(name)
+        known, invited = self.store.members.get(name), self.store.invited.get(name)
+        if known is not None and known.secret_hash == presented:
+            if (known.public_key, known.connects_with) != (asked.public_key, asked.connects_with):
+                structlog.get_logger().warning("invitation used twice", name=name)
+                raise ConflictError("this invitation has been used: if not by you, tell the operator of the learner")
+            return self._membership(known, asked)
+        if invited is None or invited.secret_hash != presented:
+            raise ConflictError("this invitation does not count any more")
+        if known is not None and known.public_key != asked.public_key:
+            raise ConflictError(f"{name} has joined with another key: have it removed first")
+        taken = {each.public_key: each.name for each in self.store.members.values() if each.name != name}
+        if asked.public_key in taken:
+            raise ConflictError(f"this key is {taken[asked.public_key]}'s: each party needs its own")
+        member = JoinedMember(
+            name=name,
+            role=invited.role,
+            public_key=asked.public_key,
+            connects_with=asked.connects_with,
+            token=asked.token,
+            joined=datetime.now(UTC),
+            confirmed=known is not None and known.confirmed,
+            studies=invited.studies,
+            secret_hash=invited.secret_hash,
+            expires=invited.expires,
+        )
+        membership = self._membership(member, asked)
+        self.store.keep(member)
+        structlog.get_logger().info("joined", name=name, role=member.role, words=" ".join(words_of(asked.public_key)))
+        return membership
+
+    async def confirm(self, name: str, words: str) -> None:
+        """Have a member take part; raises NotFoundError, InvalidInputError for other words."""
+        member = self._member(name)
+        check_words(words, member.public_key, name)
+        if not member.confirmed:
+            async with self.lock:
+                confirmed = member.model_copy(update={"confirmed": True})
+                await asyncio.to_thread(self.store.keep, confirmed)
+                self._admit(confirmed, await asyncio.to_thread(self.receipts))
+
+    async def remove(self, name: str) -> None:
+        """Have a member, or an invitation, count no more; raises NotFoundError."""
+        if name not in self.store.invited:
+            self._member(name)
+        async with self.lock:
+            await asyncio.to_thread(self.store.remove, name)
+        self.parties.pop(name, None)
+        self.sums.holders.pop(name, None)
+        self.sums.party_keys.pop(name, None)
+        await self.board.drop(name)
+
+    def keys(self, but: str) -> RosterKeys:
+        """The keys of all members but one."""
+        return RosterKeys(parties=self._known("party", but), key_holders=self._known("key_holder", but))
+
+    def needs_certificate(self, name: str) -> bool:
+        """Whether a member has been given a certificate, which it has to show."""
+        joining = self.settings.joining
+        return name in self.store.members and bool(self.settings.tls and joining and joining.authority_key)
+
+    def views(self) -> list[MemberView]:
+        """All of the roster, by name."""
+        found = {}
+        entries: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.settings.parties, *self.settings.key_holders)
+        for entry in entries:
+            role: MemberRole = "key_holder" if isinstance(entry, KeyHolderEntry) else "party"
+            found[entry.name] = self._view(entry.name, role, "settings", entry.public_key, entry.url is None)
+        for member in self.store.members.values():
+            state = "member" if member.confirmed else "unconfirmed"
+            view = self._view(member.name, member.role, state, member.public_key, is_awaited=True)
+            found[member.name] = view.model_copy(update={"studies": member.studies})
+        for each in self.store.invited.values():
+            if each.name not in found:
+                found[each.name] = MemberView(
+                    name=each.name, role=each.role, state="invited", public_key=None, words=None, connected=None,
+                    expires=each.expires,
+                )  # fmt: skip
+        return [found[name] for name in sorted(found)]
+
+    def _view(self, name: str, role: MemberRole, state: str, key: str | None, is_awaited: bool) -> MemberView:  # noqa: FBT001
+        connected = self.board.is_connected(name) if is_awaited else None
+        words = words_of(key) if key else None
+        return MemberView(
+            name=name, role=role, state=state, public_key=key, words=words, connected=connected, expires=None
+        )
+
+    def _member(self, name: str) -> JoinedMember:
+        if name not in self.store.members:
+            raise NotFoundError(f"nobody has joined as {name}")
+        return self.store.members[name]
+
+    def _check_free(self, name: str) -> None:
+        if name in {entry.name for entry in (*self.settings.parties, *self.settings.key_holders)}:
+            raise ConflictError(f"{name} is in the settings file already")
+
+    def _known(self, role: MemberRole, but: str) -> tuple[KnownKey, ...]:
+        """The keys of all of a role."""
+        views = (
+            view for view in self.views() if view.role == role and view.name != but and view.state != "unconfirmed"
+        )
+        return tuple(KnownKey(name=view.name, public_key=view.public_key) for view in views if view.public_key)
+
+    def _membership(self, member: JoinedMember, asked: JoinRequest) -> Membership:
+        """What a member is answered; raises InvalidInputError for a request that cannot be signed."""
+        joining = self.settings.joining
+        if asked.certificate_request is None or joining is None or not (joining.authority and joining.authority_key):
+            return Membership(name=member.name)
+        try:
+            authority = Credentials.read(joining.authority.read_bytes(), read_private(joining.authority_key))
+            certificate = answer_request(authority, asked.certificate_request, member.name)
+        except ValueError:
+            raise InvalidInputError("certificate_request: this cannot be signed") from None
+        return Membership(name=member.name, certificate=pem_of(certificate))
+
+    def _admit(self, member: JoinedMember, receipts: Mapping[str, Receipt]) -> None:
+        """Have a member take part from now on."""
+        given = {"name": member.name, "connects_with": member.connects_with, "token": member.token}
+        given["public_key"] = member.public_key
+        newest = receipts.get(member.name)
+        if member.role == "party":
+            line = self.board.connect(PartyEntry.model_validate(given))
+            self.parties[member.name] = PartyClient(member.name, line, newest, member.public_key)
+            self.sums.party_keys[member.name] = member.public_key
+        else:
+            line = self.board.connect(KeyHolderEntry.model_validate(given))
+            self.sums.holders[member.name] = KeyHolderClient(member.name, line, member.public_key, newest)
+
+
+def add_membership(app: FastAPI, members: LiveRoster) -> None:
+    """The routes."""
+
+    @app.post("/v1/invitations", status_code=201, summary="Invite an owner", tags=["roster"])
+    async def invite_member(asked: InvitationRequest) -> SealedInvitation:
+        """A file to hand over, which counts once and until it expires, and the words to read out by telephone.
+
+        A second invitation of a name replaces the first. A member that is invited again keeps its key, and gets new
+        tokens and a new certificate.
+        """
+        return await members.invite(asked)
+
+    @app.get("/v1/roster", summary="Who is invited, and who has joined", tags=["roster"])
+    def show_roster() -> list[MemberView]:
+        """With the words of their keys, and whether they are connected."""
+        return members.views()
+
+    @app.post("/v1/roster", summary="Join", tags=["roster"])
+    @large_json
+    async def join_roster(asked: JoinRequest, request: Request) -> Membership:
+        """Takes an invitation's secret as its bearer token. The same request again gets the same answer."""
+        presented = hash_token(re.sub("(?i)^bearer ", "", request.headers["authorization"]).strip())
+        return await members.join(invited_of(caller(request)), presented, asked)
+
+    @app.get("/v1/roster/keys", summary="The keys of the others, for a member", tags=["roster"])
+    def show_keys(request: Request) -> RosterKeys:
+        """Of parties and key holders: what a member's owner may pin when the words have been compared."""
+        return members.keys(but=peer_of(caller(request)))
+
+    @app.post("/v1/roster/{name}/confirmation", status_code=204, summary="Confirm a member", tags=["roster"])
+    async def confirm_member(name: str, confirmation: Confirmation) -> None:
+        """Have who has joined take part: the words that its owner reads out must be those of its key."""
+        await members.confirm(name, confirmation.words)
+
+    @app.delete("/v1/roster/{name}", status_code=204, summary="Remove a member", tags=["roster"])
+    async def remove_member(name: str) -> None:
+        """Its tokens and its invitation count no more; runs that need it pause. Its ledger stays its own."""
+        await members.remove(name)

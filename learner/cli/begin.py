@@ -1,0 +1,105 @@
+"""``parley-learner init``: a learner's settings, keys and authority, so that owners can be invited."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.errors import ConflictError, InvalidInputError
+
+BEGINNINGS = "Example: parley-learner init https://learner.example.org:8100 --out learner"
+"""How the command is used."""
+
+_LOCAL, _EVERYWHERE = frozenset({"127.0.0.1", "localhost"}), "0.0.0.0"  # noqa: S104 -- a learner is to be reached
+_AUTHORITY = ', authority = "{secrets}/authority.pem", authority_key = "{secrets}/authority.key"'
+
+
+def init_learner_command(
+    url: Annotated[str, typer.Argument(help="where owners and users will reach this learner, https://host:port")],
+    out: Annotated[Path, typer.Option("--out", help="folder to make")] = Path("learner"),
+    name: Annotated[str, typer.Option("--name", help="the learner's name")] = "learner",
+    listen: Annotated[
+        str | None, typer.Option("--listen", help="address to listen on, if not all (on loopback: that one)")
+    ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind something that has it")
+    ] = False,
+) -> None:
+    """Make a learner: settings, an authority of its own for certificates, TLS, and an operator's token.
+
+    Then put studies into its folder, start it, and invite owners.
+    """
+    import httpx
+
+    from common.secure_sum.envelope import public_hex
+    from common.service.tokens import hash_token, new_token
+    from common.storage.keys import identity_key, write_private
+    from common.wire.membership import words_of
+
+    where, root = httpx.URL(url), out.resolve()
+    if where.scheme not in {"https", "http"} or not where.host or where.raw_path not in {b"", b"/"}:
+        raise InvalidInputError(f"{url} is not https://host:port")
+    if (where.scheme == "http") != plain_http:
+        raise InvalidInputError("https:// means TLS, and http:// needs the word --plain-http")
+    if (root / "learner.toml").exists():
+        raise ConflictError(f"{root} has a learner already")
+    token, secrets = new_token(), root / "secrets"
+    try:
+        (root / "studies").mkdir(parents=True, exist_ok=True)
+        write_private(secrets / "operator.token", f"{token}\n".encode())
+        tls = "" if plain_http else _make_certificates(secrets, name, where.host)
+        key = identity_key(root / "state" / "identity.key")
+        settings = f"""\
+# The learner: where it listens, who may use it. Owners join by invitations: parley-learner invite.
+name = {json.dumps(name)}
+host = "{listen or ("127.0.0.1" if where.host in _LOCAL else _EVERYWHERE)}"
+port = {where.port or (80 if plain_http else 443)}
+state = {json.dumps(str(root / "state"))}
+studies = {json.dumps(str(root / "studies"))}
+joining = {{ url = "{url.rstrip("/")}"{"" if plain_http else _AUTHORITY.format(secrets=secrets)} }}
+{tls}
+[[users]]
+name = "operator"
+role = "operator"
+token_hash = "{hash_token(token)}"
+"""
+        write_private(root / "learner.toml", settings.encode())
+    except OSError as error:
+        raise InvalidInputError(f"{root} cannot be written: {error.strerror}") from None
+    typer.echo(f"a learner in {root}; owners will ask for the words of its key:")
+    typer.echo(f"  {' '.join(words_of(public_hex(key)))}")
+    typer.echo(f"next: put studies into {root / 'studies'}, one JSON file each, and")
+    typer.echo(f"  parley-learner serve --config {root / 'learner.toml'}")
+    trusted = "" if plain_http else f"SSL_CERT_FILE={secrets / 'authority.pem'} "
+    typer.echo(f"  export {trusted}PARLEY_URL={url.rstrip('/')} PARLEY_TOKEN_FILE={secrets / 'operator.token'}")
+    typer.echo("  parley-learner invite NAME --study STUDY")
+
+
+def _make_certificates(secrets: Path, name: str, host: str) -> str:
+    """An authority and the learner's own certificate, as files; the settings that name them. Raises OSError."""
+    from datetime import UTC, datetime
+
+    from common.storage.certificates import issue, make_authority
+    from common.storage.keys import write_private
+
+    authority = make_authority(f"{name} {datetime.now(UTC):%Y-%m-%d}")
+    own = issue(authority, list(dict.fromkeys([host, "127.0.0.1", "localhost"])))
+    for file, text in (
+        ("authority.pem", authority.certificate_pem),
+        ("authority.key", authority.key_pem),
+        ("tls.pem", own.certificate_pem),
+        ("tls.key", own.key_pem),
+    ):
+        write_private(secrets / file, text.encode())
+    (secrets / "authority.pem").chmod(0o644)  # for all who are to trust it
+    return f"""
+[tls]  # users show tokens; members show certificates too
+certificate = "{secrets}/tls.pem"
+key = "{secrets}/tls.key"
+client_ca = "{secrets}/authority.pem"
+clients = "optional"
+"""

@@ -1,0 +1,104 @@
+"""Who was invited, and who has joined: a file each in the learner's state, which changes while it runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import AwareDatetime, ValidationError
+
+from common.errors import InvalidInputError, UnavailableError
+from common.storage.keys import read_private, replace_private
+from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
+from common.wire.membership import MemberRole
+
+
+class Invited(Strict):
+    """An invitation that was handed out and not used."""
+
+    name: Identifier
+    role: MemberRole
+    secret_hash: TokenHash
+    expires: AwareDatetime
+    studies: tuple[str, ...]
+
+
+class JoinedMember(Strict):
+    """A party or key holder that has joined; it takes part once the operator has compared its words."""
+
+    name: Identifier
+    role: MemberRole
+    public_key: PublicKey
+    connects_with: TokenHash
+    token: str
+    """What the learner shows it."""
+    joined: AwareDatetime
+    confirmed: bool = False
+    studies: tuple[str, ...]
+    secret_hash: TokenHash
+    """Of the secret that it joined with: the same request with the same secret gets the same answer."""
+    expires: AwareDatetime
+    """Until when it does."""
+
+
+_E = TypeVar("_E", Invited, JoinedMember)
+
+
+class RosterStore:
+    """Both, by name, in memory and in the directory."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises InvalidInputError for a file that cannot be used, OwnKeyError for one that others may read."""
+        self._directory = directory
+        self.invited = _read(directory / "invited", Invited)
+        self.members = _read(directory / "members", JoinedMember)
+
+    def invite(self, invited: Invited) -> None:
+        """Keep an invitation, in the place of one of that name; raises UnavailableError where it cannot be written."""
+        self._write("invited", invited)
+        self.invited = self.invited | {invited.name: invited}  # anew, for others go through it meanwhile
+
+    def keep(self, member: JoinedMember) -> None:
+        """Keep a member, whose invitation is used up; raises UnavailableError."""
+        self._write("members", member)
+        self.members = self.members | {member.name: member}
+        self._forget("invited", member.name)
+        self.invited = {name: each for name, each in self.invited.items() if name != member.name}
+
+    def remove(self, name: str) -> None:
+        """Forget a name; raises UnavailableError."""
+        for kind in ("invited", "members"):
+            self._forget(kind, name)
+        self.invited = {other: each for other, each in self.invited.items() if other != name}
+        self.members = {other: each for other, each in self.members.items() if other != name}
+
+    def expire(self, now: datetime) -> None:
+        """Forget invitations that have expired."""
+        for name in [name for name, each in self.invited.items() if each.expires <= now]:
+            self._forget("invited", name)
+        self.invited = {name: each for name, each in self.invited.items() if each.expires > now}
+
+    def _write(self, kind: str, entry: Invited | JoinedMember) -> None:
+        try:
+            replace_private(self._directory / kind / f"{entry.name}.json", entry.model_dump_json(indent=1).encode())
+        except OSError as error:
+            raise UnavailableError(f"the roster cannot be written: {error.strerror}") from None
+
+    def _forget(self, kind: str, name: str) -> None:
+        try:
+            (self._directory / kind / f"{name}.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"the roster cannot be written: {error.strerror}") from None
+
+
+def _read(directory: Path, schema: type[_E]) -> dict[str, _E]:
+    """The entries of a directory."""
+    found = {}
+    for path in sorted(directory.glob("[!.]*.json")) if directory.is_dir() else ():
+        try:
+            entry = schema.model_validate_json(read_private(path))
+        except ValidationError as error:
+            raise InvalidInputError(f"{path}: {faults(error)}") from None
+        found[entry.name] = entry
+    return found

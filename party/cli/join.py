@@ -1,0 +1,296 @@
+"""``parley-party join`` and ``parley-party keyholder join``: from an invitation to a service that can start."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from common.errors import InvalidInputError
+from party.cli.output import read_text, refusing
+
+if TYPE_CHECKING:
+    from common.secure_sum.session import Identity
+    from common.wire.membership import Invitation, KnownKey
+    from party.data.owner_data import Holding
+    from party.joining import Folder
+    from party.settings import PartySettings
+
+InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
+WordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--words", help="The six words of the learner's key, as its operator reads them out; asked for if not given."
+    ),
+]
+FolderOption = Annotated[
+    Path | None, typer.Option("--out", help="The folder to make; the invitation's name if not given.")
+]
+ProxyOption = Annotated[
+    str | None,
+    typer.Option("--proxy", help="HTTP proxy on the way: http://host:port, or http://user:password@host:port."),
+]
+PortOption = Annotated[
+    int | None, typer.Option("--port", help="Port on loopback, for health checks; a free one if not given.")
+]
+
+
+def join_command(
+    invitation: InvitationArgument,
+    data: Annotated[Path, typer.Option("--data", help="Your table, with the study's columns.")],
+    words: WordsOption = None,
+    out: FolderOption = None,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="What all runs together may cost.")] = 5.0,
+    delta: Annotated[float, typer.Option("--delta", help="What all runs together may cost.")] = 1e-4,
+    epsilon_per_run: Annotated[float, typer.Option("--epsilon-per-run", help="What one run may cost.")] = 1.0,
+    delta_per_run: Annotated[float, typer.Option("--delta-per-run", help="What one run may cost.")] = 1e-5,
+    by_policy: Annotated[
+        bool, typer.Option("--by-policy", help="Take part in all runs that the policy allows, without asking you.")
+    ] = False,
+    clip: Annotated[
+        bool, typer.Option("--clip", help="Clip values beyond the study's bounds instead of refusing.")
+    ] = False,
+    proxy: ProxyOption = None,
+    port: PortOption = None,
+) -> None:
+    """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
+
+    Your service will open its connections to the learner itself: no port of yours is opened to anybody. Compare words
+    with the learner's operator by telephone, so that nobody is in between. After a failure, say the same again.
+    """
+    from common.secure_sum.session import Identity
+    from party.data.owner_data import load_holding
+    from party.joining import Enrolment
+    from party.settings import PartySettings
+
+    with refusing():
+        invited = _opened(invitation, "party")
+        if len(invited.studies) != 1:
+            raise InvalidInputError(
+                "the invitation names more than one study: ask for one with the study of this table"
+            )
+        _compare(words, invited)
+        folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
+        enrolment.check()
+        folder.begin(invited)
+        study = folder.root / "study.json"
+        _write(study, invited.studies[0].model_dump_json(indent=1))
+        policy = (epsilon, delta, epsilon_per_run, delta_per_run)
+        text = _party_toml(
+            invited,
+            folder,
+            data.resolve(),
+            policy,
+            clip=clip,
+            trusts_policy=by_policy,
+            proxy=proxy,
+            port=port or _free_port(),
+        )
+        draft = folder.root / ".draft.toml"
+        _write(draft, text)
+        settings = PartySettings.load(draft)
+        holding = load_holding(settings)
+        typer.echo(f"{data} fits {invited.studies[0].name}: {holding.n_examples} rows")
+        if not (folder.state / "ledger.db").exists():
+            _begin_ledger(settings, holding, Identity(invited.name, folder.key()))
+        _register(invited, folder, enrolment, text, "party.toml")
+        draft.unlink()
+    typer.echo(f"  parley-party serve --config {folder.root / 'party.toml'}")
+
+
+def _begin_ledger(settings: PartySettings, holding: Holding, identity: Identity) -> None:
+    """A new ledger, with the data pinned in it."""
+    from party.answering.party import open_store
+    from party.answering.pin import pin_of
+    from party.ledger.ledger import create_ledger
+
+    create_ledger(settings.state, identity, settings.policy.adjacency)
+    with open_store(settings) as store:
+        store.pin(pin_of(settings, holding))
+
+
+def join_key_holder_command(
+    invitation: InvitationArgument,
+    words: WordsOption = None,
+    out: FolderOption = None,
+    proxy: ProxyOption = None,
+    port: PortOption = None,
+) -> None:
+    """Join a learner as a key holder: makes keys, settings and journal, and registers.
+
+    It must be run by somebody who does not collude with the learner.
+    """
+    from common.secure_sum.session import Identity
+    from common.service.tokens import new_token
+    from common.storage.keys import write_private
+    from party.joining import Enrolment
+    from party.keyholder.journal import create_journal
+
+    with refusing():
+        invited = _opened(invitation, "key_holder")
+        _compare(words, invited)
+        folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
+        enrolment.check()
+        folder.begin(invited)
+        write_private(folder.secrets / "vault.secret", new_token().encode())
+        if not (folder.state / "journal.db").exists():
+            create_journal(folder.state, Identity(invited.name, folder.key()))
+        text = _service_toml(invited, folder, proxy, port or _free_port())
+        text = text.replace(
+            "\n[[learners]]", f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n\n[[learners]]", 1
+        )
+        _register(invited, folder, enrolment, text, "keyholder.toml")
+    typer.echo(f"  parley-party keyholder serve --config {folder.root / 'keyholder.toml'}")
+
+
+def _register(invited: Invitation, folder: Folder, enrolment: object, text: str, name: str) -> None:
+    """Use the invitation, keep what comes back, and say what is next."""
+    from common.wire.membership import words_of
+    from party.joining import Enrolment
+
+    assert isinstance(enrolment, Enrolment)  # noqa: S101 -- a type that help does not load
+    asked = folder.request(invited)
+    folder.finish(invited, enrolment.join(asked), text, name)
+    typer.echo(f"joined {invited.learner.name} as {invited.name}; read these words of your key to its operator:")
+    typer.echo(f"  {' '.join(words_of(asked.public_key))}")
+    typer.echo("next:")
+
+
+def _opened(path: Path, role: str) -> Invitation:
+    """The invitation of a file; raises InvalidInputError."""
+    from common.wire.membership import Invitation
+
+    invited = Invitation.opened(read_text(path), datetime.now(UTC))
+    if invited.role != role:
+        command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
+        raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")
+    return invited
+
+
+def _compare(words: str | None, invited: Invitation) -> None:
+    """Have the owner say the learner's words."""
+    from common.wire.membership import check_words
+
+    if words is None:
+        if not sys.stdin.isatty():
+            raise InvalidInputError("--words: ask the learner's operator for the six words of its key, by telephone")
+        typer.echo(f"Ask the operator of {invited.learner.name} for six words, by telephone.")
+        words = typer.prompt("words")
+    check_words(words, invited.learner.public_key, invited.learner.name)
+
+
+def _folder(out: Path | None, invited: Invitation) -> Folder:
+    from party.joining import Folder
+
+    return Folder((out or Path(invited.name)).resolve())
+
+
+def _party_toml(
+    invited: Invitation,
+    folder: Folder,
+    data: Path,
+    policy: tuple[float, float, float, float],
+    *,
+    clip: bool,
+    trusts_policy: bool,
+    proxy: str | None,
+    port: int,
+) -> str:
+    """A party's settings."""
+    epsilon, delta, epsilon_per_run, delta_per_run = policy
+    head, _, tail = _service_toml(invited, folder, proxy, port).partition("\n[[learners]]")
+    pins = _pins("secure_sum.key_holders", invited.key_holders)
+    pins += _pins("secure_sum.parties", invited.parties) if pins else ""
+    return f"""\
+{head}study = {_quoted(folder.root / "study.json")}
+
+[data]
+source = {_quoted(data)}
+out_of_bounds = "{"clip" if clip else "refuse"}"
+
+[policy]  # all that runs may do; change what you like, and start the service again
+epsilon = {epsilon!r}
+delta = {delta!r}
+max_epsilon_per_run = {epsilon_per_run!r}
+max_delta_per_run = {delta_per_run!r}
+algorithms = ["dp_gd", "release", "average", "evaluate", "describe"]
+minimum_contributors = 2
+approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
+require_secure_sum = {"true" if pins else "false"}
+
+[[learners]]{tail}{pins}"""
+
+
+def _service_toml(invited: Invitation, folder: Folder, proxy: str | None, port: int) -> str:
+    """What the settings of both begin and end with."""
+    secrets = folder.secrets
+    text = f"""\
+# {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
+name = {_quoted(invited.name)}
+host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
+port = {port}
+state = {_quoted(folder.state)}
+
+[[learners]]
+name = {_quoted(invited.learner.name)}
+token_hash = "{folder.learner_token_hash()}"
+public_key = "{invited.learner.public_key}"
+
+[[outbound]]
+name = {_quoted(invited.learner.name)}
+url = {_quoted(invited.url)}
+token_file = {_quoted(secrets / "connect.token")}
+"""
+    if invited.authority:
+        files = {"ca": "authority.pem", "certificate": "tls.pem", "key": "tls.key"}
+        text += "".join(f"{name} = {_quoted(secrets / file)}\n" for name, file in files.items())
+    if proxy:
+        host, password = _parted(proxy)
+        text += f"proxy = {_quoted(host)}\n"
+        if password:
+            _write(secrets / "proxy.password", password)
+            text += f"proxy_password_file = {_quoted(secrets / 'proxy.password')}\n"
+    return text
+
+
+def _parted(proxy: str) -> tuple[str, str]:
+    """A proxy's URL without its user and password, and these."""
+    scheme, _, rest = proxy.partition("://")
+    password, _, host = rest.rpartition("@")
+    return f"{scheme}://{host}", password
+
+
+def _pins(table: str, keys: Sequence[KnownKey]) -> str:
+    """An array of tables that say whose public key is which."""
+    return "".join(f'\n[[{table}]]\nname = {_quoted(key.name)}\npublic_key = "{key.public_key}"\n' for key in keys)
+
+
+def _quoted(text: object) -> str:
+    """A TOML string: JSON's spelling is one of TOML's."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def _write(path: Path, text: str) -> None:
+    from common.errors import UnavailableError
+    from common.storage.keys import replace_private
+
+    try:
+        replace_private(path, text.encode())
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

@@ -1,0 +1,100 @@
+"""``parley-party pin``: other owners' keys, once their words have been compared."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from common.errors import InvalidInputError, UnavailableError
+from party.cli.output import DEFAULT_CONFIG, Config, read_text, refusing
+
+if TYPE_CHECKING:
+    from common.client.endpoints import LearnerAddress
+    from common.wire.membership import RosterKeys
+
+
+def pin_command(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Another owner's party, or a key holder.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="The six words of its key, as its owner reads them out.")
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Pin the key of another owner's party, or of a key holder, that joined after you.
+
+    A party of a secure sum that is not pinned counts as one of the learner's. Without a name: lists who could be
+    pinned. With a name and the words that its owner reads to you by telephone: adds it to the settings, which count
+    when the service is started again.
+    """
+    from common.wire.membership import check_words
+    from party.settings import PartySettings
+
+    with refusing():
+        settings = PartySettings.load(config)
+        if not settings.outbound:
+            raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
+        told = _ask(settings.outbound[0])
+        pinned = settings.secure_sum.party_pins | settings.secure_sum.pins if settings.secure_sum else {}
+        open_ones = {
+            key.name: (table, key.public_key)
+            for table, keys in (("parties", told.parties), ("key_holders", told.key_holders))
+            for key in keys
+            if key.name not in pinned
+        }
+        if name is None:
+            for each, (table, _) in open_ones.items():
+                typer.echo(f"{each} ({'a key holder' if table == 'key_holders' else 'a party'})")
+            typer.echo(f"{len(open_ones)} could be pinned: parley-party pin NAME WORDS")
+            return
+        if name in pinned:
+            raise InvalidInputError(f"{name} is pinned already")
+        if name not in open_ones:
+            raise InvalidInputError(f"the learner knows no {name}")
+        table, public_key = open_ones[name]
+        check_words(" ".join(words or ()), public_key, name)
+        if settings.secure_sum is None and table == "parties":
+            raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
+        _append(config, f'\n[[secure_sum.{table}]]\nname = "{name}"\npublic_key = "{public_key}"\n')
+    typer.echo(f"{name} is pinned in {config}: start the service again")
+
+
+def _ask(learner: LearnerAddress) -> RosterKeys:
+    """The other members' keys, as the learner tells them."""
+    import ssl
+
+    import httpx
+    from pydantic import ValidationError
+
+    from common.client.handshake import proxy_of
+    from common.service.http.tls import client_context
+    from common.wire.membership import RosterKeys
+
+    context = client_context(learner.ca, learner.certificate, learner.key) or ssl.create_default_context()
+    headers = {"Authorization": f"Bearer {learner.token_text()}"}
+    try:
+        with httpx.Client(verify=context, proxy=proxy_of(learner), trust_env=False, headers=headers) as client:
+            response = client.get(f"{str(learner.url).rstrip('/')}/v1/roster/keys").raise_for_status()
+            return RosterKeys.model_validate_json(response.content)
+    except httpx.HTTPStatusError as error:
+        raise UnavailableError(f"{learner.name} does not tell: HTTP status {error.response.status_code}") from None
+    except (httpx.TransportError, ValidationError) as error:
+        raise UnavailableError(f"{learner.name} does not tell ({type(error).__name__})") from None
+
+
+def _append(config: Path, text: str) -> None:
+    """Add to the settings, if what comes of it can be read."""
+    import tomllib
+
+    from common.storage.keys import replace_private
+
+    whole = read_text(config).rstrip("\n") + "\n" + text
+    try:
+        tomllib.loads(whole)
+        replace_private(config.resolve(), whole.encode())
+    except tomllib.TOMLDecodeError:
+        raise InvalidInputError(f"{config} has secure_sum in one line: add the pin by hand:{text}") from None
+    except OSError as error:
+        raise UnavailableError(f"{config} cannot be written: {error.strerror}") from None

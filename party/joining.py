@@ -1,0 +1,191 @@
+"""An owner joins a learner by an invitation: keys, certificate, settings and ledger in one folder, and outbound alone.
+
+What needs a person comes first, what needs the network next, what needs the disk before the invitation is used up. All
+that is drawn is kept in the folder before it is sent; so whatever fails, the same command goes on from there, and the
+learner answers the same request as it did before. Joined again with a new invitation, a member keeps its key and
+ledger, and gets new tokens and a new certificate.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
+from common.secure_sum.envelope import public_hex
+from common.service.tokens import hash_token, new_token
+from common.storage.certificates import request_certificate
+from common.storage.keys import identity_key, read_private, replace_private, write_private
+from common.wire.membership import Invitation, JoinRequest, Membership
+
+_SKEW_SECONDS = 600.0
+_TIMEOUT = httpx.Timeout(10.0, read=60.0)
+_NOT_YET, _EXPIRED = 9, 10  # OpenSSL's codes: a certificate that does not count yet, or any more
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where a member keeps what is its own."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        """What its service writes."""
+        return self.root / "state"
+
+    @property
+    def secrets(self) -> Path:
+        """Tokens and the TLS key."""
+        return self.root / "secrets"
+
+    def key(self) -> Ed25519PrivateKey:
+        """What it signs with; made when first asked for."""
+        return identity_key(self.state / "identity.key")
+
+    def begin(self, invitation: Invitation) -> None:
+        """Draw what is to be drawn for an invitation, once; raises UnavailableError where the disk does not take it."""
+        mark = hash_token(invitation.secret)
+        try:
+            if self._read("invitation.mark") == mark:
+                return
+            if (self.secrets / "invitation.mark").exists() and invitation.name != self._read("name"):
+                raise ConflictError(f"{self.root} is {self._read('name')}'s: choose another folder by --out")
+            request, key = request_certificate(invitation.name)
+            for name, text in (
+                ("name", invitation.name),
+                ("connect.token.new", new_token()),
+                ("learner.token.new", new_token()),
+                ("tls.key.new", key),
+                ("tls.request", request),
+                ("invitation.mark", mark),  # the last: all else is there
+            ):
+                replace_private(self.secrets / name, text.encode())
+        except OSError as error:
+            raise UnavailableError(f"{self.root} cannot be written: {error.strerror}") from None
+
+    def request(self, invitation: Invitation) -> JoinRequest:
+        """What joins, signed; the same each time for the same invitation."""
+        key = self.key()
+        asked = JoinRequest(
+            public_key=public_hex(key),
+            connects_with=hash_token(self._drawn("connect.token")),
+            token=self._drawn("learner.token"),
+            certificate_request=self._read("tls.request") if invitation.authority else None,
+        )
+        return asked.signed(invitation.name, key)
+
+    def finish(self, invitation: Invitation, membership: Membership, settings: str, name: str) -> None:
+        """Keep what has come back, and the settings; raises UnavailableError."""
+        certificate = membership.certificate
+        try:
+            for file in ("connect.token", "learner.token", "tls.key"):
+                replace_private(self.secrets / file, self._drawn(file).encode())
+            if certificate and invitation.authority:
+                replace_private(self.secrets / "tls.pem", certificate.encode())
+                replace_private(self.secrets / "authority.pem", invitation.authority.encode())
+            if not (self.root / name).exists():
+                write_private(self.root / name, settings.encode())
+            else:
+                replace_private(self.root / name, _with_token(self.root / name, settings))
+            for drawn in self.secrets.glob("*.new"):
+                drawn.unlink()
+        except OSError as error:
+            raise UnavailableError(f"{self.root} cannot be written: {error.strerror}; say the same again") from None
+
+    def learner_token_hash(self) -> str:
+        """By which the learner is known here."""
+        return hash_token(self._drawn("learner.token"))
+
+    def _drawn(self, name: str) -> str:
+        return self._read(f"{name}.new") or self._read(name)
+
+    def _read(self, name: str) -> str:
+        """A secret's text; nothing where there is none."""
+        path = self.secrets / name
+        return read_private(path).decode().strip() if path.exists() else ""
+
+
+class Enrolment:
+    """The way to the learner of an invitation, through an HTTP proxy if need be, whose URL has user and password."""
+
+    def __init__(self, invitation: Invitation, proxy: str | None = None) -> None:
+        self._invitation = invitation
+        self._proxy = proxy
+        self._context = ssl.create_default_context(cadata=invitation.authority)
+
+    def check(self) -> None:
+        """Raise UnavailableError or InvalidInputError unless the learner is there, and itself, at the same time."""
+        told = self._send("GET", "/healthz").headers.get("date")
+        apart = abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds()) if told else 0.0
+        if apart > _SKEW_SECONDS:
+            raise InvalidInputError(
+                f"this machine's clock and the learner's are {apart / 60:.0f} minutes apart: set it"
+            )
+
+    def join(self, asked: JoinRequest) -> Membership:
+        """Use the invitation up; raises ConflictError where somebody else has."""
+        headers = {"Authorization": f"Bearer {self._invitation.secret}", "Content-Type": "application/json"}
+        response = self._send("POST", "/v1/roster", asked.model_dump_json(), headers)
+        if not response.is_success:
+            detail = str(_json(response).get("detail", f"HTTP status {response.status_code}"))[:500]
+            unknown = response.status_code == httpx.codes.UNAUTHORIZED
+            why = "it has been used, replaced or taken back, or has expired" if unknown else detail
+            raise ConflictError(f"the learner does not take the invitation: {why}")
+        return Membership.model_validate_json(response.content)
+
+    def _send(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> httpx.Response:
+        url = f"{self._invitation.url}{path}"
+        way = httpx.Client(verify=self._context, proxy=self._proxy, trust_env=False, timeout=_TIMEOUT)
+        try:
+            with way:
+                return way.request(method, url, content=body or None, headers=headers)
+        except httpx.ProxyError as error:
+            asks = "asks for a password: --proxy http://user:password@host:port" if "407" in str(error) else "refuses"
+            raise UnavailableError(f"the proxy {asks}") from None
+        except httpx.TransportError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: httpx.TransportError) -> ParleyError:
+        """What went wrong, in words."""
+        url, cause = self._invitation.url, _tls_cause(error)
+        if cause is None:
+            return UnavailableError(f"the learner at {url} cannot be reached ({type(error).__name__})")
+        if cause.verify_code in {_NOT_YET, _EXPIRED}:
+            return InvalidInputError(
+                f"the certificate of {url} does not count at this time: is this machine's clock right?"
+            )
+        return InvalidInputError(
+            f"{url} shows a certificate that is not by the invitation's authority: {cause.verify_message}"
+        )
+
+
+def _tls_cause(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """The TLS error behind one of httpx's."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _json(response: httpx.Response) -> dict[str, object]:
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _with_token(path: Path, settings: str) -> bytes:
+    """The settings that there are, with the hash of the learner's token that the new ones have."""
+    import re  # noqa: PLC0415
+
+    new = re.search(r'token_hash = "(sha256:[0-9a-f]{64})"', settings)
+    text = path.read_text(encoding="utf-8")
+    assert new is not None  # noqa: S101 -- as they are written
+    return re.sub(r'token_hash = "sha256:[0-9a-f]{64}"', new.group(0), text, count=1).encode()

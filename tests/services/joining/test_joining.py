@@ -1,0 +1,282 @@
+"""From an own table to a party that takes part: invited, joined, confirmed, over TLS, and without an open port."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from common.secure_sum.envelope import public_hex
+from common.storage.certificates import make_authority
+from common.wire.membership import Invitation, words_of
+from learner.cli.main import learner_app
+from learner.settings import LearnerSettings
+from party import joining
+from party.cli.main import party_app
+from party.settings import PartySettings
+from tests.support.cluster import Cluster
+from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit
+
+NAMES = ("hospital-a", "hospital-b")
+
+
+@dataclass
+class Scene:
+    """A learner with TLS, made by its own command, and two tables."""
+
+    root: Path
+    url: str
+    tables: dict[str, Path]
+    environment: dict[str, str]
+
+    def learner(self, *args: object) -> Result:
+        """A command of the operator."""
+        return CliRunner().invoke(learner_app, list(map(str, args)), env=self.environment)
+
+    def invite(self, name: str = NAMES[0], *args: object) -> Path:
+        """An invitation's file."""
+        path = self.root / f"{name}.{time.monotonic_ns()}.json"
+        done = self.learner("invite", name, "--study", "made-up", "--out", path, *args)
+        assert done.exit_code == 0, done.output
+        return path
+
+    def join(self, invitation: Path, name: str = NAMES[0], *args: object, words: str | None = None) -> Result:
+        """An owner's one line."""
+        words = words or " ".join(words_of(self.key))
+        line = ["join", invitation, "--data", self.tables[name], "--out", self.root / name, "--words", words, *args]
+        return CliRunner().invoke(party_app, list(map(str, line)))
+
+    @property
+    def key(self) -> str:
+        """The learner's."""
+        return public_hex(LearnerSettings.load(self.root / "learner" / "learner.toml").signing_key())
+
+    def party(self, name: str) -> PartySettings:
+        return PartySettings.load(self.root / name / "party.toml")
+
+    def confirm(self, name: str) -> Result:
+        return self.learner("roster", "confirm", name, *words_of(self.party(name).identity.key))
+
+    def roster(self) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in json.loads(self.learner("roster", "list", "--format", "json").stdout)}
+
+    def until(self, told: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not told():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@contextmanager
+def scene(root: Path) -> Iterator[tuple[Scene, BaseProcess]]:
+    cluster, port = Cluster(root / "made", n_parties=2, makes_ledgers=False), free_port()
+    url = f"https://127.0.0.1:{port}"
+    made = CliRunner().invoke(learner_app, ["init", url, "--out", str(root / "learner")])
+    assert made.exit_code == 0, made.output
+    (root / "learner" / "studies" / "made-up.json").write_text(cluster.study.model_dump_json())
+    secrets = root / "learner" / "secrets"
+    environment = {
+        "PARLEY_URL": url,
+        "PARLEY_TOKEN_FILE": str(secrets / "operator.token"),
+        "SSL_CERT_FILE": str(secrets / "authority.pem"),
+    }
+    tables = {name: root / "made" / f"party-{index + 1}.csv" for index, name in enumerate(NAMES)}
+    learner = start_learner(LearnerSettings.load(root / "learner" / "learner.toml"))
+    with stopped_at_exit(learner):
+        context = ssl.create_default_context(cafile=secrets / "authority.pem")
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                httpx.get(f"{url}/readyz", verify=context, trust_env=False).raise_for_status()
+                break
+            except httpx.HTTPError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        yield Scene(root, url, tables, environment), learner
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """One learner for all that leaves it as it was."""
+    with scene(tmp_path_factory.mktemp("joining")) as (made, _):
+        yield made
+
+
+def listening(process: BaseProcess) -> set[str]:
+    """The addresses on which a process listens."""
+    inodes = {str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir() if link.is_symlink()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
+    with scene(tmp_path) as (made, _):
+        parties = []
+        for name in NAMES:
+            done = made.join(made.invite(name), name)
+            assert done.exit_code == 0, done.output
+            assert " ".join(words_of(made.party(name).identity.key)) in done.output
+            parties.append(start_party(made.party(name)))
+        with stopped_at_exit(*parties):
+            assert {each["state"] for each in made.roster().values()} == {"unconfirmed"}
+            for name in NAMES:
+                assert made.learner("roster", "confirm", name, *["abandon"] * 6).exit_code == 1
+                assert made.confirm(name).exit_code == 0
+            made.until(lambda: all(each["connected"] for each in made.roster().values()))
+            order = ("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5", "--watch")
+            done = made.learner(*order)
+            assert done.exit_code == 0, done.output
+            assert "completed after 5 rounds" in done.output
+            assert [listening(party) for party in parties] == [{"0100007F"}] * 2, "loopback alone"
+            assert made.learner("roster", "remove", NAMES[0]).exit_code == 0
+            assert set(made.roster()) == {NAMES[1]}
+            refused = made.learner("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "--party", NAMES[0])
+            assert "unknown parties: hospital-a" in refused.output
+
+
+def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
+    with scene(tmp_path) as (made, _):
+        assert made.join(made.invite()).exit_code == 0
+        assert made.confirm(NAMES[0]).exit_code == 0
+        before, secrets = made.party(NAMES[0]), made.root / NAMES[0] / "secrets"
+        held = {file.name: file.read_bytes() for file in secrets.iterdir()}
+        ledger = (made.root / NAMES[0] / "state" / "ledger.db").stat().st_ino
+        path = tmp_path / "again.json"
+        assert made.learner("roster", "rotate", NAMES[0], "--out", path).exit_code == 0
+        assert made.join(path).exit_code == 0
+        now = made.party(NAMES[0])
+        assert now.identity.key == before.identity.key
+        assert (made.root / NAMES[0] / "state" / "ledger.db").stat().st_ino == ledger
+        assert now.learners[0].token_hash != before.learners[0].token_hash
+        assert all((secrets / file).read_bytes() != held[file] for file in ("connect.token", "tls.pem", "tls.key"))
+        with stopped_at_exit(start_party(made.party(NAMES[0]))):
+            made.until(lambda: bool(made.roster()[NAMES[0]]["connected"]))
+        assert made.roster()[NAMES[0]]["state"] == "member", "its words have been compared before"
+
+
+def test_a_used_invitation_is_the_users_alone(shared: Scene) -> None:
+    invitation = shared.invite("used-one")
+    table = ("--data", shared.tables[NAMES[0]])
+    thief = ("join", invitation, *table, "--out", shared.root / "thief", "--words", " ".join(words_of(shared.key)))
+    assert CliRunner().invoke(party_app, list(map(str, thief))).exit_code == 0
+    assert CliRunner().invoke(party_app, list(map(str, thief))).exit_code == 0, "the same again is answered the same"
+    owner = shared.join(invitation, NAMES[0], "--out", shared.root / "robbed")
+    assert owner.exit_code == 2
+    assert "has been used: if not by you, tell the operator" in owner.output
+    assert shared.learner("roster", "remove", "used-one").exit_code == 0
+    owner = shared.join(invitation, NAMES[0], "--out", shared.root / "robbed")
+    assert "used, replaced or taken back, or has expired" in owner.output
+
+
+def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 -- one fault after another
+    shared: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invitation, root = shared.invite("unlucky"), shared.root / "unlucky"
+    text = invitation.read_text()
+
+    def refused(given: Path, *args: object, words: str | None = None) -> str:
+        done = shared.join(given, NAMES[0], "--out", root, *args, words=words)
+        assert done.exit_code == 2, done.output
+        assert not (root / "party.toml").exists()
+        assert done.stderr.startswith("parley-party: ")
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.stderr
+
+    def other(old: str, new: str) -> Path:
+        path = shared.root / "changed.json"
+        path.write_text(text.replace(old, new))
+        return path
+
+    secret = json.loads(text)["invitation"]["secret"]
+    assert "has been changed" in refused(other('"unlucky"', '"lucky"'))
+    assert "no invitation" in refused(other(text[-200:], ""))
+    assert "these are not the words of learner" in refused(invitation, words=" ".join(["abandon"] * 6))
+    key = LearnerSettings.load(shared.root / "learner" / "learner.toml").signing_key()
+    opened = Invitation.opened(text, datetime.now(UTC))
+
+    def resealed(**changes: object) -> Path:
+        path = shared.root / "resealed.json"
+        path.write_text(opened.model_copy(update=changes).sealed(key))
+        return path
+
+    assert "expired at" in refused(resealed(expires=datetime.now(UTC) - timedelta(seconds=1)))
+    stranger = make_authority("another").certificate_pem
+    assert "is not by the invitation's authority" in refused(resealed(authority=stranger))
+    assert "cannot be reached" in refused(resealed(url=f"https://127.0.0.1:{free_port()}"))
+    assert "does not take the invitation" in refused(resealed(secret="x" * 40))
+    assert "keyholder join" in refused(resealed(role="key_holder"))
+    table = shared.root / "short.csv"
+    table.write_text("x0,x1,y\n0.1,0.2,yes\n")
+    assert "x2" in refused(invitation, "--data", table)
+    table.write_text("x0,x1,x2,y\n0.1,0.2,7.5,yes\n")
+    assert "7.5" not in refused(invitation, "--data", table)
+
+    with proxy_that_asks() as address:
+        assert "asks for a password" in refused(invitation, "--proxy", address)
+    with monkeypatch.context() as patched:
+        patched.setattr(joining, "datetime", Tomorrow)
+        assert "clock" in refused(invitation)
+    with monkeypatch.context() as patched:
+        patched.setattr(joining, "replace_private", no_room)
+        assert "No space left on device" in refused(invitation)
+    assert secret not in "".join(
+        path.read_text() for path in root.rglob("*") if path.is_file() and path.suffix == ".toml"
+    )
+    done = shared.join(invitation, NAMES[0], "--out", root)
+    assert done.exit_code == 0, "nothing of this has used it up"
+    assert not re.search(r"\.draft|\.new", " ".join(path.name for path in root.rglob("*")))
+
+
+class Tomorrow(datetime):
+    """A clock off by a day."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:  # noqa: ANN401 -- as datetime has it
+        return datetime.now(tz) + timedelta(days=1)
+
+
+def no_room(path: Path, content: bytes) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@contextmanager
+def proxy_that_asks() -> Iterator[str]:
+    """An HTTP proxy that demands a password."""
+
+    class Asks(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            self.send_response(407)
+            self.send_header("Proxy-Authenticate", "Basic")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Asks) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

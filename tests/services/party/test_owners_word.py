@@ -1,0 +1,127 @@
+"""Where the policy asks for it, a run waits for the owner's word; what it says counts, once, and is in the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, NotFoundError
+from party.answering.party import open_store
+from party.ledger.records import Approved, Ended, OwnerAsked, OwnerDenied
+from tests.support.cluster import Cluster, asgi_cluster, submit, until_paused, watch
+
+MANUAL: dict[str, Any] = {"approval": "manual"}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path, n_parties=2, policy=MANUAL)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[httpx.AsyncClient]:
+    async with asgi_cluster(cluster) as client:
+        yield client
+
+
+def say(cluster: Cluster, what: str, run: str, *names: str) -> None:
+    """The owners' word, from another process's ledger."""
+    for name in names or cluster.names:
+        with open_store(cluster.party_settings(name)) as store:
+            getattr(store, what)("learner", run)
+
+
+async def test_a_run_waits_until_all_owners_have_said_yes(cluster: Cluster, client: httpx.AsyncClient) -> None:
+    run = await submit(client, parameters={"n_rounds": 3})
+    paused = await until_paused(client, run)
+    assert "its owner is asked, and has not answered yet" in json.dumps(paused)
+    assert all(name in json.dumps(paused) for name in cluster.names)
+    with open_store(cluster.party_settings("party-1")) as store:
+        ((learner, proposal, price, _),) = store.pending()
+        assert (learner, proposal.run, price.whole.epsilon) == ("learner", run, 1_000_000)
+        assert store.account().spent.epsilon == store.account().reserved.epsilon == 0
+    say(cluster, "allow", run)
+    say(cluster, "allow", run)
+    with open_store(cluster.party_settings("party-1")) as store:
+        assert store.pending() == []
+        assert store.account().reserved.epsilon == 1_000_000
+    await client.post(f"/v1/runs/{run}/resume")
+    await watch(client, run)
+    assert (await client.get(f"/v1/runs/{run}")).json()["state"] == "completed"
+    with open_store(cluster.party_settings("party-1")) as store:
+        kinds = [type(entry.record) for entry in store.entries()]
+        assert kinds.count(OwnerAsked) == kinds.count(Approved) == 1
+
+
+async def test_a_no_ends_the_run_with_its_reason(cluster: Cluster, client: httpx.AsyncClient) -> None:
+    run = await submit(client, parameters={"n_rounds": 3})
+    await until_paused(client, run)
+    with open_store(cluster.party_settings("party-2")) as store:
+        assert not store.deny("learner", run, "not for marketing")
+        assert not store.deny("learner", run, "twice")
+        assert [type(entry.record) for entry in store.entries()].count(OwnerDenied) == 1
+    say(cluster, "allow", run, "party-1")
+    await client.post(f"/v1/runs/{run}/resume")
+    await watch(client, run)
+    view = (await client.get(f"/v1/runs/{run}")).json()
+    assert view["state"] == "failed"
+    assert "does not want to take part: not for marketing" in view["problem"]["detail"]
+
+
+async def test_a_yes_may_be_taken_back(cluster: Cluster, client: httpx.AsyncClient) -> None:
+    run = await submit(client, parameters={"n_rounds": 3})
+    await until_paused(client, run)
+    say(cluster, "allow", run)
+    with open_store(cluster.party_settings("party-1")) as store:
+        assert store.deny("learner", run)
+        assert store.account().reserved.epsilon == 0
+        assert isinstance(store.entries()[-1].record, Ended)
+        with pytest.raises(ConflictError, match="has ended"):
+            store.allow("learner", run)
+        with pytest.raises(NotFoundError):
+            store.allow("learner", "another")
+    await client.post(f"/v1/runs/{run}/resume")
+    await watch(client, run)
+    assert (await client.get(f"/v1/runs/{run}")).json()["state"] == "failed"
+
+
+async def test_a_budget_bears_one_of_two(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n_parties=1, policy=MANUAL | {"composition": "basic"}, epsilon=1.0)
+    async with asgi_cluster(cluster) as client:
+        runs = [await submit(client, parameters={"n_rounds": 3}) for _ in range(2)]
+        for run in runs:
+            await until_paused(client, run)
+        with open_store(cluster.party_settings("party-1")) as store:
+            assert [proposal.run for _, proposal, _, _ in store.pending()] == runs
+            store.allow("learner", runs[0])
+            with pytest.raises(BudgetExhaustedError):
+                store.allow("learner", runs[1])
+
+
+async def test_a_question_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path, n_parties=1, policy=MANUAL | {"approval_hours": 1e-9})
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client, parameters={"n_rounds": 3})
+        await watch(client, run)
+        problem = (await client.get(f"/v1/runs/{run}")).json()["problem"]
+    assert "the owner did not answer in time" in problem["detail"]
+    with open_store(cluster.party_settings("party-1")) as store:
+        assert store.pending() == []
+        with pytest.raises(ConflictError, match="too late"):
+            store.allow("learner", run)
+
+
+async def test_a_learner_cannot_fill_the_owners_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("party.ledger.ledger.MOST_PENDING", 1)
+    cluster = Cluster(tmp_path, n_parties=1, policy=MANUAL)
+    async with asgi_cluster(cluster) as client:
+        await until_paused(client, await submit(client, parameters={"n_rounds": 3}))
+        second = await submit(client, parameters={"n_rounds": 3})
+        await watch(client, second)
+        assert "wait for the owner already" in (await client.get(f"/v1/runs/{second}")).json()["problem"]["detail"]
+    assert ForbiddenError.status == 403
