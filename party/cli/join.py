@@ -16,11 +16,8 @@ from common.errors import InvalidInputError
 from party.cli.output import read_text, refusing
 
 if TYPE_CHECKING:
-    from common.secure_sum.session import Identity
     from common.wire.membership import Invitation, KnownKey
-    from party.data.owner_data import Holding
     from party.joining import Folder
-    from party.settings import PartySettings
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -67,6 +64,7 @@ def join_command(
     from common.secure_sum.session import Identity
     from party.data.owner_data import load_holding
     from party.joining import Enrolment
+    from party.ledger.ledger import create_ledger
     from party.settings import PartySettings
 
     with refusing():
@@ -98,21 +96,10 @@ def join_command(
         holding = load_holding(settings)
         typer.echo(f"{data} fits {invited.studies[0].name}: {holding.n_examples} rows")
         if not (folder.state / "ledger.db").exists():
-            _begin_ledger(settings, holding, Identity(invited.name, folder.key()))
+            create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         _register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
     typer.echo(f"  parley-party serve --config {folder.root / 'party.toml'}")
-
-
-def _begin_ledger(settings: PartySettings, holding: Holding, identity: Identity) -> None:
-    """A new ledger, with the data pinned in it."""
-    from party.answering.party import open_store
-    from party.answering.pin import pin_of
-    from party.ledger.ledger import create_ledger
-
-    create_ledger(settings.state, identity, settings.policy.adjacency)
-    with open_store(settings) as store:
-        store.pin(pin_of(settings, holding))
 
 
 def join_key_holder_command(
