@@ -11,7 +11,7 @@ import numpy as np
 from common.data.shard import Shard
 from common.data.sparse import SparseShard
 from common.files.sources import PostgresTable
-from party.ledger.ledger import DataPin
+from party.ledger.records import DataPin
 from party.settings import PartySettings
 
 if TYPE_CHECKING:
