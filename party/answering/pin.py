@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.data.shard import Shard
 from common.data.sparse import SparseShard
 from common.files.sources import PostgresTable
-from party.data.owner_data import Holding
-from party.ledger.ledger import DataPin
+from party.ledger.records import DataPin
 from party.settings import PartySettings
+
+if TYPE_CHECKING:
+    from party.data.owner_data import Holding
 
 
 def pin_of(settings: PartySettings, holding: Holding) -> DataPin:

@@ -40,9 +40,7 @@ PortOption = Annotated[
 
 def join_command(
     invitation: InvitationArgument,
-    data: Annotated[
-        str, typer.Option("--data", help="Your table: a file, folder/*.parquet, or file.sqlite::table.")
-    ],
+    data: Annotated[str, typer.Option("--data", help="Your table: a file, folder/*.parquet, or file.sqlite::table.")],
     words: WordsOption = None,
     out: FolderOption = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="What all runs together may cost.")] = 5.0,

@@ -94,7 +94,7 @@ class Books:
 
     def _take(self, entry: Entry, record: LedgerRecord) -> None:
         match record:
-            case OwnerAsked() | OwnerDenied():
+            case OwnerAsked() | OwnerDenied() | Pinned():
                 self._hear(entry, record)
             case Joined() | Released() | Ended():
                 self._move(entry, record)
@@ -117,8 +117,6 @@ class Books:
                 self._reserve(record.reserved)
             case Answered():
                 self._answer(entry, record)
-            case Pinned():
-                self.pinned = entry.number, record
             case Refused():
                 day = refusal_day(record.learner, entry.at)
                 self.refusals[day] = self.refusals.get(day, 0) + 1
@@ -148,7 +146,11 @@ class Books:
         account = self.account if run.reserved == NOTHING else replace(self.account, reserved=NOTHING)
         account.require(cost)
 
-    def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied) -> None:
+    def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied | Pinned) -> None:
+        """What the owner was asked, or said."""
+        if isinstance(record, Pinned):
+            self.pinned = entry.number, record
+            return
         key = record.learner, record.run
         if isinstance(record, OwnerAsked):
             self.owner[key] = OwnerBook(entry.number, record, entry.at + record.lasts)

@@ -10,13 +10,12 @@ A run's whole price is reserved when it is approved: two runs that do not fit to
 from __future__ import annotations
 
 import hashlib
-import hmac
 import io
 import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -41,6 +40,7 @@ from party.ledger.records import (
     Answered,
     Approved,
     Begun,
+    DataPin,
     Ended,
     EndReason,
     Entry,
@@ -87,23 +87,6 @@ class Ask:
     query: str
     step: str = ""
     told: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class DataPin:
-    """Data as a ledger pins them: where they come from, the digest of the study, and that of the rows.
-
-    The last is the owner's secret: who knows all rows but one finds that one by it.
-    """
-
-    source: str
-    tables: dict[str, str]
-    study: str
-    rows: bytes = field(repr=False)
-
-    def keyed(self, salt: bytes) -> str:
-        """The digest of the rows as it may be told to whoever has not got the ``salt``."""
-        return hmac.new(salt, self.rows, hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

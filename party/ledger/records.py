@@ -6,6 +6,8 @@ long for a record is attached: a specification, a price list, an answer's body, 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -153,6 +155,23 @@ class Pinned:
     tables: Mapping[str, str]
     study: str
     rows: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataPin:
+    """Data as a ledger pins them: where they come from, the digest of the study, and that of the rows.
+
+    The last is the owner's secret: who knows all rows but one finds that one by it.
+    """
+
+    source: str
+    tables: dict[str, str]
+    study: str
+    rows: bytes = field(repr=False)
+
+    def keyed(self, salt: bytes) -> str:
+        """The digest of the rows as it may be told to whoever has not got the ``salt``."""
+        return hmac.new(salt, self.rows, hashlib.sha256).hexdigest()
 
 
 LedgerRecord = (
