@@ -142,6 +142,13 @@ class ReplayMismatchError(ParleyError):
     kind = "replay-mismatch"
 
 
+class DataChangedError(ParleyError):
+    """The owner's data are not those that the ledger's answers are about: the owner has to say that this is right."""
+
+    status = 503
+    kind = "data-changed"
+
+
 class VersionError(ParleyError):
     """A file was written by a version of Parley that this one does not know."""
 

@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import LearnerAddress, PeerEntry
+from common.files.sources import DataSource
 from common.learning.classifiers import LocalClassifier
 from common.privacy.guarantee import Adjacency, Composition, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
@@ -24,13 +25,9 @@ Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Data(Setting):
+class Data(DataSource):
     """The owner's examples."""
 
-    path: Annotated[
-        Path,
-        Field(description="CSV (.csv), Parquet (.parquet) or LIBSVM (.svm, .libsvm) file with the study's columns"),
-    ]
     out_of_bounds: Annotated[
         Literal["refuse", "clip"],
         Field(

@@ -61,6 +61,16 @@ class Loading:
         """Where columns are put: each is written to or absent."""
         return np.empty((n_rows, self._layout.n_columns))
 
+    def reserve(self, n_rows: int) -> None:
+        """Make room for so many rows where there is less: a little more, and mostly without a copy."""
+        had = len(self._y)
+        if n_rows <= had:
+            return
+        room = max(n_rows, had + had // 256)
+        for array, shape in ((self._X, (room, self._X.shape[1])), (self._y, (room,)), (self._dropped, (room,))):
+            array.resize(shape, refcheck=False)  # a realloc, by which the system moves large arrays as they are
+        self._y[had:] = 1.0
+
     def expect(self, names: Iterable[str]) -> None:
         """Say which columns the table has."""
         self._seen.update(names)

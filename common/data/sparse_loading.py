@@ -29,7 +29,7 @@ class SparseLoading(Loading):
         self._seen.add(self._features.name)
 
     def _room(self, n_rows: int) -> FloatArray:  # noqa: ARG002
-        return np.empty((0, 0))
+        return np.empty((0, 0))  # rows come as parts
 
     def add_entries(self, start: int, entries: Entries) -> None:
         """Take the entries of the rows from ``start`` on, which come in order."""

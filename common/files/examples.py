@@ -10,6 +10,8 @@ Rows of sparse features: `common.files.sparse_examples`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,13 @@ from common.data.cells import Block
 from common.data.loading import BLOCK_ROWS, Loaded, Loading
 from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
+from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.sparse_examples import sparse_blocks
-from common.files.tables import check_names, is_csv, unreadable
+from common.files.file_tables import matching_files
+from common.files.sources import DataSource, sqlite_table
+from common.files.sparse_examples import list_blocks, sparse_blocks
+from common.files.streams import TableStream
+from common.files.tables import check_columns, check_names, is_csv, unreadable
 
 _CSV_BLOCK = 2**19
 _GATHERED_ROWS = 2**12
@@ -39,28 +45,83 @@ def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
     try:
         if study.sparse:
             return _load_sparse(path, study, clip=clip)
-        return (load_csv if is_csv(path) else load_parquet)(path, study, clip=clip)
-    except (OSError, pa.ArrowException) as error:
+        return load_csv(path, study, clip=clip) if is_csv(path) else load_parquet([path], study, clip=clip)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
 
 
-def load_parquet(path: Path, study: Study, *, clip: bool) -> Loaded:
-    """The rows of some columns after those of others; the file knows its number of rows."""
+def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded:
+    """The examples of a source: of a file as `load_examples`, of files, a table or a query in the order they come in.
+
+    Raises InvalidDataError as `load_examples`, and for a query that is not one SELECT over the tables that are named.
+    """
+    if not data.is_query and sqlite_table(data.source) is None and not has_magic(data.source):
+        return load_examples(Path(data.source), study, clip=clip)
+    if not data.is_query and data.source.lower().endswith(".parquet") and not study.sparse:
+        try:
+            return load_parquet(matching_files(data.source), study, clip=clip)
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(Path(data.source), error) from None
+    from common.files.query import open_tables, queried  # noqa: PLC0415 -- DuckDB, for who needs it
+
+    if not data.is_query:
+        with open_tables({"source": data.source}, study.text_names) as tables:
+            return load_stream(tables["source"], study, clip=clip)
+    with open_tables(data.tables, study.text_names) as tables, queried(data.source, tables) as rows:
+        return load_stream(rows, study, clip=clip)
+
+
+def load_stream(stream: TableStream, study: Study, *, clip: bool) -> Loaded:
+    """The rows of a stream, of which nobody knows how many there are."""
+    check_columns(stream.name, stream.schema.names)
+    loading = (SparseLoading if study.sparse else Loading)(study, 0, clip=clip)
+    names, texts, start = [name for name in stream.schema.names if name in study.table_names], study.text_names, 0
+    loading.expect(names)
+    if isinstance(loading, SparseLoading) and len(names) == len(study.table_names):
+        for entries, labels in list_blocks(stream.batches(), study):
+            loading.reserve(start + len(labels))
+            loading.add_entries(start, entries)
+            loading.add_label(start, labels)
+            start += len(labels)
+    elif names:
+        for batch in stream.batches():
+            loading.reserve(start + batch.num_rows)
+            loading.add(start, _block(batch.select(names), texts))
+            start += batch.num_rows
+    pa.default_memory_pool().release_unused()
+    return loading.finish(start)
+
+
+def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
+    """The rows of files, of some columns after those of others; files know their numbers of rows."""
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- not for CSV
 
-    with ParquetFile(path, buffer_size=2**16, pre_buffer=False) as file:
-        names = _wanted(path, study, file.schema_arrow.names)
-        loading, texts = Loading(study, file.metadata.num_rows, clip=clip), study.text_names
-        loading.expect(names)
-        most = max(_PARQUET_COLUMNS, len(names) // 64)
-        rows = max(2**8, BLOCK_ROWS * _PARQUET_COLUMNS // most)
-        for i in range(0, len(names), most):
-            start = 0
-            for batch in file.iter_batches(rows, columns=names[i : i + most], use_threads=False):
-                loading.add(start, _block(batch, texts))
-                start += batch.num_rows
+    with ExitStack() as stack:
+        files = [stack.enter_context(ParquetFile(path, buffer_size=2**16, pre_buffer=False)) for path in paths]
+        wanted = [_wanted(path, study, file.schema_arrow.names) for path, file in zip(paths, files, strict=True)]
+        for path, found in zip(paths, wanted, strict=True):
+            if set(found) != set(wanted[0]):
+                raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
+        n_rows = sum(file.metadata.num_rows for file in files)
+        loading = Loading(study, n_rows, clip=clip)
+        loading.expect(wanted[0])
+        start = 0
+        for file in files:
+            _add_parquet(loading, start, file, wanted[0], study.text_names)
+            start += file.metadata.num_rows
         pa.default_memory_pool().release_unused()
-        return loading.finish(file.metadata.num_rows)
+        return loading.finish(n_rows)
+
+
+def _add_parquet(loading: Loading, first: int, file: Any, names: Sequence[str], texts: frozenset[str]) -> None:  # noqa: ANN401 -- pyarrow has no types
+    """The rows of one file from the row ``first`` on."""
+    most = max(_PARQUET_COLUMNS, len(names) // 64)
+    rows = max(2**8, BLOCK_ROWS * _PARQUET_COLUMNS // most)
+    for i in range(0, len(names), most):
+        start = first
+        for batch in file.iter_batches(rows, columns=names[i : i + most], use_threads=False):
+            loading.add(start, _block(batch, texts))
+            start += batch.num_rows
 
 
 def load_csv(path: Path, study: Study, *, clip: bool) -> Loaded:

@@ -9,7 +9,7 @@ apart as such: ``+1`` is the value 1 of a study.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -103,13 +103,18 @@ def _labels(heads: tuple[str, ...]) -> Column:
 
 
 def _of_lists(path: Path, study: Study) -> Iterator[SparseBlock]:
-    label = study.label.name
     with ParquetFile(path, pre_buffer=False) as file:
-        for batch in file.iter_batches(_LINES, columns=list(study.table_names), use_threads=False):
-            yield (
-                _paired(*(_lists(batch.column(name), name) for name in study.table_names[:-1])),
-                column_of(batch.column(label), as_number=label not in study.text_names),
-            )
+        yield from list_blocks(file.iter_batches(_LINES, columns=list(study.table_names), use_threads=False), study)
+
+
+def list_blocks(batches: Iterable[Any], study: Study) -> Iterator[SparseBlock]:
+    """The rows of record batches with two columns of lists and a label; raises InvalidDataError for other columns."""
+    label = study.label.name
+    for batch in batches:
+        yield (
+            _paired(*(_lists(batch.column(name), name) for name in study.table_names[:-1])),
+            column_of(batch.column(label), as_number=label not in study.text_names),
+        )
 
 
 def _paired(index: _Lists, value: _Lists) -> Entries:

@@ -58,7 +58,7 @@ def survey_table(path: Path, *, public: bool = False) -> tuple[SurveyedColumn, .
     check_header(str(path), column_names(path))
     try:
         table = _read(path)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
     if not table.num_rows:
         raise InvalidDataError(f"data file {path} has no row")

@@ -49,7 +49,7 @@ def column_names(path: Path) -> tuple[str, ...]:
             from pyarrow.parquet import read_schema  # noqa: PLC0415 -- as above
 
             names = read_schema(path).names
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
     check_names(path, names)
     return tuple(names)
@@ -70,6 +70,11 @@ def unreadable(path: Path, error: Exception) -> InvalidDataError:
 
 def check_names(path: Path, names: Sequence[str]) -> None:
     """Raise InvalidDataError for a file that names a column twice."""
+    check_columns(f"data file {path}", names)
+
+
+def check_columns(what: str, names: Sequence[str]) -> None:
+    """Raise InvalidDataError for rows that have a column twice; ``what`` has them."""
     if len(set(names)) < len(names):
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidDataError(f"data file {path} names columns twice: {', '.join(twice[:5])}")
+        raise InvalidDataError(f"{what} names columns twice: {', '.join(twice[:5])}")

@@ -18,6 +18,7 @@ from common.encoding.npy import pack_array
 from common.errors import (
     AwaitingOwnerError,
     ConflictError,
+    DataChangedError,
     ForbiddenError,
     InvalidInputError,
     NotFoundError,
@@ -31,6 +32,7 @@ from common.runs.members import MemberColumns
 from common.runs.specification import RunSpec
 from common.storage.witness import Witness
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
+from party.answering.pin import pin_of
 from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
@@ -81,6 +83,15 @@ def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
     )
 
 
+def check_pin(store: Ledger, settings: PartySettings, holding: Holding) -> None:
+    """Raise DataChangedError unless the data are those that the ledger's answers are about, or the first."""
+    if changes := store.pin(pin_of(settings, holding)):
+        raise DataChangedError(
+            f"the data are not those that the ledger answered about: {', '.join(changes)} changed; if that is right, "
+            "say so by parley-party accept-data, which ends all runs in progress"
+        )
+
+
 class Party:
     """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger.
 
@@ -95,6 +106,11 @@ class Party:
         check_exists(settings.state)
         self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
+        try:
+            check_pin(self.store, settings, self.holding)
+        except BaseException:
+            self.store.close()
+            raise
         self._agreed: OrderedDict[RunKey, tuple[Consent, Terms]] = OrderedDict()
         self._prepared: OrderedDict[str, Any] = OrderedDict()
         self._preparing = Lock()

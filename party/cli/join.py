@@ -40,7 +40,7 @@ PortOption = Annotated[
 
 def join_command(
     invitation: InvitationArgument,
-    data: Annotated[Path, typer.Option("--data", help="Your table, with the study's columns.")],
+    data: Annotated[str, typer.Option("--data", help="Your table: a file, folder/*.parquet, or file.sqlite::table.")],
     words: WordsOption = None,
     out: FolderOption = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="What all runs together may cost.")] = 5.0,
@@ -83,7 +83,7 @@ def join_command(
         text = _party_toml(
             invited,
             folder,
-            data.resolve(),
+            _absolute(data),
             policy,
             clip=clip,
             trusts_policy=by_policy,
@@ -181,7 +181,7 @@ def _folder(out: Path | None, invited: Invitation) -> Folder:
 def _party_toml(
     invited: Invitation,
     folder: Folder,
-    data: Path,
+    data: str,
     policy: tuple[float, float, float, float],
     *,
     clip: bool,
@@ -198,7 +198,7 @@ def _party_toml(
 {head}study = {_quoted(folder.root / "study.json")}
 
 [data]
-path = {_quoted(data)}
+source = {_quoted(data)}
 out_of_bounds = "{"clip" if clip else "refuse"}"
 
 [policy]  # all that runs may do; change what you like, and start the service again
@@ -251,6 +251,11 @@ def _parted(proxy: str) -> tuple[str, str]:
     scheme, _, rest = proxy.partition("://")
     password, _, host = rest.rpartition("@")
     return f"{scheme}://{host}", password
+
+
+def _absolute(source: str) -> str:
+    """A file, a pattern or a database's table, wherever the service will be started; a query as it is."""
+    return source if source.lstrip().upper().startswith(("SELECT ", "WITH ")) else str(Path.cwd() / source)
 
 
 def _pins(table: str, keys: Sequence[KnownKey]) -> str:

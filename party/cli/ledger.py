@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,7 @@ from party.cli.output import (
 
 if TYPE_CHECKING:
     from party.ledger.audit import RunSummary
-    from party.ledger.records import Answered, Entry
+    from party.ledger.records import Answered, Entry, Pinned
 
 audit_app = typer.Typer(
     name="audit",
@@ -37,13 +38,22 @@ audit_app = typer.Typer(
 
 
 def init_command(config: Config = DEFAULT_CONFIG) -> None:
-    """Make a new party's ledger. Once: a party without its ledger does not start, for what it spent stays spent."""
+    """Make a new party's ledger, and pin the data in it: the party starts with these alone until you accept others.
+
+    Once: a party without its ledger does not start, for what it spent stays spent.
+    """
+    from party.answering.party import open_store
+    from party.answering.pin import pin_of
+    from party.data.owner_data import load_holding
     from party.ledger.ledger import create_ledger
     from party.settings import PartySettings
 
     with refusing():
         settings = PartySettings.load(config)
+        data = pin_of(settings, load_holding(settings))
         create_ledger(settings.state, settings.identity, settings.policy.adjacency)
+        with open_store(settings) as store:
+            store.pin(data)
     typer.echo(f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back")
 
 
@@ -81,8 +91,13 @@ def log_command(
     by_run: Annotated[
         bool, typer.Option("--by-run", help="One line a run: who asked, what for, what it cost.")
     ] = False,
+    data: Annotated[
+        bool, typer.Option("--data", help="One line each time that the owner let answers be about other data.")
+    ] = False,
 ) -> None:
     """List the ledger: every answer that was given, to whom, when, and what it cost. One JSON object a line with JSON.
+
+    With --data: which data answers were about, by which query, since when.
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
     """
@@ -92,7 +107,9 @@ def log_command(
 
     with refusing(), open_store(PartySettings.load(config)) as store:
         entries = store.entries()
-    if by_run:
+    if data:
+        _print_pins(entries, output)
+    elif by_run:
         _print_runs(audit.by_run(entries), output)
     else:
         _print_answers(entries, output)
@@ -193,6 +210,8 @@ def audit_verify(
     with refusing():
         entries, receipt = audit.verify(read_text(file).splitlines(), key)
     typer.echo(f"{receipt.signer}: {len(entries)} entries, all as they were signed", err=True)
+    if output is OutputFormat.TEXT:
+        _print_pins(entries, output)
     _print_runs(audit.by_run(entries), output)
 
 
@@ -260,6 +279,26 @@ def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
         for r in rows
     ]
     print_table([columns, *cells])
+
+
+def _print_pins(entries: list[Entry], output: OutputFormat) -> None:
+    from party.ledger.records import Pinned
+
+    pins = [(entry, entry.record) for entry in entries if isinstance(entry.record, Pinned)]
+    if output is OutputFormat.JSON:
+        for entry, pin in pins:
+            typer.echo(json.dumps({"number": entry.number, "at": entry.at, **asdict(pin)}))
+        return
+    columns = ("number", "data since", "source", "tables", "study", "rows, salted")
+    cells = [
+        (str(entry.number), when(entry.at), " ".join(pin.source.split()), _tables(pin), pin.study[:12], pin.rows[:12])
+        for entry, pin in pins
+    ]
+    print_table([columns, *cells])
+
+
+def _tables(pin: Pinned) -> str:
+    return ", ".join(f"{name} = {at}" for name, at in pin.tables.items()) or "-"
 
 
 def _print_runs(runs: list[RunSummary], output: OutputFormat) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from party.cli.accepting import accept_data_command
 from party.cli.config import party_config_command
 from party.cli.health import party_health_command
 from party.cli.join import join_command
@@ -69,6 +70,7 @@ for name, command in (
     ("approve", approve_command),
     ("deny", deny_command),
     ("owner", owner_command),
+    ("accept-data", accept_data_command),
     ("budget", budget_command),
     ("log", log_command),
     ("end", end_command),
@@ -125,7 +127,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     if something cannot be used. Answers nothing and costs nothing.
     """
     from common.wire.party_api import BudgetReport
-    from party.answering.party import facts_of, open_store
+    from party.answering.party import check_pin, facts_of, open_store
     from party.data.owner_data import load_holding
     from party.settings import PartySettings
 
@@ -135,6 +137,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
         facts = facts_of(settings, holding).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():
             with open_store(settings) as store:
+                check_pin(store, settings, holding)
                 left = BudgetReport.of(store.account()).model_dump(exclude={"units"})
         facts["public_key"] = settings.identity.key if settings.secure_sum else None
     if not has_ledger:

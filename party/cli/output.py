@@ -31,6 +31,9 @@ DEFAULT_CONFIG = Path("party.toml")
 Output = Annotated[OutputFormat, typer.Option("--format", help="Text for people, or JSON for programs.")]
 LogFormat = Annotated[OutputFormat | None, typer.Option("--format", help="The log's format, instead of log_format.")]
 
+LearnerOption = Annotated[
+    str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
+]
 ReceiptFiles = Annotated[
     list[Path] | None,
     typer.Option("--receipt", help="A file of this service's receipts, one a line, as learners show them; repeat."),

@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from io import BufferedReader
 from typing import IO, Any
 
@@ -28,16 +29,20 @@ AnyArray = npt.NDArray[Any]
 _ERRORS = {error.kind: error for error in (InvalidDataError, InvalidInputError, ParleyError)}
 
 
-def receive_arrays(module: str, *arguments: str) -> Generator[AnyArray, None, None]:
+def receive_arrays(module: str, *arguments: str, given: bytes = b"") -> Generator[AnyArray, None, None]:
     """The arrays that ``python -m module arguments`` sends with `send_arrays`, each as soon as it is made.
 
+    What is ``given`` it reads from its standard input, where other users of the machine do not see it.
     Raises InvalidInputError or InvalidDataError in the words of the child, and ParleyError where it failed or died. The
     child has ended when this has.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:  # noqa: S603 -- our own
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603 -- our own
         assert isinstance(child.stdout, BufferedReader)  # noqa: S101 -- it is a pipe
+        assert child.stdin is not None  # noqa: S101 -- as above
         try:
+            with suppress(BrokenPipeError), child.stdin:  # whether it died is seen below
+                child.stdin.write(given)
             yield from _read_all(child.stdout)
         except BaseException:
             child.kill()

@@ -1,8 +1,8 @@
 """The owner's data as a shard, loaded and checked before the service takes its first request.
 
-A child process may read the file: ``python -m party.data.owner_data STUDY FILE refuse|clip``. What reading needs,
-pyarrow above all, leaves memory with it; see `party.data.child`. The parent adopts the arrays that it receives, so that
-each process holds the shard once.
+A child process may read them: ``python -m party.data.owner_data STUDY``, to which the settings of the data are written.
+What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `party.data.child`. The parent adopts the
+arrays that it receives, so that each process holds the shard once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.studies import read_study
 from party.data.child import AnyArray, receive_arrays, send_arrays
-from party.settings import PartySettings
+from party.settings import Data, PartySettings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,27 +71,26 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     too few rows; both name what is wrong and never a value.
     """
     study = read_study(settings.study)
-    path, clip = settings.data.path, settings.data.out_of_bounds == "clip"
-    loaded = load_apart(path, settings.study, study, clip=clip) if apart else load_here(path, study, clip=clip)
+    loaded = load_apart(settings.data, settings.study, study) if apart else load_here(settings.data, study)
     holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding
 
 
-def load_here(path: Path, study: Study, *, clip: bool) -> Loaded:
-    """What `load_examples` loads, in this process, which then keeps what reading takes."""
-    from common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, for as long as the process lives
+def load_here(data: Data, study: Study) -> Loaded:
+    """What `load_source` loads, in this process, which then keeps what reading takes."""
+    from common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for as long as the process lives
 
-    return load_examples(path, study, clip=clip)
+    return load_source(data, study, clip=data.out_of_bounds == "clip")
 
 
-def load_apart(path: Path, study_path: Path, study: Study, *, clip: bool) -> Loaded:
-    """What `load_examples` loads from a file, loaded by a child; ``study`` is what the file ``study_path`` holds.
+def load_apart(data: Data, study_path: Path, study: Study) -> Loaded:
+    """What `load_source` loads, loaded by a child; ``study`` is what the file ``study_path`` holds.
 
-    Raises InvalidDataError as `load_examples`, and ParleyError where the child died.
+    Raises InvalidDataError as `load_source`, and ParleyError where the child died.
     """
-    *rows, y, shares, clipped = receive_arrays(__name__, str(study_path), str(path), "clip" if clip else "refuse")
+    *rows, y, shares, clipped = receive_arrays(__name__, str(study_path), given=data.model_dump_json().encode())
     by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
     if not study.sparse:
         return Loaded(Shard.adopt(rows[0], y, study.norm), by_column, *shares.tolist())
@@ -100,10 +99,9 @@ def load_apart(path: Path, study_path: Path, study: Study, *, clip: bool) -> Loa
 
 
 def _arrays() -> Iterator[AnyArray]:
-    """The shard's X and y and the shares of what was clipped or dropped, for the file that the command line names."""
-    study_path, path, out_of_bounds = sys.argv[1:]
-    study = read_study(Path(study_path))
-    loaded = load_here(Path(path), study, clip=out_of_bounds == "clip")
+    """The shard's X and y and the shares of what was clipped or dropped, of the data that the parent says."""
+    study = read_study(Path(sys.argv[1]))
+    loaded = load_here(Data.model_validate_json(sys.stdin.buffer.read()), study)
     if isinstance(loaded.shard, SparseShard):
         yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)
     else:

@@ -1,9 +1,9 @@
 """A ledger as a file that anyone can check with the party's public key alone: signed, whole, in order.
 
 One JSON object a line: first the party, its key and a receipt of the head; then each record as the chain holds it, with
-its attachments in base64, but for what an owner told runs of its own: that is data. A changed record breaks its link, a
-changed attachment its digest, a missing tail the head that was signed; and charges are compared with the prices that
-were approved.
+its attachments in base64, but for what an owner told runs of its own, which is data, and the salt by which a guess of
+the data could be confirmed. A changed record breaks its link, a changed attachment its digest, a missing tail the head
+that was signed; and charges are compared with the prices that were approved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from common.protocol.head import Head
 from common.protocol.receipts import Receipt, verify_receipt
 from common.storage.chain import attached, next_link
 from party.ledger.books import NOTHING, Books, RunKey
-from party.ledger.ledger import TOLD, Ledger, read_price
+from party.ledger.ledger import SALT, TOLD, Ledger, read_price
 from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
 
 AUDIT_FORMAT = "parley-audit-1"
@@ -88,7 +88,7 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
     yield json.dumps(begin)
     for number, record in records:
         names = json.loads(record).get("attached", {})
-        wanted = [name for name in names if (bodies or name in {"spec", "price"}) and name != TOLD]
+        wanted = [name for name in names if (bodies or name in {"spec", "price"}) and name not in {SALT, TOLD}]
         values = {name: base64.b64encode(ledger.attachment(number, name)).decode() for name in wanted}
         yield json.dumps({"number": number, "record": record.decode(), "attachments": values})
 

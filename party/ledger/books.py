@@ -23,6 +23,7 @@ from party.ledger.records import (
     Limited,
     OwnerAsked,
     OwnerDenied,
+    Pinned,
     Refused,
     Released,
 )
@@ -76,6 +77,8 @@ class Books:
         """What the owner was asked about each run, the newest question."""
         self.weaker = 0
         """How many answers hide a record each, not all of a party's data."""
+        self.pinned: tuple[int, Pinned] | None = None
+        """The data that answers are about, and the number of the entry that says so."""
         self.refusals: dict[str, int] = {}
         """How many refusals are noted of each learner's today, by learner and day."""
 
@@ -91,8 +94,10 @@ class Books:
 
     def _take(self, entry: Entry, record: LedgerRecord) -> None:
         match record:
-            case OwnerAsked() | OwnerDenied():
+            case OwnerAsked() | OwnerDenied() | Pinned():
                 self._hear(entry, record)
+            case Joined() | Released() | Ended():
+                self._move(entry, record)
             case Begun():
                 self.begun = record
                 self.account = replace(self.account, spent=record.spent, adjacency=record.adjacency)
@@ -112,14 +117,6 @@ class Books:
                 self._reserve(record.reserved)
             case Answered():
                 self._answer(entry, record)
-            case Joined():
-                self.runs[record.learner, record.run].joined = entry.number
-            case Released():
-                self._release(self.runs[record.learner, record.run])
-            case Ended():
-                run = self.runs[record.learner, record.run]
-                self._release(run)
-                run.ended = record.by
             case Refused():
                 day = refusal_day(record.learner, entry.at)
                 self.refusals[day] = self.refusals.get(day, 0) + 1
@@ -149,12 +146,25 @@ class Books:
         account = self.account if run.reserved == NOTHING else replace(self.account, reserved=NOTHING)
         account.require(cost)
 
-    def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied) -> None:
+    def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied | Pinned) -> None:
+        """What the owner was asked, or said."""
+        if isinstance(record, Pinned):
+            self.pinned = entry.number, record
+            return
         key = record.learner, record.run
         if isinstance(record, OwnerAsked):
             self.owner[key] = OwnerBook(entry.number, record, entry.at + record.lasts)
         else:
             self.owner[key].denied = record.reason
+
+    def _move(self, entry: Entry, record: Joined | Released | Ended) -> None:
+        run = self.runs[record.learner, record.run]
+        if isinstance(record, Joined):
+            run.joined = entry.number
+            return
+        self._release(run)
+        if isinstance(record, Ended):
+            run.ended = record.by
 
     def _answer(self, entry: Entry, record: Answered) -> None:
         run = self.runs[record.learner, record.run]

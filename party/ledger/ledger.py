@@ -40,6 +40,7 @@ from party.ledger.records import (
     Answered,
     Approved,
     Begun,
+    DataPin,
     Ended,
     EndReason,
     Entry,
@@ -48,6 +49,7 @@ from party.ledger.records import (
     Limited,
     OwnerAsked,
     OwnerDenied,
+    Pinned,
     Refused,
     Released,
     from_json,
@@ -65,6 +67,8 @@ MOST_PENDING = 100
 """Questions to the owner of one learner's at a time."""
 TOLD = "told"
 """The attachment of an answer that is what its owner said."""
+SALT = "salt"
+"""The attachment of a pin of data that keys the digest of the rows: whoever has both can confirm a guess."""
 _DAY = 86_400
 _FOR_EVER = 10**11
 _WAY_OUT = "Put the newest one back, or run parley-party recover"
@@ -332,13 +336,45 @@ class Ledger:
 
     def unended(self, most: int) -> list[tuple[str, str]]:
         """The newest runs of learners that have not ended, at most so many, as (learner, run)."""
+        return self.open_runs()[-most:][::-1]
+
+    def open_runs(self) -> list[tuple[str, str]]:
+        """All runs of learners that have not ended, oldest first, as (learner, run)."""
         self._chain.look()
-        return [key for key, _ in self.books.unended() if key[0] != OWNER][-most:][::-1]
+        return self._open_runs()
 
     def joined(self) -> list[tuple[str, str]]:
         """All secure sums that were joined and have not ended, as (learner, run)."""
         self._chain.look()
         return [key for key, run in self.books.unended() if run.joined is not None]
+
+    def pin(self, data: DataPin, *, accept: bool = False) -> list[str]:
+        """What has changed of the data since they were pinned, in words; where nothing was pinned, they are now.
+
+        Changed data are pinned where the owner says to ``accept`` them. Then all runs of learners end: later answers
+        would be about other data than those before, and noise that is drawn once a run would hide neither, for their
+        difference has none. What was charged stays charged.
+        """
+        with self._chain.transaction() as chain:
+            changes = [] if self.books.pinned is None else self._changes(data, *self.books.pinned)
+            for key in self._open_runs() if accept and changes else ():
+                self._append(chain, Ended(*key, "owner"))
+            if self.books.pinned is None or (accept and changes):
+                salt = secrets.token_bytes(32)
+                pinned = Pinned(data.source, data.tables, data.study, data.keyed(salt))
+                self._append(chain, pinned, {SALT: salt})
+        return changes
+
+    def _open_runs(self) -> list[tuple[str, str]]:
+        return [key for key, _ in self.books.unended() if key[0] != OWNER]
+
+    def _changes(self, data: DataPin, number: int, pinned: Pinned) -> list[str]:
+        found = {
+            "the rows": data.keyed(self._chain.attachment(number, SALT)) != pinned.rows,
+            "the study": data.study != pinned.study,
+            "where they come from": (data.source, data.tables) != (pinned.source, dict(pinned.tables)),
+        }
+        return [what for what, is_other in found.items() if is_other]
 
     def account(self) -> Account:
         """What may be spent, what has been, and what is reserved."""

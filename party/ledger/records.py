@@ -6,6 +6,8 @@ long for a record is attached: a specification, a price list, an answer's body, 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -140,7 +142,41 @@ class Refused:
     reason: str
 
 
-LedgerRecord = Begun | Limited | OwnerAsked | OwnerDenied | Approved | Answered | Joined | Released | Ended | Refused
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The data that answers are about from now on, by the owner's word; until then they were others, if any.
+
+    ``source`` is where they come from, a query's text if it is one, and ``tables`` what it names; ``study`` is the
+    digest of the study. ``rows`` is a digest of the shard that was loaded, keyed by what is attached, ``salt``: who has
+    not got the salt can confirm no guess of the rows.
+    """
+
+    source: str
+    tables: Mapping[str, str]
+    study: str
+    rows: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataPin:
+    """Data as a ledger pins them: where they come from, the digest of the study, and that of the rows.
+
+    The last is the owner's secret: who knows all rows but one finds that one by it.
+    """
+
+    source: str
+    tables: dict[str, str]
+    study: str
+    rows: bytes = field(repr=False)
+
+    def keyed(self, salt: bytes) -> str:
+        """The digest of the rows as it may be told to whoever has not got the ``salt``."""
+        return hmac.new(salt, self.rows, hashlib.sha256).hexdigest()
+
+
+LedgerRecord = (
+    Begun | Limited | OwnerAsked | OwnerDenied | Approved | Answered | Joined | Released | Ended | Refused | Pinned
+)
 _KINDS: dict[str, type[LedgerRecord]] = {
     "begun": Begun,
     "limited": Limited,
@@ -152,6 +188,7 @@ _KINDS: dict[str, type[LedgerRecord]] = {
     "released": Released,
     "ended": Ended,
     "refused": Refused,
+    "pinned": Pinned,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _COSTS = frozenset({"cost", "spent", "reserved"})

@@ -2,10 +2,12 @@
 
     python scripts/benchmarks/loading.py [--rows 1000000] [--features 50]
 
-One JSON line a kind of file: ``peak_to_X`` is the largest resident memory of a process that loads it, interpreter and
-libraries counted, as a multiple of the design matrix; ``cpu_s`` its processor time in loading, beside ``floor_s``, that
-of a process in which pyarrow reads the same file by batches into nothing, and the ratio of the two. The goal is a peak
-of 1.5 at 1,000,000 rows; the exit status is 1 when it is missed. A smaller table leaves more of the peak to libraries.
+One JSON line a kind of file, alone and as the table of a query, of which one sorts: ``peak_to_X`` is the largest
+resident memory of a process that loads it, interpreter and libraries counted, as a multiple of the design matrix;
+``cpu_s`` its processor time in loading, beside ``floor_s``, that of a process in which pyarrow reads the same file by
+batches into nothing, and the ratio of the two. The goal is a peak of 1.5 at 1,000,000 rows; the exit status is 1 when a
+file alone misses it. Queries have DuckDB in memory too, one over Parquet also a few decoded pages of all columns at
+once, and one that sorts all rows once more. A smaller table leaves more of the peak to libraries.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from common.data.study import Study
 
 GOAL = 1.5
 REPEAT = 3
+QUERY, SORTED = "SELECT * FROM t", "SELECT * FROM t ORDER BY x0"
 
 
 def main() -> None:
@@ -34,14 +37,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure memory and time of loading a table.")
     parser.add_argument("--rows", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--features", type=int, default=50, help="default: %(default)s")
-    parser.add_argument("--child", nargs=3, metavar=("WHAT", "FILE", "STUDY"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=4, metavar=("WHAT", "FILE", "STUDY", "QUERY"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        what, file, study = given.child
-        print(json.dumps(load(Path(file), Path(study)) if what == "load" else floor(Path(file))))
+        what, file, study, query = given.child
+        print(json.dumps(load(file, Path(study), query) if what == "load" else floor(Path(file))))
         return
     with tempfile.TemporaryDirectory() as folder:
-        peaks = [measured(path, given.rows) for path in written(Path(folder), given.rows, given.features)]
+        files = written(Path(folder), given.rows, given.features)
+        peaks = [measured(path, given.rows) for path in files]
+        for path, query in ((files[0], QUERY), (files[1], QUERY), (files[1], SORTED)):
+            measured(path, given.rows, query)
     sys.exit(max(peaks) > GOAL)
 
 
@@ -61,14 +67,15 @@ def written(folder: Path, rows: int, features: int) -> list[Path]:
     return [folder / "data.csv", folder / "data.parquet"]
 
 
-def measured(path: Path, rows: int) -> float:
+def measured(path: Path, rows: int, query: str = "") -> float:
     """Print one kind of file, the least processor times of a few; the peak beside the matrix."""
-    loads = [child("load", path) for _ in range(REPEAT)]
-    floors = [child("floor", path) for _ in range(REPEAT)]
+    loads = [child("load", path, query) for _ in range(REPEAT)]
+    floors = [child("floor", path, query) for _ in range(REPEAT)]
     peak = max(each["peak"] for each in loads) / loads[0]["size"]
     cpu, bare = (min(each["cpu"] for each in runs) for runs in (loads, floors))
     figures = {
-        "benchmark": "loading", "kind": path.suffix[1:], "rows": rows, "X_mb": round(loads[0]["size"] / 1e6),
+        "benchmark": "loading", "kind": path.suffix[1:], "query": query, "rows": rows,
+        "X_mb": round(loads[0]["size"] / 1e6),
         "peak_to_X": round(peak, 2), "goal": GOAL, "cpu_s": round(cpu, 2), "floor_s": round(bare, 2),
         "ratio_to_floor": round(cpu / bare, 2),
     }  # fmt: skip
@@ -76,21 +83,23 @@ def measured(path: Path, rows: int) -> float:
     return peak
 
 
-def child(what: str, path: Path) -> dict[str, float]:
+def child(what: str, path: Path, query: str) -> dict[str, float]:
     """The figures of a process of its own."""
-    command = [sys.executable, __file__, "--child", what, str(path), str(path.with_name("study.json"))]
+    command = [sys.executable, __file__, "--child", what, str(path), str(path.with_name("study.json")), query]
     run = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 -- itself
     figures: dict[str, float] = json.loads(run.stdout)
     return figures
 
 
-def load(path: Path, study: Path) -> dict[str, float]:
+def load(file: str, study: Path, query: str) -> dict[str, float]:
     """Load as a party does."""
-    from common.files.examples import load_examples  # noqa: PLC0415 -- counted in this process alone
+    from common.files.examples import load_source  # noqa: PLC0415 -- counted in this process alone
+    from common.files.sources import DataSource  # noqa: PLC0415 -- as above
     from common.files.studies import read_study  # noqa: PLC0415 -- as above
 
     terms, start = read_study(study), time.process_time()
-    shard = load_examples(path, terms).shard
+    data = DataSource(source=query, tables={"t": file}) if query else DataSource(source=file)
+    shard = load_source(data, terms).shard
     return {"cpu": time.process_time() - start, "size": shard.X.nbytes, "peak": peak_bytes()}
 
 

@@ -212,7 +212,7 @@ port = {port}
 state = "{folder}/{name}"
 study = "{folder}/studies/benchmark.json"
 [data]
-path = "{folder}/{name}.{kind}"
+source = "{folder}/{name}.{kind}"
 [policy]
 epsilon = 10.0
 delta = 1e-3

@@ -23,7 +23,7 @@ def party_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str], n_r
 study = "{site.data}/study.json"
 
 [data]
-path = "{site.data}/biopsies.csv"
+source = "{site.data}/biopsies.csv"
 out_of_bounds = "clip"  # the study's bounds are one typical spread wide
 
 [policy]  # room for a demonstration on public data: psgd's claimed epsilon = 1 costs 7.6 once all rounds are counted

@@ -140,7 +140,7 @@ class Cluster:
             "name": name,
             "state": self.root / name,
             "study": self.study_path,
-            "data": {"path": self.root / f"{name}.csv"},
+            "data": {"source": f"{self.root}/{name}.csv"},
             "policy": policy | self.policy,
             "learners": [{"name": "learner", "token_hash": hash_token(LEARNER)}],
         }

@@ -19,6 +19,7 @@ from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import load_examples
 from common.files.studies import read_study
 from party.data.owner_data import load_apart
+from party.settings import Data
 
 ENTRIES = SparseFeatures(name="entries", columns=5, entries=3, bound=2)
 LABEL = Label(name="label", values=("-1", "1"))
@@ -63,7 +64,10 @@ def test_a_child_reads_the_same_rows(files: dict[str, Path], tmp_path: Path) -> 
     path = tmp_path / "study.json"
     path.write_text(study(hold_out=0.5).model_dump_json())
     terms = read_study(path)
-    here, apart = load_examples(files["svm"], terms).shard, load_apart(files["svm"], path, terms, clip=False).shard
+    here, apart = (
+        load_examples(files["svm"], terms).shard,
+        load_apart(Data(source=str(files["svm"])), path, terms).shard,
+    )
     assert (here.X == apart.X).all()
     assert (here.y == apart.y).all()
     assert here.y.tolist() == [1, 1, -1, -1]  # rows 1 and 3 are held out, and come last

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common.errors import InvalidInputError, ParleyError
+from common.errors import InvalidInputError
 from learner.cli.options import ConfigOption, FormatOption, print_json_line
+from learner.cli.setup.exits import unusable
 
 if TYPE_CHECKING:
     from learner.settings import LearnerSettings
@@ -21,8 +20,6 @@ CHECKS = "Example: parley-learner check --config learner.toml"
 """How the command is used."""
 CONFIGURATIONS = "Example: parley-learner config --explain   (every setting; without it, those in effect)"
 """How the command is used."""
-
-_UNUSABLE = 2  # exit status, as parley-party's
 
 
 def learner_config_command(
@@ -40,7 +37,7 @@ def learner_config_command(
         settings = list(explain_settings(LearnerSettings))
         lines, rows = [f"{each.head}\n    {each.meaning}" for each in settings], [asdict(each) for each in settings]
     else:
-        with _unusable():
+        with unusable():
             found = list(settings_in_effect(LearnerSettings.load(config)))
         lines, rows = [each.line for each in found], [asdict(each) for each in found]
     if output == "json":
@@ -56,7 +53,7 @@ def learner_check_command(config: ConfigOption = None, output: FormatOption = "t
     """
     from learner.settings import LearnerSettings
 
-    with _unusable():
+    with unusable():
         facts = _facts(LearnerSettings.load(config))
     if output == "json":
         print_json_line(facts)
@@ -109,13 +106,3 @@ def _readable(key: str, path: Path | None) -> None:
             return
     except OSError as error:
         raise InvalidInputError(f"{key}: {path}: {error.strerror}") from None
-
-
-@contextmanager
-def _unusable() -> Iterator[None]:
-    """Turn an error into one line on standard error and exit status 2."""
-    try:
-        yield
-    except ParleyError as error:
-        typer.echo(f"parley-learner: {error.detail}", err=True)
-        raise typer.Exit(_UNUSABLE) from None

@@ -12,6 +12,7 @@ import typer
 
 from common.errors import ConflictError, InvalidInputError
 from learner.cli.options import FAILED, Commands, FormatOption, print_json_line
+from learner.cli.setup.exits import unusable
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
@@ -22,6 +23,7 @@ study_app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Make a study of a table, or check a table against one.",
+    epilog="Example: parley-learner study init adult.csv --public --label income --positive '>50K'",
 )
 Said = list[str] | None
 
@@ -107,12 +109,13 @@ def study_check_command(
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
 
-    Exit status 0 if it fits, 1 if not.
+    Exit status 0 if it fits, 1 if not, 2 if study or table cannot be read.
     """
     from common.files.studies import read_study
     from common.files.study_fit import fit_of_file
 
-    fit = fit_of_file(read_study(study), data, clip=clip)
+    with unusable():
+        fit = fit_of_file(read_study(study), data, clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:

@@ -58,7 +58,7 @@ state = "{self.cluster.root / "party-1"}"
 port = {self.port}
 study = "{self.cluster.study_path}"
 [data]
-path = "{self.cluster.root / "party-1.csv"}"
+source = "{self.cluster.root / "party-1.csv"}"
 [policy]
 epsilon = {epsilon}
 delta = 0.1

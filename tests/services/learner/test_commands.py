@@ -57,7 +57,7 @@ def written(cluster: Cluster) -> list[tuple[str, Path, str]]:
     }
     services = []
     for name, url in urls.items():
-        own = learner if name == "learner" else party | {"data": {"path": cluster.root / f"{name}.csv"}}
+        own = learner if name == "learner" else party | {"data": {"source": f"{cluster.root}/{name}.csv"}}
         command = "parley-learner" if name == "learner" else "parley-party"
         services.append((command, write(cluster.root / f"{name}.toml", common[name] | own), url))
     return services

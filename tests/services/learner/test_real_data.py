@@ -74,7 +74,7 @@ class Clipping(Cluster):
     """Owners who clip what lies beyond a study's bounds."""
 
     def party_settings(self, name: str, **changes: object) -> Any:  # noqa: ANN401 -- as its base
-        data = {"path": self.root / f"{name}.csv", "out_of_bounds": "clip"}
+        data = {"source": f"{self.root}/{name}.csv", "out_of_bounds": "clip"}
         return super().party_settings(name, data=data, **changes)
 
 

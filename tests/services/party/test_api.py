@@ -175,7 +175,7 @@ def test_a_receipt_of_this_ledger_is_taken_and_any_other_refused(client: httpx.C
     propose(client, run_spec(cluster))
     receipt = ask(client, 1, weights(cluster, 1)).headers[RECEIPT]
     fields = read_receipt(receipt)
-    assert (fields.signer, fields.head.count, fields.to) == ("party-1", 4, "learner")
+    assert (fields.signer, fields.head.count, fields.to) == ("party-1", 5, "learner")
     assert fields.answer is not None
     assert (fields.answer.run, fields.answer.round) == ("run", 1)
     assert propose(client, run_spec(cluster), "next", **{RECEIPT: receipt}).is_success

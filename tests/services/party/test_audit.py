@@ -148,7 +148,7 @@ def test_the_commands_write_and_check_it(cluster: Cluster, key: str, monkeypatch
     settings = cluster.root / "party.toml"
     settings.write_text(
         f'name = "party-1"\nstate = "{cluster.root}/party-1"\nstudy = "{cluster.study_path}"\n'
-        f'[data]\npath = "{cluster.root}/party-1.csv"\n'
+        f'[data]\nsource = "{cluster.root}/party-1.csv"\n'
         "[policy]\nepsilon = 100\ndelta = 0.1\nmax_epsilon_per_run = 100\nmax_delta_per_run = 0.1\n"
         f'[[learners]]\nname = "learner"\ntoken_hash = "sha256:{"0" * 64}"\n'
     )

@@ -38,7 +38,7 @@ name = "party-1"
 state = "{cluster.root / "party-1"}"
 study = "{cluster.study_path}"
 [data]
-path = "{cluster.root / "party-1.csv"}"
+source = "{cluster.root / "party-1.csv"}"
 [policy]
 epsilon = 3
 delta = 1e-4
@@ -86,8 +86,8 @@ def test_budget_and_log_tell_the_ledger(config: Path, cluster: Cluster, client: 
     assert "spent" in run("budget", "--config", config).stdout
     entries = [json.loads(line) for line in run("log", "--config", config, "--format", "json").stdout.splitlines()]
     assert [(entry["number"], entry["learner"], entry["run"], entry["round"]) for entry in entries] == [
-        (4, "learner", "run", 1),
-        (5, "learner", "run", 2),
+        (5, "learner", "run", 1),
+        (6, "learner", "run", 2),
     ]
     assert sum(entry["epsilon"] for entry in entries) == pytest.approx(budget["units"]["spent"][0] / 1e6)
     assert len(run("log", "--config", config).stdout.splitlines()) == 3
@@ -246,7 +246,7 @@ def test_parquet_is_read_too(config: Path, cluster: Cluster, monkeypatch: pytest
     rng = np.random.default_rng(1)
     columns = {name: rng.uniform(-1, 1, 20) for name in cluster.study.feature_names}
     pq.write_table(pa.table(columns | {"y": ["yes", "no"] * 10}), cluster.root / "data.parquet")
-    monkeypatch.setenv("PARLEY_PARTY_DATA__PATH", str(cluster.root / "data.parquet"))
+    monkeypatch.setenv("PARLEY_PARTY_DATA__SOURCE", str(cluster.root / "data.parquet"))
     assert json.loads(run("check", "--config", config, "--format", "json").stdout)["party"]["n_examples"] == 20
 
 
@@ -255,7 +255,7 @@ def test_odd_columns_are_refused(
     config: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, values: list[object]
 ) -> None:
     columns: dict[str, list[object]] = {name: [0.0, 0.5] for name in cluster.study.feature_names}
-    monkeypatch.setenv("PARLEY_PARTY_DATA__PATH", str(cluster.root / "odd.parquet"))
+    monkeypatch.setenv("PARLEY_PARTY_DATA__SOURCE", str(cluster.root / "odd.parquet"))
     for odd in ("x0", "y"):
         pq.write_table(pa.table(columns | {"y": ["yes", "no"]} | {odd: values}), cluster.root / "odd.parquet")
         result = run("check", "--config", config)

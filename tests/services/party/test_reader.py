@@ -12,6 +12,7 @@ from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_examples
 from party.data.owner_data import load_apart
+from party.settings import Data
 
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=10),), label=Label(name="y", values=("no", "yes")))
 
@@ -26,7 +27,10 @@ def study(tmp_path: Path) -> Path:
 
 def test_what_is_loaded_is_the_same(study: Path) -> None:
     file = study.with_name("data.csv")
-    apart, here = load_apart(file, study, STUDY, clip=True), load_examples(file, STUDY, clip=True)
+    apart, here = (
+        load_apart(Data(source=str(file), out_of_bounds="clip"), study, STUDY),
+        load_examples(file, STUDY, clip=True),
+    )
     np.testing.assert_array_equal(apart.shard.X, here.shard.X)
     np.testing.assert_array_equal(apart.shard.y, here.shard.y)
     assert apart.clipped == here.clipped == {"x": 0.5}
@@ -39,5 +43,5 @@ def test_a_refusal_is_the_same(study: Path, name: str) -> None:
     with pytest.raises(InvalidDataError) as here:
         load_examples(file, STUDY)
     with pytest.raises(InvalidDataError) as apart:
-        load_apart(file, study, STUDY, clip=False)
+        load_apart(Data(source=str(file)), study, STUDY)
     assert apart.value.detail == here.value.detail

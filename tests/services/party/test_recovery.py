@@ -58,7 +58,7 @@ def recover(cluster: Cluster, *words: object, learners: Sequence[str] = ()) -> R
     tables = "".join(f'[[learners]]\nname = "{name}"\ntoken_hash = "{token}"\n' for name, token in known)
     path.write_text(
         f'name = "party-1"\nstate = "{cluster.root}/party-1"\nstudy = "{cluster.study_path}"\n'
-        f'[data]\npath = "{cluster.root}/party-1.csv"\n'
+        f'[data]\nsource = "{cluster.root}/party-1.csv"\n'
         f"[policy]\nepsilon = 30.0\ndelta = 0.1\nmax_epsilon_per_run = 10.0\nmax_delta_per_run = 0.1\n{tables}"
     )
     return CliRunner().invoke(party_app, [str(words[0]), *map(str, words[1:]), "--config", str(path)])
@@ -102,7 +102,7 @@ def recovers(cluster: Cluster, receipt: str, worst: Cost) -> None:
     with open_store(cluster.party_settings("party-1")) as ledger:
         assert ledger.account().spent == worst, "reserved or not, it counts as spent"
         assert ledger.books.begun is not None
-        assert [count for count, _ in ledger.books.begun.recovered.values()] == [8]
+        assert [count for count, _ in ledger.books.begun.recovered.values()] == [9]
     assert (cluster.root / "party-1" / "replaced-1" / "ledger.db").exists()
     with serving(cluster) as client:
         again = propose(client, run_spec(cluster), "third", **{RECEIPT_HEADER: receipt})

@@ -19,7 +19,7 @@ name = "hospital-a"
 state = "state"
 study = "study.json"
 [data]
-path = "data.csv"
+source = "data.csv"
 [policy]
 epsilon = 3
 delta = 1e-4
@@ -49,7 +49,9 @@ def settings_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[
 
 def test_every_setting_is_documented() -> None:
     fields = dict(settings_fields(PartySettings))
-    assert {"policy.epsilon", "learners.token_hash", "tls.certificate", "limits.body_bytes", "data.path"} <= set(fields)
+    assert {"policy.epsilon", "learners.token_hash", "tls.certificate", "limits.body_bytes", "data.source"} <= set(
+        fields
+    )
     assert [name for name, description in fields.items() if not description] == []
 
 
@@ -109,7 +111,7 @@ def test_a_secret_may_stand_in_a_file_of_its_own(path: Path, tmp_path: Path) -> 
         ((HASH, "sesame"), "learners.0.token_hash"),
         (("[[learners]]", 'algorithms = ["sesame"]\n[[learners]]'), "policy"),
         (('"data.csv"', '"data.csv"\nout_of_bounds = "sesame"'), "data.out_of_bounds"),
-        (('path = "data.csv"', ""), "data.path"),
+        (('source = "data.csv"', ""), "data.source"),
         (("port", "version = 2\n"), "version: this Parley reads settings of version 1: use one that knows these"),
         ((f'token_hash = "{HASH}"', ""), "learners.0: 'learner' needs either token_hash or tokens"),
         ((f'token_hash = "{HASH}"', "tokens = []"), "learners.0: 'learner' needs either token_hash or tokens"),

@@ -71,7 +71,7 @@ def test_what_is_held_is_printed(cluster: SecureCluster) -> None:
     )
     config.write_text(
         f'name = "party-1"\nstate = "{cluster.root}/party-1"\nstudy = "{cluster.study_path}"\n'
-        f'[data]\npath = "{cluster.root}/party-1.csv"\n[policy]\nepsilon = 1.0\ndelta = 0.1\n'
+        f'[data]\nsource = "{cluster.root}/party-1.csv"\n[policy]\nepsilon = 1.0\ndelta = 0.1\n'
         "max_epsilon_per_run = 1.0\nmax_delta_per_run = 0.1\n"
         f'[[learners]]\nname = "learner"\ntoken_hash = "{hash_token(LEARNER)}"\n{pins}\n'
     )

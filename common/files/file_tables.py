@@ -1,0 +1,129 @@
+"""CSV and Parquet files as tables: one, or all of a pattern, in the order of their names.
+
+A CSV file tells no types. A column that a study tells apart by spelling is of texts; another is of numbers where all of
+its cells are such or empty, in all files, and of texts where not, or where a number begins with a 0 as codes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from glob import has_magic
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import compute, csv
+from pyarrow.parquet import ParquetFile
+
+from common.errors import InvalidDataError
+from common.files.streams import STREAM_ROWS, TableStream
+from common.files.tables import check_names, is_csv, unreadable
+
+_BLOCK = 2**18
+_CODE = r"^\s*[-+]?0[0-9]"
+_NUMBERS = (pa.int64(), pa.float64())
+
+
+def matching_files(pattern: str) -> list[Path]:
+    """The files of a pattern by name, or the one that it names; raises InvalidDataError where there is none."""
+    path = Path(pattern)
+    if not has_magic(pattern):
+        return [path]
+    if not (found := sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))):
+        raise InvalidDataError(f"data files {pattern}: there is none")
+    return found
+
+
+def file_table(pattern: str, texts: Collection[str] = ()) -> TableStream:
+    """The rows of files of one kind, ``texts`` being columns of a CSV that hold no numbers.
+
+    Raises InvalidDataError for a file that is missing, unreadable, of another kind, or of other columns than the first.
+    """
+    paths = matching_files(pattern)
+    kinds = {is_csv(path) for path in paths}
+    if len(kinds) > 1:
+        raise InvalidDataError(f"data files {pattern}: some are .csv and some .parquet")
+    try:
+        return _csv_table(pattern, paths, texts) if kinds.pop() else _parquet_table(pattern, paths)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(paths[0] if len(paths) == 1 else Path(pattern), error) from None
+
+
+def _parquet_table(pattern: str, paths: Sequence[Path]) -> TableStream:
+    schema = None
+    for path in paths:
+        with _parquet(path) as file:
+            found = pa.schema([(field.name, field.type) for field in file.schema_arrow])
+        check_names(path, found.names)
+        schema = schema or found
+        if not found.equals(schema):
+            raise InvalidDataError(f"data file {path} has other columns, or of other types, than {paths[0]}")
+    assert schema is not None  # noqa: S101 -- there is a file
+
+    def read() -> Iterator[Any]:
+        for path in paths:
+            with _parquet(path) as file:
+                for batch in file.iter_batches(STREAM_ROWS, use_threads=False):
+                    yield pa.record_batch(batch.columns, schema=schema)
+
+    return TableStream(f"data file {pattern}", schema, read)
+
+
+def _parquet(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
+    return ParquetFile(path, buffer_size=2**16, pre_buffer=False)
+
+
+def _csv_table(pattern: str, paths: Sequence[Path], texts: Collection[str]) -> TableStream:
+    names = _header(paths[0])
+    for path in paths:
+        check_names(path, found := _header(path))
+        if found != names:
+            raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
+    as_text = dict.fromkeys(names, pa.string())
+    types = {name: list(_NUMBERS) for name in names if name not in texts}
+    for path in paths:
+        for batch in _csv(path, as_text):
+            for name in list(types):
+                types[name] = _possible(batch.column(name), types[name])
+    pa.default_memory_pool().release_unused()
+    schema = pa.schema([(name, (types.get(name) or [pa.string()])[0]) for name in names])
+
+    def read() -> Iterator[Any]:
+        for path in paths:
+            yield from _csv(path, {field.name: field.type for field in schema})
+
+    return TableStream(f"data file {pattern}", schema, read)
+
+
+def _possible(column: Any, types: list[Any]) -> list[Any]:  # noqa: ANN401 -- as above
+    """Of some types of numbers those that a column of texts can be of."""
+    full = column.filter(compute.not_equal(column, ""))
+    if types and compute.any(compute.match_substring_regex(full, _CODE)).as_py():
+        return []
+    return [kind for kind in types if _casts(full, kind)]
+
+
+def _casts(column: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above
+    try:
+        column.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _blocks(path: Path) -> Any:  # noqa: ANN401 -- as above
+    """How to read a file: by blocks that hold some rows, however long these are."""
+    with path.open("rb") as file:
+        return csv.ReadOptions(block_size=max(_BLOCK, 64 * len(file.readline())), use_threads=False)
+
+
+def _header(path: Path) -> list[str]:
+    with csv.open_csv(path, _blocks(path)) as file:
+        return list(file.schema.names)
+
+
+def _csv(path: Path, types: dict[str, Any]) -> Iterator[Any]:
+    """The rows of a file; an empty cell holds nothing, of texts it is one."""
+    convert = csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
+    with csv.open_csv(path, _blocks(path), convert_options=convert) as file:
+        yield from file

@@ -1,0 +1,141 @@
+"""Tables and views of PostgreSQL as streams of Arrow batches: by COPY, a megabyte at a time.
+
+Each read has a connection of its own, in a read-only transaction; all see the state of the database at first.
+Whatever PostgreSQL says in an error is told by its five characters alone: the text may name hosts, users and values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from common.errors import InvalidDataError
+from common.files.sources import PostgresTable
+from common.files.streams import TableStream
+
+_BATCH_BYTES = 2**20
+_NUMBERS = frozenset({"real", "double precision", "numeric", "money"})
+_KEPT = frozenset({"smallint", "integer", "bigint", "boolean", "date", "timestamp without time zone"})
+_COLUMNS = """
+SELECT quote_ident(attname), format_type(atttypid, NULL), attrelid::regclass::text FROM pg_attribute
+WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+class PostgresReader:
+    """Reads tables of one database, all in one state; for as long as it is open."""
+
+    def __init__(self, secret: str) -> None:
+        """``secret`` says where the connection string is: see `PostgresTable`. Raises InvalidDataError."""
+        self._dsn = _connection_string(secret)
+        self._first = _connected(self._dsn)
+        try:
+            self._snapshot = str(_rows(self._first, "SELECT pg_export_snapshot()")[0][0])
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the transaction, which wrote nothing."""
+        self._first.close()
+
+    def stream(self, named: PostgresTable) -> TableStream:
+        """The rows of a table; raises InvalidDataError where there is no such, or it may not be read."""
+        name = f"table {named.table!r} of PostgreSQL"
+        with _refusing(name):
+            columns = _rows(self._first, _COLUMNS, (named.table,))
+        if not columns:
+            raise InvalidDataError(f"{name} has no columns")
+        picked = ", ".join(_expression(column, kind) for column, kind, _ in columns)
+        select = f"SELECT {picked} FROM {columns[0][2]}"  # noqa: S608 -- names that PostgreSQL has quoted
+        with _refusing(name):
+            schema = next(self._read(f"{select} LIMIT 0")).schema
+
+        def read() -> Iterator[Any]:
+            with _refusing(name):
+                yield from self._read(select)
+
+        return TableStream(name, schema, read)
+
+    def _read(self, select: str) -> Iterator[Any]:
+        """The batches of a query, of which there is at least one."""
+        connection = _connected(self._dsn, self._snapshot)
+        try:
+            with connection.cursor() as cursor:
+                cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+                cursor.execute(select)
+                reader = cursor.fetch_record_batch()
+                plain = pa.schema([(field.name, field.type) for field in reader.schema])
+                yield pa.record_batch([pa.array([], field.type) for field in plain], plain)
+                for batch in reader:
+                    yield pa.record_batch(batch.columns, plain)
+        finally:
+            connection.close()
+
+
+def _expression(column: str, kind: str) -> str:
+    """A column as what a shard can be made of: numbers, truth values, times, or else texts."""
+    if kind in _KEPT:
+        return column
+    return f"{column}::{'numeric::float8' if kind in _NUMBERS else 'text'} AS {column}"
+
+
+def _connection_string(secret: str) -> str:
+    kind, _, where = secret.partition(":")
+    if kind == "env":
+        if not (found := os.environ.get(where)):
+            raise InvalidDataError(f"the environment variable {where}, PostgreSQL's connection string, is not set")
+        return found
+    try:
+        return Path(where).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        raise InvalidDataError(f"file {where}, PostgreSQL's connection string, cannot be read") from None
+
+
+def _connected(dsn: str, snapshot: str | None = None) -> Any:  # noqa: ANN401 -- the driver has no types
+    """A connection in a read-only transaction that sees one state."""
+    try:
+        from adbc_driver_postgresql import dbapi  # noqa: PLC0415 -- an extra, and only for who needs it
+    except ImportError:
+        raise InvalidDataError("tables of PostgreSQL need pip install 'parley[postgres]'") from None
+    with _refusing("PostgreSQL"):
+        connection = dbapi.connect(dsn)
+        try:
+            _run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            _run(connection, "SET LOCAL synchronize_seqscans = off")  # else a scan begins where another's is ...
+            _run(connection, "SET LOCAL max_parallel_workers_per_gather = 0")  # ... and rows come as workers find them
+            if snapshot is not None:
+                _run(connection, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _run(connection: Any, statement: str) -> None:  # noqa: ANN401 -- as above
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def _rows(connection: Any, query: str, parameters: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
+    with connection.cursor() as cursor:
+        cursor.execute(query, parameters or None)
+        return list(cursor.fetchall())
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """Raise InvalidDataError for what the driver raises, without its text."""
+    from adbc_driver_manager.dbapi import Error  # noqa: PLC0415 -- as above
+
+    try:
+        yield
+    except (Error, pa.ArrowException, OSError) as error:
+        state = getattr(error, "sqlstate", None)
+        why = f" (SQLSTATE {state})" if state and str(state).strip("\0") else ""
+        raise InvalidDataError(f"{name} cannot be read{why}") from None

@@ -1,0 +1,91 @@
+"""A query over named tables, by DuckDB, which sees these and nothing else: no file, no network, no extension.
+
+DuckDB never opens a file: tables reach it as streams of Arrow batches, which are read as it asks for them. It runs one
+thread, and keeps the order of rows where the query says none, so that the same tables give the same rows in the same
+order. Nothing is written to a disk: what a query sorts or joins is in memory meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import duckdb
+
+from common.errors import InvalidDataError
+from common.files.file_tables import file_table
+from common.files.postgres_tables import PostgresReader
+from common.files.sources import PostgresTable, TableAt, sqlite_table
+from common.files.sqlite_tables import sqlite_stream
+from common.files.streams import STREAM_ROWS, TableStream
+
+_LOCKED: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "preserve_insertion_order": True,
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_persistent_secrets": False,
+    "temp_directory": "",
+    "python_enable_replacements": False,
+}
+_TELLING = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
+"""What is wrong with the query's text; other errors may quote a value."""
+
+
+@contextmanager
+def open_tables(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterator[dict[str, TableStream]]:
+    """Tables by name; ``texts`` are columns of CSV files that hold no numbers. Raises InvalidDataError."""
+    readers: dict[str, PostgresReader] = {}
+    with ExitStack() as stack:
+        streams = {}
+        for name, at in tables.items():
+            if isinstance(at, PostgresTable):
+                if at.postgres not in readers:
+                    readers[at.postgres] = stack.enter_context(closing(PostgresReader(at.postgres)))
+                streams[name] = readers[at.postgres].stream(at)
+            elif found := sqlite_table(at):
+                streams[name] = sqlite_stream(*found)
+            else:
+                streams[name] = file_table(at, texts)
+        yield streams
+
+
+@contextmanager
+def queried(query: str, streams: Mapping[str, TableStream]) -> Iterator[TableStream]:
+    """The rows of a query over tables, which can be read once.
+
+    Raises InvalidDataError for anything but one SELECT, for what it names that there is not, and where it fails.
+    """
+    with closing(duckdb.connect(":memory:", config=_LOCKED)) as connection, _telling(streams):
+        for name, stream in streams.items():
+            connection.register(name, stream)
+        connection.execute("SET lock_configuration = true")
+        statements = connection.extract_statements(query)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise InvalidDataError("data.source must be one SELECT: a query that reads, and does nothing else")
+        relation = connection.sql(statements[0].query)
+        if relation is None:
+            raise InvalidDataError("data.source must be one SELECT: a query that gives rows")
+        with relation.to_arrow_reader(STREAM_ROWS) as reader:
+
+            def read() -> Iterator[Any]:
+                with _telling(streams):
+                    yield from reader
+
+            yield TableStream("data.source", reader.schema, read)
+
+
+@contextmanager
+def _telling(streams: Mapping[str, TableStream]) -> Iterator[None]:
+    """Raise InvalidDataError for what DuckDB raises: in its words where they are about the query alone."""
+    try:
+        yield
+    except (duckdb.Error, OSError, RuntimeError) as error:
+        for stream in streams.values():
+            if stream.fault is not None:
+                raise stream.fault from None
+        if isinstance(error, _TELLING):
+            raise InvalidDataError(f"data.source: {str(error).splitlines()[0]}") from None
+        raise InvalidDataError(f"data.source: the query cannot be run: {type(error).__name__}") from None

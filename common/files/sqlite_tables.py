@@ -1,0 +1,79 @@
+"""Tables and views of SQLite files, opened read-only, as streams of Arrow batches.
+
+SQLite's cells have types of their own, whatever their column declares, so a column's type is what its cells are: whole
+numbers, numbers, or texts where any is a text. All reads of a table are of one state of it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from common.errors import InvalidDataError
+from common.files.streams import STREAM_ROWS, TableStream
+
+
+def sqlite_stream(path: Path, table: str) -> TableStream:
+    """A table of a file; raises InvalidDataError where either is missing or cannot be read."""
+    if not path.is_file():
+        raise InvalidDataError(f"data file {path} is missing")
+    name = f"table {table!r} of {path}"
+    try:
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("BEGIN")
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})")]
+        if not columns:
+            raise InvalidDataError(f"{name}: there is none of this name")
+        schema = _schema(connection, table, columns)
+    except sqlite3.Error:
+        raise InvalidDataError(f"{name} cannot be read") from None
+
+    def read() -> Iterator[Any]:
+        try:
+            rows = connection.execute(f"SELECT * FROM {_quoted(table)}")  # noqa: S608 -- a quoted name
+            while some := rows.fetchmany(STREAM_ROWS):
+                yield _batch(some, schema)
+        except sqlite3.Error:
+            raise InvalidDataError(f"{name} cannot be read to its end") from None
+
+    return TableStream(name, schema, read)
+
+
+def _schema(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> Any:  # noqa: ANN401 -- pyarrow's
+    """The columns by what their cells are; this reads the table once."""
+    kinds = ", ".join(
+        f"coalesce(max(typeof({_quoted(name)}) = '{kind}'), 0)" for name in columns for kind in ("text", "blob", "real")
+    )
+    found = connection.execute(f"SELECT {kinds} FROM {_quoted(table)}").fetchone()  # noqa: S608 -- quoted names
+    flags = zip(found[::3], found[1::3], found[2::3], strict=True)
+    types = [pa.string() if text or blob else pa.float64() if real else pa.int64() for text, blob, real in flags]
+    return pa.schema(list(zip(columns, types, strict=True)))
+
+
+def _batch(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:  # noqa: ANN401 -- as above
+    columns = zip(*rows, strict=True)
+    return pa.record_batch([_array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+def _array(column: Sequence[Any], kind: Any) -> Any:  # noqa: ANN401 -- as above
+    """Cells as one type; of bytes only that there are some."""
+    if kind == pa.string():
+        return pa.array([cell if cell is None or isinstance(cell, str) else _spelt(cell) for cell in column], kind)
+    if kind == pa.float64():
+        return pa.array([cell if cell is None else float(cell) for cell in column], kind)
+    return pa.array(column, kind)
+
+
+def _spelt(cell: float | bytes) -> str:
+    return "(bytes)" if isinstance(cell, bytes) else str(cell)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

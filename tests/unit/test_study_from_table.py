@@ -1,0 +1,311 @@
+"""A study from a table, and a table against a study: names and counts, values of public files alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner, Result
+
+from common.data.columns import Category, RealLabel
+from common.data.study import Study
+from common.errors import InvalidDataError
+from common.files.examples import load_examples
+from common.files.studies import read_study
+from common.files.study_fit import fit_of_file
+from common.files.table_survey import survey_table
+from learner.cli.main import learner_app
+from party.cli.main import party_app
+
+ADULT = Path(__file__).parents[1] / "data" / "adult" / "study.json"
+SECRET = "Xenotransplantation"
+N_ROWS = 60
+
+
+def adult(folder: Path, **changes: list[str]) -> Path:
+    """A raw CSV file as UCI has it, spaces after its commas; ``changes`` replace a column's first cells."""
+    study, rng = read_study(ADULT), np.random.default_rng(7)
+    columns: dict[str, list[str]] = {}
+    for each in study.named:
+        if isinstance(each, Category):
+            columns[each.name] = [each.values[i] for i in rng.integers(len(each.values), size=N_ROWS)]
+        else:
+            lower, upper = int(each.lower), int(each.upper)
+            columns[each.name] = [str(i) for i in rng.integers(lower, min(lower + 20, upper + 1), size=N_ROWS)]
+    columns[study.label.name] = ["<=50K", ">50K", ">50K"] * (N_ROWS // 3)
+    for name, cells in changes.items():
+        columns[name] = [*cells, *columns.get(name, ["0"] * N_ROWS)[len(cells) :]]
+    rows = [", ".join(row) for row in zip(*columns.values(), strict=True)]
+    path = folder / "adult.csv"
+    path.write_text("\n".join([",".join(columns), *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def init(data: Path, *words: str, given: str = "") -> Result:
+    out = data.parent / "study.json"
+    return CliRunner().invoke(learner_app, ["study", "init", str(data), "--out", str(out), *words], input=given)
+
+
+def made(data: Path, *words: str, given: str = "") -> Study:
+    done = init(data, *words, given=given)
+    assert done.exit_code == 0, done.output
+    return read_study(data.parent / "study.json")
+
+
+def table(folder: Path, **columns: list[object]) -> Path:
+    path = folder / "t.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([list(columns), *zip(*columns.values(), strict=True)])
+    return path
+
+
+def test_a_public_raw_table_makes_a_study_that_it_fits(tmp_path: Path) -> None:
+    data = adult(tmp_path)
+    study = made(data, "--public", "--label", "income", "--positive", ">50K", "--unit", "age=years")
+    assert study.kind == "binary"
+    assert study.label.model_dump()["values"] == ("<=50K", ">50K")
+    assert [each.name for each in study.named] == [each.name for each in read_study(ADULT).named]
+    assert all(each.description for each in (*study.named, study.label))
+    assert study.named[0].model_dump()["unit"] == "years"
+    assert next(each for each in study.named if each.name == "workclass").model_dump()["values"].count("?") == 1
+    assert load_examples(data, study).shard.n_examples == N_ROWS
+    assert fit_of_file(study, data).fits
+
+
+def test_a_private_table_gives_names_and_kinds_and_nothing_else(tmp_path: Path) -> None:
+    data = adult(tmp_path, workclass=[SECRET])
+    done = init(data, "--label", "income")
+    assert done.exit_code == 1
+    assert "--bounds age=LOWER:UPPER" in done.stderr
+    assert "--values workclass=..." in done.stderr
+    assert SECRET not in done.output
+    assert not (tmp_path / "study.json").exists()
+    assert all(each.values is None and each.bounds is None for each in survey_table(data))
+
+
+def test_what_is_not_said_is_asked_for(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[30, 40, 40], sex=["F", "M", "M"], ill=["no", "yes", "no"])
+    study = made(data, "--ask", given="ill\n0:120\nF,M\nno,yes\n")
+    assert study.named[0].model_dump()["upper"] == 120
+    assert study.named[1].model_dump()["values"] == ("F", "M")
+    assert study.label.name == "ill"
+
+
+def test_a_private_table_needs_no_question_where_all_is_said(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[30, 40, 40], sex=["F", "M", "M"], ill=["no", "yes", "no"])
+    words = ("--label", "ill", "--bounds", "age=0:120", "--values", 'sex=F,M,"X, Y"', "--values", "ill=no,yes")
+    study = made(data, *words, "--title", "Illness", "--purpose", "To see", "--describe", "age=at admission")
+    assert (study.title, study.purpose) == ("Illness", "To see")
+    assert study.named[0].description == "at admission"
+    assert study.named[1].model_dump()["values"] == ("F", "M", "X, Y")
+
+
+def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    columns = {"x": rng.normal(size=40).round(3), "rate": rng.uniform(5, 20, size=40).round(2)}
+    parquet.write_table(pa.table(columns), tmp_path / "loans.parquet")
+    study = made(tmp_path / "loans.parquet", "--public", "--label", "rate", "--unit", "rate=%")
+    assert study.kind == "regression"
+    assert isinstance(study.label, RealLabel)
+    assert study.label.lower <= columns["rate"].min() < columns["rate"].max() <= study.label.upper
+    assert fit_of_file(study, tmp_path / "loans.parquet").fits
+
+
+def test_a_study_from_a_table_trains(tmp_path: Path) -> None:
+    data = adult(tmp_path)
+    made(data, "--public", "--label", "income")
+    words = [
+        "simulate",
+        "--data",
+        str(data),
+        "--study",
+        str(tmp_path / "study.json"),
+        "--repeat",
+        "1",
+        "--parties",
+        "2",
+    ]
+    done = CliRunner().invoke(learner_app, [*words, "--no-baselines"])
+    assert done.exit_code == 0, done.output
+
+
+def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_path: Path) -> None:
+    columns: dict[str, list[object]] = {
+        "patient_id": [1] * 30, "Kürzel": [f"{SECRET}{i}" for i in range(30)],
+        "born": ["1970-01-02", "1980-02-03"] * 15,
+        "site": ["a"] * 30, "blank": [""] * 30, "age": [30, 31, 32] * 10, "ill": ["no", "yes"] * 15,
+    }  # fmt: skip
+    data = table(tmp_path, **columns)
+    done = init(data, "--public", "--label", "ill")
+    assert done.exit_code == 0, done.output
+    assert [each.name for each in read_study(tmp_path / "study.json").named] == ["age"]
+    assert "left out 'patient_id': looks like an identifier" in done.stderr
+    assert "left out 'Kürzel': looks like an identifier" in done.stderr
+    assert "left out 'born': is a date" in done.stderr
+    assert "left out 'site': holds one value only" in done.stderr
+    assert "left out 'blank': is empty" in done.stderr
+    assert SECRET not in done.output
+    asked = init(data, "--public", "--label", "ill", "--bounds", "patient_id=0:9", "--force")
+    assert "warning: 'patient_id' looks like an identifier" in asked.stderr
+    assert "patient_id" in [each.name for each in read_study(tmp_path / "study.json").named]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--label", "nothing"), "no column 'nothing'"),
+        (("--label", "ill", "--positive", "perhaps"), "--positive"),
+        (("--label", "ill", "--bounds", "age=old"), "bounds of 'age'"),
+        (("--label", "ill", "--bounds", "age=9:1"), "lower must be below upper"),
+        (("--label", "ill", "--bounds", "age"), "must be COLUMN="),
+        ((), "--label"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    data = table(tmp_path, age=[30, 40, 40], ill=["no", "yes", "no"])
+    done = init(data, "--public", *words)
+    assert done.exit_code == 1
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_study_is_not_written_over(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[30, 40, 40], ill=["no", "yes", "no"])
+    made(data, "--public", "--label", "ill")
+    assert "--force" in init(data, "--public", "--label", "ill").stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is empty"),
+        (b"age,ill\n", "no row"),
+        (b"age,age,ill\n1,2,no\n", "names columns twice: age"),
+        (b"age,,ill\n1,2,no\n", "1 columns have no name, at place 2"),
+        (b"39, State-gov, 77516\n50, Private, 83311\n", "looks like values"),
+        (b"age,ill\n1,no,3\n", "cannot be read"),
+        (b"\xff\xfe\x00age\n1\n", "cannot be read"),
+    ],
+)
+def test_hostile_tables_are_refused_in_one_line(tmp_path: Path, content: bytes, told: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    done = init(path, "--label", "ill", "--public")
+    assert done.exit_code == 1
+    assert told in done.stderr
+    assert "77516" not in done.output
+    assert not done.exception or isinstance(done.exception, SystemExit)
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_byte_order_mark_and_unicode_are_names_as_any(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\ufeffâge,病気\n1,no\n2,yes\n3,no\n", encoding="utf-8")
+    study = made(path, "--public", "--label", "病気")
+    assert [each.name for each in study.named] == ["âge"]
+    assert fit_of_file(study, path).fits
+
+
+def test_five_thousand_columns_make_a_study(tmp_path: Path) -> None:
+    text = io.StringIO()
+    names = [f"x{i}" for i in range(5_000)]
+    csv.writer(text).writerows([[*names, "ill"], [0.5] * 5_000 + ["no"], [1.5] * 5_000 + ["yes"]])
+    path = tmp_path / "t.csv"
+    path.write_text(text.getvalue())
+    study = made(path, "--public", "--label", "ill")
+    assert len(study.named) == 5_000
+    assert fit_of_file(study, path).fits
+
+
+def check(study: Path, data: Path, *words: str) -> Result:
+    return CliRunner().invoke(party_app, ["study", "check", str(study), "--data", str(data), *words])
+
+
+def test_what_does_not_fit_is_told_by_columns_and_counts(tmp_path: Path) -> None:
+    data = adult(
+        tmp_path,
+        age=["190", "-5", ""],
+        workclass=[SECRET, SECRET],
+        income=[SECRET],
+        education_num=["many"],
+        extra=["1"],
+    )
+    done = check(ADULT, data)
+    assert done.exit_code == 1
+    for line in (
+        "age: missing: 1 rows, beyond the bounds: 2 rows",
+        "workclass: unknown category: 2 rows",
+        "education_num: not numeric: 1 rows",
+        "income: unknown label: 1 rows",
+        "not in the study, and never read: extra",
+    ):
+        assert line in done.stdout
+    assert SECRET not in done.output
+    assert "190" not in done.output
+    rows = json.loads(check(ADULT, data, "--format", "json").stdout)
+    assert not rows["fits"]
+    assert rows["faults"]["workclass"] == {"unknown category": 2}
+
+
+def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
+    data = adult(tmp_path)
+    text = data.read_text().replace("workclass", "work_class", 1)
+    data.write_text(text)
+    fit = fit_of_file(read_study(ADULT), data)
+    assert not fit.fits
+    assert fit.absent == ("workclass",)
+    assert fit.extra == ("work_class",)
+
+
+def test_too_few_rows_and_what_fits(tmp_path: Path) -> None:
+    data = adult(tmp_path)
+    assert check(ADULT, data).exit_code == 0
+    few = check(ADULT, data, "--minimum-rows", "61")
+    assert few.exit_code == 1
+    assert "60 rows, and 61 are needed" in few.stdout
+    assert check(ADULT, tmp_path / "none.csv").exit_code == 2
+    same = CliRunner().invoke(learner_app, ["study", "check", str(ADULT), "--data", str(data)])
+    assert same.exit_code == 0, same.output
+    none = CliRunner().invoke(learner_app, ["study", "check", str(ADULT), "--data", str(tmp_path / "none.csv")])
+    assert none.exit_code == 2
+
+
+def test_a_study_that_wants_an_identifier_is_told_of(tmp_path: Path) -> None:
+    data = table(tmp_path, patient_id=[1, 2, 3], ill=["no", "yes", "no"])
+    made(data, "--public", "--label", "ill", "--bounds", "patient_id=0:9")
+    assert "patient_id: looks like an identifier" in check(tmp_path / "study.json", data).stdout
+
+
+def test_values_for_names_are_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"39,{SECRET}\n40,b\n")
+    with pytest.raises(InvalidDataError, match="looks like values") as refused:
+        fit_of_file(read_study(ADULT), path)
+    assert SECRET not in str(refused.value)
+
+
+def test_words_are_part_of_what_parties_approve_and_none_is_no_word() -> None:
+    terms = json.loads(ADULT.read_text())
+    plain = Study.model_validate(terms)
+    assert "title" not in plain.model_dump()
+    assert Study.model_validate(terms | {"title": ""}).digest == plain.digest
+    digests = {plain.digest}
+    years = [terms["features"][0] | {"unit": "years"}, *terms["features"][1:]]
+    said = terms["label"] | {"description": "A"}
+    for more in ({"title": "A"}, {"purpose": "A"}, {"features": years}, {"label": said}):
+        study = Study.model_validate(terms | more)
+        assert Study.model_validate_json(study.model_dump_json()) == study
+        digests.add(study.digest)
+    assert len(digests) == 5
+
+
+@pytest.mark.parametrize("words", ["a\nb", "a\u202eb", "a\x1b[2Jb", "x" * 201])
+def test_words_that_could_deceive_are_refused(words: str) -> None:
+    with pytest.raises(ValueError, match="title"):
+        Study.model_validate(json.loads(ADULT.read_text()) | {"title": words})
