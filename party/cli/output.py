@@ -38,9 +38,6 @@ ReceiptFiles = Annotated[
     list[Path] | None,
     typer.Option("--receipt", help="A file of this service's receipts, one a line, as learners show them; repeat."),
 ]
-LearnerOption = Annotated[
-    str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
-]
 
 
 @contextmanager
