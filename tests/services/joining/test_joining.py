@@ -47,6 +47,10 @@ class Scene:
         """A command of the operator."""
         return CliRunner().invoke(learner_app, list(map(str, args)), env=self.environment)
 
+    def owner(self, *args: object) -> Result:
+        """A command of an owner."""
+        return CliRunner().invoke(party_app, list(map(str, args)))
+
     def invite(self, name: str = NAMES[0], *args: object) -> Path:
         """An invitation's file."""
         path = self.root / f"{name}.{time.monotonic_ns()}.json"
@@ -142,8 +146,13 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
                 assert made.learner("roster", "confirm", name, *["abandon"] * 6).exit_code == 1
                 assert made.confirm(name).exit_code == 0
             made.until(lambda: all(each["connected"] for each in made.roster().values()))
-            order = ("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5", "--watch")
-            done = made.learner(*order)
+            run = made.learner("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").stdout.strip()
+            for name in NAMES:
+                config = ("--config", made.root / name / "party.toml")
+                made.until(lambda config=config: run in made.owner("pending", *config).output)
+                assert made.owner("approve", run, *config).exit_code == 0
+            assert made.learner("resume", run).exit_code == 0
+            done = made.learner("watch", run)
             assert done.exit_code == 0, done.output
             assert "completed after 5 rounds" in done.output
             assert [listening(party) for party in parties] == [{"0100007F"}] * 2, "loopback alone"
