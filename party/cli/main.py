@@ -55,9 +55,10 @@ party_app = typer.Typer(
     rich_markup_mode=None,
     help="""Run a party: the service beside an owner's private data.
 
-A party answers a learner's questions about its data with noise, and counts what each answer cost. To begin: write
-party.toml, make the learner's token (parley-party token), see what the party would do (parley-party check), make its
-ledger (parley-party init), and start it (parley-party serve).""",
+A party answers a learner's questions about its data with noise, and counts what each answer cost. To begin: join
+by the invitation that you were given (parley-party join), and start (parley-party serve). Or write party.toml, make the
+learner's token (parley-party token), see what the party would do (parley-party check), and make its ledger
+(parley-party init).""",
 )
 party_app.add_typer(keyholder, name="keyholder")
 party_app.add_typer(audit_app, name="audit")

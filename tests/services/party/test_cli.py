@@ -100,7 +100,21 @@ def test_token_makes_a_token_and_its_hash() -> None:
     assert "token_hash" in run("token").stdout
 
 
-ONE_LINE = {"init", "health", "end", "release", "backup", "restore", "recover", "export", "stream"}
+ONE_LINE = {
+    "approve",
+    "deny",
+    "join",
+    "pin",
+    "init",
+    "health",
+    "end",
+    "release",
+    "backup",
+    "restore",
+    "recover",
+    "export",
+    "stream",
+}
 """What says one line, or JSON anyhow."""
 
 
