@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -50,6 +51,10 @@ class Scene:
     def owner(self, *args: object) -> Result:
         """A command of an owner."""
         return CliRunner().invoke(party_app, list(map(str, args)))
+
+    def waits(self, run: str, config: tuple[object, ...]) -> bool:
+        """Whether a run waits for an owner's word."""
+        return run in self.owner("pending", *config).output
 
     def invite(self, name: str = NAMES[0], *args: object) -> Path:
         """An invitation's file."""
@@ -149,7 +154,7 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             run = made.learner("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").stdout.strip()
             for name in NAMES:
                 config = ("--config", made.root / name / "party.toml")
-                made.until(lambda config=config: run in made.owner("pending", *config).output)
+                made.until(partial(made.waits, run, config))
                 assert made.owner("approve", run, *config).exit_code == 0
             assert made.learner("resume", run).exit_code == 0
             done = made.learner("watch", run)

@@ -104,6 +104,7 @@ ONE_LINE = {
     "approve",
     "deny",
     "join",
+    "owner",
     "pin",
     "init",
     "health",
