@@ -94,7 +94,10 @@ def join_command(
         _write(draft, text)
         settings = PartySettings.load(draft)
         holding = load_holding(settings)
-        typer.echo(f"{data} fits {invited.studies[0].name}: {holding.n_examples} rows")
+        agreed = invited.studies[0]
+        typer.echo(f"{data} fits {agreed.name}: {holding.n_examples} rows")
+        for words_of_study in filter(None, (agreed.title, agreed.purpose)):
+            typer.echo(f"  {words_of_study}")
         if not (folder.state / "ledger.db").exists():
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         _register(invited, folder, enrolment, text, "party.toml")
