@@ -49,7 +49,7 @@ def main() -> None:
         }
         draft = ("study", "init", root / "adult.csv", "--public", "--label", LABEL, "--positive", POSITIVE)
         typed(root, "parley-learner", *draft, "--name", "adult", "--out", learner / "studies" / "adult.json")
-        serve = [COMMANDS / "parley-learner", "serve", "--config", learner / "learner.toml"]
+        serve: list[str | Path] = [COMMANDS / "parley-learner", "serve", "--config", learner / "learner.toml"]
         stack.enter_context(processes({"learner": serve}, root))
         with LearnerClient(url, (learner / "secrets" / "operator.token").read_text(encoding="ascii").strip()) as client:
             until(lambda: is_up(client))
@@ -87,7 +87,7 @@ def join(root: Path, name: str, table: Path, client: LearnerClient, stack: ExitS
     began, words = time.monotonic(), after(told, "telephone: ")
     told = typed(root / name, "parley-party", "join", invitation, "--data", table, "--words", words, environment=own)
     config = root / name / name / "party.toml"
-    serve = [COMMANDS / "parley-party", "serve", "--config", config]
+    serve: list[str | Path] = [COMMANDS / "parley-party", "serve", "--config", config]
     running = stack.enter_context(processes({name: serve}, root))
     typed(root, "parley-learner", "roster", "confirm", name, *after(told, "operator:\n").split())
     until(lambda: any(each["name"] == name and each["connected"] for each in client.ask("GET", "/v1/roster")))
