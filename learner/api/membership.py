@@ -18,7 +18,7 @@ from common.client.awaited import Switchboard
 from common.client.endpoints import PartyEntry
 from common.client.party import PartyClient
 from common.data.study import Study
-from common.errors import ConflictError, InvalidInputError, NotFoundError
+from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from common.protocol.receipts import Receipt
 from common.secure_sum.envelope import public_hex
 from common.secure_sum.paillier import require_gmpy2
@@ -218,7 +218,9 @@ class LiveRoster:
         await self.board.drop(name)
 
     def keys(self, but: str) -> RosterKeys:
-        """The keys of all members but one."""
+        """The keys of all members but one, for that one; raises ForbiddenError until it has been confirmed."""
+        if (member := self.store.members.get(but)) and not member.confirmed:
+            raise ForbiddenError(f"{but} has not been confirmed yet", rule="unconfirmed")
         return RosterKeys(parties=self._known("party", but), key_holders=self._known("key_holder", but))
 
     def needs_certificate(self, name: str) -> bool:

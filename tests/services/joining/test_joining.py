@@ -147,9 +147,12 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             parties.append(start_party(made.party(name)))
         with stopped_at_exit(*parties):
             assert {each["state"] for each in made.roster().values()} == {"unconfirmed"}
+            listed = ("pin", "--config", made.root / NAMES[0] / "party.toml")
+            assert "HTTP status 403" in made.owner(*listed).output
             for name in NAMES:
                 assert made.learner("roster", "confirm", name, *["abandon"] * 6).exit_code == 1
                 assert made.confirm(name).exit_code == 0
+            assert made.owner(*listed).output.splitlines()[0] == "hospital-b (a party)"
             made.until(lambda: all(each["connected"] for each in made.roster().values()))
             run = made.learner("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").stdout.strip()
             for name in NAMES:
