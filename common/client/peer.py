@@ -67,6 +67,10 @@ class Peer:
         """Close the connection."""
         await self._line.close()
 
+    def ask_over(self, line: Line) -> None:
+        """Ask over another line from now on: the same service has a new token."""
+        self._line = line
+
     def refuse(self, reason: str, detail: str, **facts: object) -> RefusedError:
         """The error that says that this peer's answer cannot be used."""
         return self.refusal(f"{self.name} refused: {detail}", reason=reason, **{self.role: self.name}, **facts)

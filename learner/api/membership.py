@@ -286,6 +286,9 @@ class LiveRoster:
         """Have a member take part from now on."""
         given = {"name": member.name, "connects_with": member.connects_with, "token": member.token}
         given["public_key"] = member.public_key
+        if known := self.parties.get(member.name) or self.sums.holders.get(member.name):
+            known.ask_over(self.board.connect(PartyEntry.model_validate(given)))  # runs go on with it
+            return
         newest = receipts.get(member.name)
         if member.role == "party":
             line = self.board.connect(PartyEntry.model_validate(given))
