@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.errors import BudgetExhaustedError
+import numpy as np
+
+from common.errors import BudgetExhaustedError, InvalidInputError
+from common.forecast.forecast import NoForecast, forecast
 from common.privacy.account import DELTA_UNITS, MICRO
+from common.runs.specification import RunSpec
 from party.ledger.books import OWNER
 from party.ledger.ledger import Ledger
 from party.policy.questions import question_of
@@ -20,6 +24,7 @@ def waiting(store: Ledger) -> list[dict[str, Any]]:
     account, questions = store.account(), []
     for learner, proposal, price, book in store.pending():
         question = question_of(learner, proposal, price, book.expires)
+        question["you_gain"] = gain_in_words(proposal.spec, store.identity.name)
         try:
             question["epsilon_left_after_it"] = account.reserve(price.whole).epsilon_left
         except BudgetExhaustedError as error:
@@ -49,3 +54,21 @@ def approved(store: Ledger) -> list[dict[str, Any]]:
         if learner != OWNER
     ]
     return found[::-1]
+
+
+def gain_in_words(spec: RunSpec, own: str) -> str:
+    """What theory expects of a run for one of its parties, by the sizes and budgets of all: no data are looked at."""
+    try:
+        with np.errstate(all="ignore"):
+            told = forecast(spec.build(), spec.facts())
+    except InvalidInputError as error:
+        return f"no forecast: {error.detail}"
+    if isinstance(told, NoForecast):
+        return f"no forecast: {told.reason}"
+    alone, common = told.owners[spec.index(own)].alone, told.excess
+    worth = "expected to be worth it" if told.owners[spec.index(own)].worth_joining else "not expected to be worth it"
+    return (
+        f"joining is {worth} for you: of the common model excess fitness {common.estimate:.3g} is expected (from "
+        f"{common.low:.3g} to {common.high:.3g}; less is better), of one of your rows alone {alone.low:.3g} to "
+        f"{alone.high:.3g}"
+    )

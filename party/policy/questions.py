@@ -23,7 +23,7 @@ _SECONDS = 10.0
 
 
 def question_of(learner: str, proposal: RunProposal, price: Price, expires: float) -> dict[str, Any]:
-    """Who asks for what, at which price, with whom, and what is promised: public facts, and the learner's words."""
+    """Who asks for what, at which price, with whom, what is promised: public facts, and the learner's words."""
     spec = proposal.spec
     secure = spec.secure_sum != "none"
     return {
@@ -32,6 +32,7 @@ def question_of(learner: str, proposal: RunProposal, price: Price, expires: floa
         "user": proposal.user,
         "purpose": proposal.purpose,
         "study": spec.study.name,
+        "about": " ".join(filter(None, (spec.study.title, spec.study.purpose))) or "the study does not say",
         "algorithm": spec.algorithm,
         "epsilon": price.whole.epsilon / MICRO,
         "delta": price.whole.delta / DELTA_UNITS,
