@@ -128,7 +128,7 @@ def words_of(public_key: str) -> tuple[str, ...]:
     """Six words of a key's fingerprint, SHA-256.
 
     >>> words_of("00" * 32)
-    ('hard', 'coast', 'shove', 'clinic', 'prefer', 'rocket')
+    ('grid', 'duck', 'problem', 'valid', 'cloth', 'roof')
     """
     number = int.from_bytes(sha256(bytes.fromhex(public_key)).digest()) >> (256 - WORDS * _BITS)
     words = Mnemonic("english").wordlist

@@ -31,16 +31,26 @@ class Relay:
     password: str | None = None
     """Of an HTTP proxy, which wants ``CONNECT`` and this ``user:password`` first."""
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, with another behind it."""
-        if not self.is_open:
-            writer.transport.abort()
-            return
+        task = asyncio.current_task()
+        assert task
+        self.tasks.add(task)
+        self.writers.add(writer)
+        task.add_done_callback(self.tasks.discard)
+        try:
+            if self.is_open:
+                await self._relay(reader, writer)
+        finally:
+            self.writers.discard(writer)
+            await _aborted(writer)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             if self.password is not None and not await self._connect(reader, writer, self.password):
-                writer.close()
                 return
             upstream = await asyncio.open_connection("127.0.0.1", self.upstream_port)
             both = {writer, upstream[1]}
@@ -49,9 +59,7 @@ class Relay:
                 await asyncio.gather(self._pass(reader, upstream[1], both), self._pass(upstream[0], writer, both))
             finally:
                 for each in both:
-                    each.transport.abort()
-                    with suppress(OSError):
-                        await each.wait_closed()
+                    await _aborted(each)
                 self.writers -= both
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, password: str) -> bool:
@@ -88,6 +96,13 @@ class Relay:
             writer.transport.abort()
 
 
+async def _aborted(writer: asyncio.StreamWriter) -> None:
+    """Close a connection at once, and see it closed."""
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
 @asynccontextmanager
 async def relay(upstream_port: int, seed: int, faulty: float = 0.0) -> AsyncIterator[Relay]:
     """A relay to a port of this machine."""
@@ -100,6 +115,6 @@ async def relay(upstream_port: int, seed: int, faulty: float = 0.0) -> AsyncIter
         server.close()
         made.is_open = False
         made.ended.set()
-        made.lose()
-        while made.writers:  # noqa: ASYNC110 -- connections end by themselves
-            await asyncio.sleep(0.01)
+        while made.tasks:
+            made.lose()
+            await asyncio.wait(made.tasks, timeout=0.1)
