@@ -95,7 +95,7 @@ class Dialer:
             except TimeoutError:
                 self._fail("nobody answers in time")
             except (OSError, UnavailableError, InvalidInputError) as error:
-                self._fail(error.detail if isinstance(error, UnavailableError | InvalidInputError) else str(error))
+                self._fail(str(error))
             else:
                 self._open.append(self._serve(transport, received))
                 self._tell("")

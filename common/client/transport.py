@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class Transport(Protocol):
         """Let go of the connections that are not in use."""
 
 
-class ConnectionPool:
+class ConnectionPool(ABC):
     """Connections to one service, kept open between requests; a subclass knows how to come by another."""
 
     def __init__(self) -> None:
@@ -101,9 +102,9 @@ class ConnectionPool:
         while connection := self._take():
             await connection.wait_closed()
 
+    @abstractmethod
     async def _another(self) -> Connection:
         """A connection beside those that are in use; raises httpx.NetworkError."""
-        raise NotImplementedError
 
     def _keep(self, connection: Connection) -> None:
         """A connection is not in use now."""

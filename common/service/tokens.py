@@ -33,6 +33,11 @@ def hash_token(token: str) -> str:
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
+def hash_of_bearer(authorization: str) -> str:
+    """The hash of the token that an ``Authorization`` header carries."""
+    return hash_token(authorization[len(_SCHEME) :].strip())
+
+
 class Token(Setting):
     """A bearer token that counts until a day."""
 
@@ -107,7 +112,7 @@ class Tokens:
         """
         if authorization is None or not authorization.lower().startswith(_SCHEME):
             raise SignInError("absent", "a bearer token is needed")
-        presented = hash_token(authorization[len(_SCHEME) :].strip())
+        presented = hash_of_bearer(authorization)
         found = [token for token in (*self._known, *self.others()) if hmac.compare_digest(token.hash, presented)]
         if not found:
             raise SignInError("unknown", "the bearer token is not known here")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field
 
 from common.client.awaited import Switchboard
-from common.client.endpoints import PartyEntry
+from common.client.endpoints import PartyEntry, PeerEntry
 from common.client.party import PartyClient
 from common.data.study import Study
 from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
@@ -24,7 +23,7 @@ from common.secure_sum.envelope import public_hex
 from common.secure_sum.paillier import require_gmpy2
 from common.service.application import caller
 from common.service.http.strict_json import large_json
-from common.service.tokens import KnownToken, hash_token, new_token
+from common.service.tokens import KnownToken, hash_of_bearer, hash_token, new_token
 from common.storage.certificates import Credentials, answer_request, pem_of
 from common.storage.keys import read_private
 from common.strict import Identifier, Strict
@@ -285,17 +284,13 @@ class LiveRoster:
     def _admit(self, member: JoinedMember, receipts: Mapping[str, Receipt]) -> None:
         """Have a member take part from now on."""
         given = {"name": member.name, "connects_with": member.connects_with, "token": member.token}
-        given["public_key"] = member.public_key
+        line, newest = self.board.connect(PeerEntry.model_validate(given)), receipts.get(member.name)
         if known := self.parties.get(member.name) or self.sums.holders.get(member.name):
-            known.ask_over(self.board.connect(PartyEntry.model_validate(given)))  # runs go on with it
-            return
-        newest = receipts.get(member.name)
-        if member.role == "party":
-            line = self.board.connect(PartyEntry.model_validate(given))
+            known.ask_over(line)  # runs go on with it
+        elif member.role == "party":
             self.parties[member.name] = PartyClient(member.name, line, newest, member.public_key)
             self.sums.party_keys[member.name] = member.public_key
         else:
-            line = self.board.connect(KeyHolderEntry.model_validate(given))
             self.sums.holders[member.name] = KeyHolderClient(member.name, line, member.public_key, newest)
 
 
@@ -320,7 +315,7 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
     @large_json
     async def join_roster(asked: JoinRequest, request: Request) -> Membership:
         """Takes an invitation's secret as its bearer token. The same request again gets the same answer."""
-        presented = hash_token(re.sub("(?i)^bearer ", "", request.headers["authorization"]).strip())
+        presented = hash_of_bearer(request.headers["authorization"])
         return await members.join(invited_of(caller(request)), presented, asked)
 
     @app.get("/v1/roster/keys", summary="The keys of the others, for a member", tags=["roster"])

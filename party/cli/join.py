@@ -17,7 +17,7 @@ from party.cli.output import read_text, refusing
 
 if TYPE_CHECKING:
     from common.wire.membership import Invitation, KnownKey
-    from party.joining import Folder
+    from party.joining import Enrolment, Folder
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -131,20 +131,16 @@ def join_key_holder_command(
         write_private(folder.secrets / "vault.secret", new_token().encode())
         if not (folder.state / "journal.db").exists():
             create_journal(folder.state, Identity(invited.name, folder.key()))
-        text = _service_toml(invited, folder, proxy, port or _free_port())
-        text = text.replace(
-            "\n[[learners]]", f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n\n[[learners]]", 1
-        )
+        own = f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n"
+        text = _service_toml(invited, folder, own, proxy, port or _free_port())
         _register(invited, folder, enrolment, text, "keyholder.toml")
     typer.echo(f"  parley-party keyholder serve --config {folder.root / 'keyholder.toml'}")
 
 
-def _register(invited: Invitation, folder: Folder, enrolment: object, text: str, name: str) -> None:
+def _register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> None:
     """Use the invitation, keep what comes back, and say what is next."""
     from common.wire.membership import words_of
-    from party.joining import Enrolment
 
-    assert isinstance(enrolment, Enrolment)  # noqa: S101 -- a type that help does not load
     asked = folder.request(invited)
     folder.finish(invited, enrolment.join(asked), text, name)
     typer.echo(f"joined {invited.learner.name} as {invited.name}; read these words of your key to its operator:")
@@ -194,11 +190,10 @@ def _party_toml(
 ) -> str:
     """A party's settings."""
     epsilon, delta, epsilon_per_run, delta_per_run = policy
-    head, _, tail = _service_toml(invited, folder, proxy, port).partition("\n[[learners]]")
     pins = _pins("secure_sum.key_holders", invited.key_holders)
     pins += _pins("secure_sum.parties", invited.parties) if pins else ""
-    return f"""\
-{head}study = {_quoted(folder.root / "study.json")}
+    own = f"""\
+study = {_quoted(folder.root / "study.json")}
 
 [data]
 source = {_quoted(data)}
@@ -213,12 +208,12 @@ algorithms = ["dp_gd", "release", "average", "evaluate", "describe"]
 minimum_contributors = 2
 approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
 require_secure_sum = {"true" if pins else "false"}
+"""
+    return _service_toml(invited, folder, own, proxy, port) + pins
 
-[[learners]]{tail}{pins}"""
 
-
-def _service_toml(invited: Invitation, folder: Folder, proxy: str | None, port: int) -> str:
-    """What the settings of both begin and end with."""
+def _service_toml(invited: Invitation, folder: Folder, own: str, proxy: str | None, port: int) -> str:
+    """What the settings of both begin and end with, around their ``own``."""
     secrets = folder.secrets
     text = f"""\
 # {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
@@ -226,7 +221,7 @@ name = {_quoted(invited.name)}
 host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
 port = {port}
 state = {_quoted(folder.state)}
-
+{own}
 [[learners]]
 name = {_quoted(invited.learner.name)}
 token_hash = "{folder.learner_token_hash()}"
@@ -258,7 +253,9 @@ def _parted(proxy: str) -> tuple[str, str]:
 
 def _absolute(source: str) -> str:
     """A file, a pattern or a database's table, wherever the service will be started; a query as it is."""
-    return source if source.lstrip().upper().startswith(("SELECT ", "WITH ")) else str(Path.cwd() / source)
+    from common.files.sources import DataSource
+
+    return source if DataSource(source=source).is_query else str(Path.cwd() / source)
 
 
 def _pins(table: str, keys: Sequence[KnownKey]) -> str:
