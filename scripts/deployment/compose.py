@@ -22,7 +22,7 @@ _HEAD = """\
 # anything outside; only the learner is published, on loopback. Services run as uid 10001, which must be able to read
 # what is mounted. An image checks its service's health by the service's own settings.
 # PARLEY_DEPLOY names another folder than deploy/; PARLEY_PORT another port than 8100, 0 a free one; PARLEY_TAG other
-# images than the latest.
+# images than the latest; PARLEY_MEMORY how much each service may have, instead of 2g.
 
 x-service: &service
   user: "10001:10001"
@@ -32,6 +32,10 @@ x-service: &service
   cap_drop: [ALL]
   security_opt: ["no-new-privileges:true"]
   restart: unless-stopped
+  stop_grace_period: 30s
+  mem_limit: ${PARLEY_MEMORY:-2g}
+  cpus: 1.0
+  pids_limit: 256
 
 x-party: &party
   <<: *service
@@ -43,7 +47,7 @@ services:
     image: parley-learner:${PARLEY_TAG:-latest}
     build:
       context: .
-      dockerfile: learner/Dockerfile
+      target: learner
       args: &base
         BASE: ${BASE:-python:3.11-slim-bookworm}
 """
@@ -71,7 +75,7 @@ _LEARNER = """\
 _BUILD = """\
     build:  # for all others too: builds of one image by several services get in each other's way
       context: .
-      dockerfile: party/Dockerfile
+      target: party
       args: *base
 """
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from scripts.deployment.sites import hospitals
-from tests.support.containers import Project, docker, keep_images, project
+from tests.support.containers import Project, build_images, docker, keep_images, project
 
 
 @pytest.fixture(scope="session")
 def images() -> Iterator[None]:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a run that is ended takes its containers along
+    build_images()
     yield
     keep_images()
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER, SERVICES
-from tests.support.containers import Project
+from tests.support.containers import Project, docker
 
 PARLEY = 10001
+LARGEST_IMAGE = 450_000_000
 SCRATCH = "/tmp"  # noqa: S108 -- the container's own
 PROBE = """
-import importlib.util, json, socket, sys
+import importlib.util, json, shutil, socket, sys
 from concurrent.futures import ThreadPoolExecutor
 
 def attempt(action, *arguments):
@@ -32,6 +34,8 @@ print(json.dumps({
     "writes": attempt_all(sys.argv[1].split(","), lambda folder: open(folder + "/probe", "w")),
     "connects": attempt_all(sys.argv[2].split(","), lambda host: socket.create_connection((host, 8000), 3)),
     "finds": [name for name in ("learner", "party", "tests") if importlib.util.find_spec(name)],
+    "installers": [name for name in ("ensurepip", "pip", "setuptools") if importlib.util.find_spec(name)],
+    "programs": [name for name in ("apt", "bash", "dpkg", "gcc", "perl", "pip", "sh") if shutil.which(name)],
 }))
 """
 
@@ -67,13 +71,40 @@ def test_a_service_writes_to_its_volume_alone(services: Project, service: str) -
         mounted |= {"/data"}
     folders = ["/", "/opt/parley", *mounted, *allowed]
     tried = probe(services, service, writes=folders)["writes"]
-    services.run(service, "rm", *(f"{folder}/probe" for folder in allowed))
+    services.run(service, "python", "-c", f"import os; [os.remove(folder + '/probe') for folder in {allowed}]")
     assert tried == {folder: "done" if folder in allowed else "Read-only file system" for folder in folders}
 
 
 def test_an_image_holds_its_own_services_code_alone(services: Project) -> None:
     assert probe(services, LEARNER)["finds"] == ["learner"]
     assert probe(services, "hospital-a")["finds"] == ["party"]
+
+
+@pytest.mark.parametrize("service", [LEARNER, "hospital-a"])
+def test_an_image_is_small_and_holds_no_shell_and_no_installer(services: Project, service: str) -> None:
+    found = probe(services, service)
+    assert found["installers"] == []
+    assert found["programs"] == []
+    image = json.loads(docker("image", "inspect", services.inspect(service)["Image"]))[0]
+    print(f"{service}: {image['Size'] / 1e6:.0f} MB")
+    assert image["Size"] <= LARGEST_IMAGE
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_has_limits(services: Project, service: str) -> None:
+    limits = services.inspect(service)["HostConfig"]
+    assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (2 * 2**30, 10**9, 256)
+
+
+def test_a_service_that_is_told_to_stop_ends_its_work_and_says_so(services: Project) -> None:
+    began = time.monotonic()
+    services.compose("stop", "hospital-e")
+    try:
+        ended = services.inspect("hospital-e")["State"]
+        assert (ended["ExitCode"], ended["OOMKilled"]) == (0, False)
+        print(f"a party stopped within {time.monotonic() - began:.1f} s")
+    finally:
+        services.start()
 
 
 @pytest.mark.parametrize("service", ["hospital-a", KEY_HOLDER])

@@ -1,0 +1,65 @@
+# The images of Parley's services, from the repository's root:
+#   docker build --target party -t parley-party .        a party, or a key holder
+#   docker build --target learner -t parley-learner .
+# An image holds its own service's code and the locked packages; no installer, no compiler, no secret. What a service
+# writes lives in the volume /var/lib/parley.
+ARG BASE=python:3.11-slim-bookworm
+
+# What every image begins with: of the base, what Python loads; no shell, no installer.
+FROM ${BASE} AS system
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /var/lib/parley --shell /usr/sbin/nologin parley \
+ && install -d -o parley -g parley -m 0700 /var/lib/parley
+COPY scripts/deployment/slim_system.py /tmp/
+RUN ["python3", "/tmp/slim_system.py"]
+
+# The locked packages, without what no service runs. They come before the code: a change of code installs none again.
+FROM ${BASE} AS packages
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils \
+ && python -m venv --without-pip /opt/parley
+COPY requirements-runtime.lock /src/
+RUN python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --only-binary :all: \
+    --require-hashes -r /src/requirements-runtime.lock
+COPY scripts/deployment/slim_packages.py scripts/deployment/warm_up.py /tools/
+RUN /opt/parley/bin/python /tools/slim_packages.py /opt/parley/lib/python3*/site-packages
+COPY LICENSE README.md pyproject.toml /src/
+COPY common /src/common
+
+FROM packages AS party-packages
+COPY party /src/party
+RUN python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
+    --no-build-isolation /src \
+ && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
+ && cd / && /opt/parley/bin/python /tools/warm_up.py common party
+
+FROM packages AS learner-packages
+COPY learner /src/learner
+RUN python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
+    --no-build-isolation /src \
+ && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
+ && cd / && /opt/parley/bin/python /tools/warm_up.py common learner
+
+# One layer, so that what was removed takes no room.
+FROM scratch AS service
+COPY --from=system / /
+COPY deployments/sbom.cdx.json /usr/share/parley/
+ENV PATH=/opt/parley/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+    PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 10001:10001
+WORKDIR /var/lib/parley
+VOLUME /var/lib/parley
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+
+FROM service AS party
+COPY --from=party-packages /opt/parley /opt/parley
+HEALTHCHECK --interval=10s --timeout=30s --start-period=60s --retries=3 \
+    CMD ["parley-party", "health", "--config", "/etc/parley/party.toml"]
+ENTRYPOINT ["parley-party"]
+CMD ["serve", "--config", "/etc/parley/party.toml"]
+
+FROM service AS learner
+COPY --from=learner-packages /opt/parley /opt/parley
+HEALTHCHECK --interval=10s --timeout=30s --start-period=60s --retries=3 \
+    CMD ["parley-learner", "health", "--config", "/etc/parley/learner.toml"]
+ENTRYPOINT ["parley-learner"]
+CMD ["serve", "--config", "/etc/parley/learner.toml"]

@@ -1,0 +1,126 @@
+"""The Compose file of one service at a site of its own, for Compose 1.29 and 2: ``docker-compose.NAME.yml``.
+
+A folder is mounted where it is on the machine, so that its settings hold inside the container and outside alike, and
+the container runs as whoever made the folder: private keys stay readable by that one alone. The service writes to the
+folder ``state`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from common.errors import InvalidInputError
+from common.storage.keys import writing
+from common.strict import is_loopback
+
+IMAGE_USER = 10001
+"""Whom a container runs as whose folder root has made: the images' own user."""
+
+_TEMPLATE = """\
+# {name}: docker compose -f {file} up -d (or docker-compose, version 1).
+# PARLEY_TAG names another image than the latest; PARLEY_MEMORY how much it may have, instead of 2g.
+services:
+  {name}:
+    image: {image}:${{PARLEY_TAG:-latest}}
+    command: {command}
+    user: "{user}"
+    working_dir: /
+    init: true
+    read_only: true
+    tmpfs: ["/tmp:mode=1777,size=64m", "/var/lib/parley:mode=0700,size=1m"]
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    restart: unless-stopped
+    stop_grace_period: 30s
+    mem_limit: ${{PARLEY_MEMORY:-2g}}
+    cpus: 1.0
+    pids_limit: 256
+    healthcheck:
+      test: {health}
+      interval: 10s
+      timeout: 30s
+      start_period: 60s
+      retries: 3
+{ports}    volumes:
+{volumes}"""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerService:
+    """What runs in the container: ``command`` takes ``serve``, ``health`` and ``--config``.
+
+    ``ports`` are published as Compose spells them; a service that opens its connections itself has none.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    settings: Path
+    reads: tuple[Path, ...] = ()
+    ports: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        """Where its Compose file is: beside its settings."""
+        return self.settings.parent / f"docker-compose.{self.name}.yml"
+
+    def write(self) -> str:
+        """Write the file, if there is none, and hand a folder of root's over; the command that starts the service.
+
+        Raises UnavailableError where the disk does not take it.
+        """
+        folder = self.settings.parent
+        user, group = os.getuid() or IMAGE_USER, os.getgid() or IMAGE_USER
+        with writing(self.file):
+            if not self.file.exists():
+                self.file.write_text(self.text(f"{user}:{group}"), encoding="utf-8")
+            if os.getuid() == 0:
+                for path in (folder, *folder.rglob("*")):
+                    os.chown(path, user, group, follow_symlinks=False)
+        return f"docker compose -f {self.file} up -d"
+
+    def text(self, user: str) -> str:
+        """The file's text, for a container that runs as ``user``, uid:gid; no secret is in it."""
+        folder = self.settings.parent
+        mounts = [_mount(folder), _mount(folder / "state", read_only=False), *map(_mount, self.reads)]
+        program, *words = self.command
+        return _TEMPLATE.format(
+            name=self.name,
+            file=self.file.name,
+            image="parley-learner" if program == "parley-learner" else "parley-party",
+            command=_quoted([*words, "serve", "--config", str(self.settings)]),
+            health=_quoted(["CMD", *self.command, "health", "--config", str(self.settings)]),
+            user=user,
+            ports=f"    ports: {_quoted(self.ports)}\n" if self.ports else "",
+            volumes="".join(f"      - {mount}\n" for mount in mounts),
+        )
+
+
+def data_folder(source: str) -> Path:
+    """What a container has to see of a source of data: a file, or the folder that a pattern of files begins with.
+
+    >>> str(data_folder("/data/*.parquet")), str(data_folder("/data/lab.sqlite::labs"))
+    ('/data', '/data/lab.sqlite')
+    """
+    path = Path(source.partition("::")[0])
+    return next(part for part in (path, *path.parents) if not set("*?[") & set(str(part)))
+
+
+def check_reachable(url: str) -> None:
+    """Raise InvalidInputError for an address that is the machine's alone: within a container it is another's."""
+    host = urlsplit(url).hostname or ""
+    if is_loopback(host):
+        raise InvalidInputError(f"--compose: within a container, {host} is the container: the learner needs a name")
+
+
+def _mount(path: Path, *, read_only: bool = True) -> str:
+    return _quoted({"type": "bind", "source": str(path), "target": str(path), "read_only": read_only})
+
+
+def _quoted(value: Sequence[str] | dict[str, object]) -> str:
+    """YAML that Compose takes as it is: JSON's spelling is YAML's, and a doubled dollar is no variable."""
+    return json.dumps(value, ensure_ascii=False).replace("$", "$$")

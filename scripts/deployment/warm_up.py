@@ -1,0 +1,45 @@
+"""Import all that a service may ever import: ``python warm_up.py common party``, as its image is built.
+
+A container's file system is read-only, so what is not compiled now is compiled again at each start and health check;
+and what cannot be imported fails the build, not a run.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+
+_OTHER_EXTRAS = {"common.files.postgres_tables", "common.service.tracing.spans"}
+"""Modules that need packages of an extra, which an image lacks."""
+
+_LAZY = (
+    "dp_accounting.pld.privacy_loss_distribution",
+    "pyarrow.compute",
+    "pyarrow.csv",
+    "pyarrow.parquet",
+    "sklearn.datasets",
+    "sklearn.ensemble",
+    "sklearn.linear_model",
+    "sklearn.naive_bayes",
+    "sklearn.neighbors",
+    "sklearn.svm",
+    "sklearn.tree",
+    "uvloop",
+)
+"""What functions import when they are called."""
+
+
+def warm_up(packages: list[str]) -> int:
+    """Import every module of these packages and what these import; how many modules are loaded then."""
+    for package in packages:
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
+            if module.name not in _OTHER_EXTRAS:
+                import_module(module.name)
+    for name in _LAZY:
+        import_module(name)
+    return len(sys.modules)
+
+
+if __name__ == "__main__":
+    print(f"{warm_up(sys.argv[1:])} modules compiled")

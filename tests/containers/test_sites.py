@@ -1,0 +1,112 @@
+"""An owner's real site: joined by an invitation, it reaches the learner alone, and nobody reaches it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from scripts.deployment.sites import hospitals
+from tests.support.containers import docker, image, wait_for
+from tests.support.sites import LEARNER_HOST, Sites, sites
+
+NAMES = hospitals(2)
+OUTSIDE = "192.0.2.1"
+"""An address of no machine (RFC 5737): a way outside would time out, and none says so at once."""
+
+TRY = """
+import json, socket, sys
+def attempt(address):
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), 2).close()
+    except OSError as error:
+        return type(error).__name__
+    return "reached"
+print(json.dumps({address: attempt(address) for address in sys.argv[1:]}))
+"""
+LISTENING = """
+for table in ("tcp", "tcp6"):
+    for line in open(f"/proc/net/{table}").read().splitlines()[1:]:
+        address, state = line.split()[1], line.split()[3]
+        if state == "0A":
+            print(address.split(":")[0])
+"""
+LISTEN = "import socket, time; server = socket.create_server(('', 9000)); time.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def made(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    with sites(tmp_path_factory.mktemp("sites")) as built:
+        yield built
+
+
+def address(container: str, network: str) -> str:
+    found = json.loads(docker("inspect", container))[0]["NetworkSettings"]["Networks"][network]["IPAddress"]
+    assert found
+    return str(found)
+
+
+def tried(container: str, *addresses: str) -> dict[str, str]:
+    found: dict[str, str] = json.loads(docker("exec", container, "python", "-c", TRY, *addresses))
+    return found
+
+
+def test_sites_that_joined_by_invitation_train_without_an_open_port(made: Sites) -> None:
+    roster: list[dict[str, Any]] = []
+
+    def connected() -> bool:
+        roster[:] = json.loads(made.learner("roster", "list", "--format", "json"))
+        return all(each["connected"] for each in roster)
+
+    wait_for(connected)
+    assert sorted(each["name"] for each in roster) == list(NAMES)
+    run = made.learner("submit", "biopsies", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").split()[0]
+    assert "completed after 5 rounds" in made.learner("watch", run)
+    for name in NAMES:
+        state = json.loads(docker("inspect", made.container(name)))[0]
+        wait_for(partial(is_healthy, made.container(name)))
+        assert state["NetworkSettings"]["Ports"] in ({}, {"8000/tcp": None})
+        listening = docker("exec", made.container(name), "python", "-c", LISTENING).split()
+        assert listening, "the health check asks on loopback"
+        assert all(address.endswith("7F") for address in listening), "127/8, where the engine's DNS is too"
+
+
+def is_healthy(container: str) -> bool:
+    return bool(json.loads(docker("inspect", container))[0]["State"]["Health"]["Status"] == "healthy")
+
+
+def test_a_party_reaches_the_learner_and_nothing_else(made: Sites) -> None:
+    here, other = NAMES
+    network = made.network(other)
+    listener = docker("run", "-d", "--rm", "--network", network, "--entrypoint", "python", image("party"), "-c", LISTEN)
+    listener = listener.strip()
+    try:
+        elsewhere = f"{address(listener, network)}:9000"
+        wait_for(lambda: tried(made.container(other), elsewhere) == {elsewhere: "reached"})
+        learner_outside = f"{address(made.container('learner'), made.network('outside'))}:{made.port}"
+        own = f"{LEARNER_HOST}:{made.port}"
+        outcomes = tried(made.container(here), own, elsewhere, learner_outside, f"{OUTSIDE}:443")
+    finally:
+        docker("kill", listener)
+    print(f"from {here}: {outcomes}")
+    assert [to for to, outcome in outcomes.items() if outcome == "reached"] == [own]
+
+
+def test_nothing_reaches_a_party_even_from_its_own_network(made: Sites) -> None:
+    name = NAMES[0]
+    party = made.container(name)
+    settings = (made.root / name / "party.toml").read_text()
+    (port,) = [line.split("=")[1].strip() for line in settings.splitlines() if line.startswith("port")]
+    inside = tried(party, f"127.0.0.1:{port}")
+    assert set(inside.values()) == {"reached"}
+    at = address(party, made.network(name))
+    aims = [f"{at}:{port}", f"{at}:8000", f"{at}:80", f"{at}:443"]
+    probe = ["--rm", "--network", made.network(name), "--entrypoint", "python", image("party"), "-c", TRY]
+    outcomes = json.loads(docker("run", *probe, *aims))
+    assert outcomes == dict.fromkeys(aims, "ConnectionRefusedError")
+    assert "reached" not in tried(made.container("learner"), *aims).values()
+    assert "reached" not in tried(made.container(NAMES[1]), *aims).values()

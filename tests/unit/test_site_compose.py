@@ -1,0 +1,132 @@
+"""The Compose file of one service at its owner's site: what it mounts, limits and publishes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from typer.testing import CliRunner
+
+from common.errors import InvalidInputError
+from common.service.compose import IMAGE_USER, ContainerService, check_reachable, data_folder
+from learner.cli.main import learner_app
+
+ODD = ["a b", 'C:\\"x"', "a: {b}", "é # c", "$HOME", "${X:-y}"]
+"""Names that mean something else in YAML or to Compose."""
+
+
+def party(folder: Path) -> ContainerService:
+    return ContainerService("party", ("parley-party",), folder / "party.toml", (folder / "rows.csv",))
+
+
+def rendered(service: ContainerService) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(service.text("1000:1001"))
+    (container,) = document["services"].values()
+    assert isinstance(container, dict)
+    return container
+
+
+def test_a_party_publishes_no_port_and_writes_only_its_state() -> None:
+    container = rendered(party(Path("/site")))
+    assert not {"ports", "expose", "network_mode", "privileged", "environment"} & set(container)
+    mounts = {mount["target"]: mount["read_only"] for mount in container["volumes"]}
+    assert mounts == {"/site": True, "/site/state": False, "/site/rows.csv": True}
+    assert all(mount["source"] == mount["target"] for mount in container["volumes"])
+    assert (container["read_only"], container["cap_drop"], container["user"]) == (True, ["ALL"], "1000:1001")
+    assert (container["mem_limit"], container["cpus"], container["pids_limit"]) == ("${PARLEY_MEMORY:-2g}", 1.0, 256)
+    assert container["stop_grace_period"] == "30s"
+    assert container["command"] == ["serve", "--config", "/site/party.toml"]
+    assert container["healthcheck"]["test"] == ["CMD", "parley-party", "health", "--config", "/site/party.toml"]
+
+
+def test_a_key_holder_is_the_partys_image_with_other_words() -> None:
+    container = rendered(
+        ContainerService("key-holder", ("parley-party", "keyholder"), Path("/k/keyholder.toml"), ports=("1:2",))
+    )
+    assert container["image"] == "parley-party:${PARLEY_TAG:-latest}"
+    assert container["command"] == ["keyholder", "serve", "--config", "/k/keyholder.toml"]
+    assert container["healthcheck"]["test"][1:4] == ["parley-party", "keyholder", "health"]
+    assert container["ports"] == ["1:2"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_path_stays_one_string(name: str) -> None:
+    found = rendered(party(Path("/") / name))["volumes"][0]["source"]
+    assert found.replace("$$", "$") == f"/{name}"
+    assert found.count("$") == 2 * name.count("$")
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="needs docker-compose")
+@pytest.mark.parametrize("name", ODD)
+def test_compose_accepts_the_file(tmp_path: Path, name: str) -> None:
+    service = party(tmp_path / name)
+    service.settings.parent.mkdir()
+    service.write()
+    command = ["docker-compose", "-f", str(service.file), "config"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0, told.stderr
+    mounts = yaml.safe_load(told.stdout)["services"]["party"]["volumes"]
+    assert mounts[0]["source"].replace("$$", "$") == str(tmp_path / name)
+
+
+def test_what_is_there_stays_and_a_folder_of_roots_is_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, owners = party(tmp_path), {}
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setattr("os.getgid", lambda: 0)
+    monkeypatch.setattr("os.chown", lambda path, user, group, **_: owners.update({path: (user, group)}))
+    assert service.write() == f"docker compose -f {tmp_path}/docker-compose.party.yml up -d"
+    assert f'user: "{IMAGE_USER}:{IMAGE_USER}"' in service.file.read_text()
+    assert owners == dict.fromkeys((tmp_path, service.file), (IMAGE_USER, IMAGE_USER))
+    service.file.write_text("mine\n")
+    service.write()
+    assert service.file.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [("/d/a.csv", "/d/a.csv"), ("/d/*/x.csv", "/d"), ("/d/p?.csv", "/d"), ("/d/lab.sqlite::labs", "/d/lab.sqlite")],
+)
+def test_a_container_sees_the_data_and_no_more(source: str, seen: str) -> None:
+    assert data_folder(source) == Path(seen)
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "http://localhost", "https://[::1]:8"])
+def test_a_learner_on_loopback_is_not_reached_from_a_container(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="the learner needs a name"):
+        check_reachable(url)
+    check_reachable("https://learner.example.org:8100")
+
+
+@pytest.mark.parametrize(
+    ("url", "published"), [("https://learner.example:8100", "8100:8100"), ("https://localhost", "127.0.0.1:443:443")]
+)
+def test_a_learner_is_published_where_its_url_says(tmp_path: Path, url: str, published: str) -> None:
+    out = tmp_path / "learner"
+    done = CliRunner().invoke(learner_app, ["init", url, "--out", str(out), "--compose"])
+    assert done.exit_code == 0, done.output
+    assert "docker compose -f" in done.output
+    container = yaml.safe_load((out / "docker-compose.learner.yml").read_text())["services"]["learner"]
+    assert container["ports"] == [published]
+    assert container["image"] == "parley-learner:${PARLEY_TAG:-latest}"
+    assert 'host = "0.0.0.0"' in (out / "learner.toml").read_text()
+
+
+def test_a_learner_that_listens_on_loopback_is_no_containers(tmp_path: Path) -> None:
+    line = ["init", "https://learner.example", "--out", str(tmp_path / "l"), "--compose", "--listen", "127.0.0.1"]
+    done = CliRunner().invoke(learner_app, line)
+    assert done.exit_code == 1
+    assert not (tmp_path / "l").exists()
+
+
+def test_a_learner_in_the_clear_starts_where_it_was_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "learner"
+    done = CliRunner().invoke(learner_app, ["init", "http://learner.example:80", "--plain-http", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    checked = CliRunner().invoke(learner_app, ["check", "--config", str(out / "learner.toml")])
+    assert checked.exit_code == 0, checked.output
