@@ -1,0 +1,1 @@
+"""Traces of rounds by OpenTelemetry, for services whose settings name a collector."""

@@ -1,0 +1,55 @@
+"""What Prometheus is told of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import Counter, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from common.service.prometheus import Metrics
+from learner.run_states import TRANSITIONS, RunEvent
+
+if TYPE_CHECKING:
+    from learner.execution.event_stream import RunNotifier
+    from learner.storage.run_store import RunStore
+
+
+class RunCounters:
+    """Counts what a store announces, and hands it on to who watches."""
+
+    def __init__(self, metrics: Metrics, notifier: RunNotifier) -> None:
+        self._notifier = notifier
+        self._rounds = Counter("parley_rounds", "Rounds that were logged, of all runs.", registry=metrics.registry)
+        self._dropped = Counter(
+            "parley_dropped_parties",
+            "Times that a party was silent and will not be asked again by its run.",
+            registry=metrics.registry,
+        )
+
+    def announce(self, run: str, events: Sequence[RunEvent]) -> None:
+        """Count the events of a commit: of a round, or none."""
+        for event in events:
+            match event.kind:
+                case "round":
+                    self._rounds.inc()
+                case "dropped":
+                    self._dropped.inc()
+        self._notifier.notify(run, events)
+
+
+class RunGauge(Collector):
+    """The number of runs in each state, counted when somebody looks."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    def collect(self) -> Iterable[Metric]:
+        """One gauge, by state."""
+        gauge = GaugeMetricFamily("parley_runs", "Runs by state.", labels=["state"])
+        counts = self._store.count()
+        for state in TRANSITIONS:
+            gauge.add_metric([state], counts.get(state, 0))
+        yield gauge

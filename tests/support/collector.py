@@ -1,0 +1,66 @@
+"""Who takes traces: in this process's memory, or over HTTP as a collector does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from common.service.tracing.spans import Spans
+from common.service.tracing.switch import trace_with
+
+
+@contextmanager
+def remembered_spans() -> Iterator[InMemorySpanExporter]:
+    """All spans that this process makes."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace_with(Spans(provider))
+    try:
+        yield exporter
+    finally:
+        trace_with(None)
+
+
+class Collector:
+    """Takes spans over HTTP: ``spans`` has them, each with the name of its service; ``bodies`` what came, as bytes."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/v1/traces"
+        self.spans: list[tuple[str, Span]] = []
+        self.bodies: list[bytes] = []
+
+    def take(self, body: bytes) -> None:
+        """Take a request."""
+        self.bodies.append(body)
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            names = {each.key: each.value.string_value for each in resource.resource.attributes}
+            self.spans += [(names["service.name"], span) for scope in resource.scope_spans for span in scope.spans]
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    """A collector on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            collector.take(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- http.server's name
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        collector = Collector(server.server_address[1])
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield collector
+        server.shutdown()
