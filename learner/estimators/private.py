@@ -1,8 +1,8 @@
 """Private models by scikit-learn's conventions, for an owner whose examples are in one process.
 
-A fit is a run of one party, its study the bounds that the user gave: each value is clipped to them and mapped to
-[-1, 1], and each row is divided by its own norm, or by a public one. Neither scale, noise nor lambda is a statistic of
-the examples. The mechanisms are those of the algorithm `release` (Chaudhuri, Monteleoni & Sarwate, JMLR 2011; Kifer,
+A fit is a run of one party or more, its study the bounds that the user gave: each value is clipped to them and mapped
+to [-1, 1], and each row is divided by its own norm, or by a public one. Neither scale, noise nor lambda is a statistic
+of the examples. The mechanisms are those of the algorithm `release` (Chaudhuri, Monteleoni & Sarwate, JMLR 2011; Kifer,
 Smith & Thakurta, COLT 2012; Jain & Thakurta, ICML 2014), and `dp_gd`'s.
 """
 
@@ -11,38 +11,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from pydantic import ValidationError
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from common.algorithms import AUTO, settle
+from common.algorithms import AUTO
 from common.arrays import FloatArray, IntArray
-from common.data.columns import Feature, Label, RowNorm
+from common.data.columns import Label, RowNorm
 from common.data.layout import DesignLayout
 from common.data.losses import HuberLoss, LogisticLoss, SoftmaxLoss
 from common.data.records import design_of
 from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.classes import MAX_CLASSES, encode_classes
-from common.errors import InvalidInputError
-from common.learning.losses import build_loss
 from common.privacy.calibration import check_budget
 from common.privacy.mechanisms.site import SiteCalibration
-from common.privacy.noise import Noise, SeededNoise, SystemNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from common.runs.pricing import transcript
-from common.strict import faults
+from learner.estimators.array_runs import ArrayRun, Bounds, Seed, features_of
+from learner.estimators.budget import PrivacyBudget
+from learner.estimators.faults import EstimatorError, as_estimator_errors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from common.learning.model import Model
-    from common.protocol.algorithm import Algorithm, Choice
 
 EXPECTED_FAILED_CHECKS = {
     "check_classifiers_train": "it asks for an accuracy above .83 on 300 rows of three classes: so much is left by the "
@@ -54,15 +47,6 @@ _MECHANISMS = (AUTO, "descent", "output", "objective", "generalized")
 _OF_SEVERAL = (AUTO, "descent", "output")
 """Mechanisms for more than two classes."""
 _CLASSES_READ = "which classes there are is public: they were read from y"
-_ASSUMED = (
-    "bounds, row_norm, all other parameters, and what became of X before, do not follow from the examples",
-    "that fit refuses examples, and how long it takes, are not hidden",
-    "the promise is for one fit, and another on the same examples costs as much again; scores on them are not covered",
-)
-
-
-class EstimatorError(InvalidInputError, ValueError):
-    """What an estimator was given cannot be right; a ValueError too, as scikit-learn's users expect."""
 
 
 def _gives_probabilities(estimator: PrivateClassifier) -> bool:
@@ -93,20 +77,23 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     ``logistic`` loss of more than two classes is softmax, for which there are ``descent`` and ``output``; the ``huber``
     loss is for two classes, and has no `predict_proba`.
 
+    ``owners`` simulates as many, who hold the rows in equal parts in their order and show sums alone; mechanism is
+    then descent. A `PrivacyBudget` is charged by each fit, and refuses what it cannot bear.
+
     Noise is the operating system's; with a ``random_state`` a fit can be repeated, and nothing is promised. *Each fit
     costs its epsilon*: so does each candidate, fold and refit of a `GridSearchCV`, whose scores are not private at all.
     What precedes in a `Pipeline` must not be fitted to the examples, as a `StandardScaler` is.
 
     Fitted: ``classes_`` (K,), ``n_features_in_``, ``feature_names_in_``; ``coef_`` (1 or K, d) and ``intercept_``
     (1 or K,) in the units of X: within the bounds X coef_^T + intercept_ is `decision_function`, times the row's norm
-    where ``row_norm`` is own; ``guarantee_``, None with a random_state; ``choices_``, what was chosen and why, by name;
-    ``study_`` and ``model_``, the bounds and the weights as Parley has them.
+    where ``row_norm`` is own; ``guarantee_`` and ``epsilon_spent_``, None with a random_state; ``choices_``, what was
+    chosen and why, by name; ``study_`` and ``model_``, the bounds and the weights as Parley has them.
     """
 
     def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
         self,
         *,
-        bounds: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        bounds: Bounds | None = None,
         epsilon: float = 1.0,
         delta: float = 0.0,
         mechanism: Literal["auto", "descent", "output", "objective", "generalized"] = "auto",
@@ -116,7 +103,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         row_norm: RowNorm = "own",
         fit_intercept: bool = True,
         classes: npt.ArrayLike | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        owners: int = 1,
+        budget: PrivacyBudget | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.bounds = bounds
         self.epsilon = epsilon
@@ -128,6 +117,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.row_norm = row_norm
         self.fit_intercept = fit_intercept
         self.classes = classes
+        self.owners = owners
+        self.budget = budget
         self.random_state = random_state
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
@@ -135,36 +126,23 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
         Raises EstimatorError, a ValueError, for parameters that cannot be right: among them bounds that are missing.
         """
-        try:
+        with as_estimator_errors():
             return self._fit(*validate_data(self, X, y, dtype=np.float64))
-        except ValidationError as error:
-            raise EstimatorError(faults(error)) from None
-        except EstimatorError:
-            raise
-        except InvalidInputError as error:
-            raise EstimatorError(error.detail) from None
 
     def _fit(self, X: FloatArray, y: npt.NDArray[Any]) -> Self:
         check_classification_targets(y)
         check_budget(self.epsilon, self.delta)
         classes, codes = self._encoded(y)
         study = self._study(X.shape[1], len(classes))
-        facts = FederationFacts.uniform(
-            np.array([len(X)]),
-            parties=("the examples",),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            n_features=study.n_features,
-            loss=build_loss(study),
-            study=study,
-        )
-        algorithm, choices = self._settled(facts)
-        promise = transcript(algorithm, facts.of(0)).assuming(*_ASSUMED, *self._read())
-        stack = Shard(_design(study, X)[None], encode_classes(codes, len(classes))[None])
-        model = simulate(algorithm, stack, facts, self._noise()).members[0]
-        self.classes_, self.study_, self.model_, self.choices_ = classes, study, model, choices
+        run = self._run(study, len(X))
+        promise = run.promise(*self._read())
+        examples = Shard(_design(study, X), encode_classes(codes, len(classes)))
+        run.paid(self.budget, self.random_state)
+        model = run.model(examples, self.random_state)
+        self.classes_, self.study_, self.model_, self.choices_ = classes, study, model, run.choices
         self.coef_, self.intercept_ = _in_units(study, model)
         self.guarantee_ = promise if self.random_state is None else None
+        self.epsilon_spent_ = None if self.guarantee_ is None else self.guarantee_.epsilon
         return self
 
     def decision_function(self, X: npt.ArrayLike) -> FloatArray:
@@ -209,28 +187,19 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def _study(self, n_features: int, n_classes: int) -> Study:
         """The bounds as a study."""
-        if self.bounds is None:
-            raise EstimatorError(
-                "bounds are missing: give (lower, upper), public numbers in the units of X; no scale is taken from data"
-            )
-        try:
-            lower, upper = (np.broadcast_to(np.asarray(each, np.float64), n_features).tolist() for each in self.bounds)
-        except (TypeError, ValueError):
-            raise EstimatorError(
-                f"bounds must be (lower, upper), each a number or one for each of the {n_features} columns"
-            ) from None
+        features = features_of(self.bounds, n_features)
         several = LogisticLoss() if n_classes == _TWO else SoftmaxLoss()
         return Study(
             name="estimator",
-            features=tuple(Feature(name=f"x{i}", lower=lower[i], upper=upper[i]) for i in range(n_features)),
+            features=features,
             label=Label(name="y", values=tuple(map(str, range(n_classes)))),
             loss=HuberLoss() if self.loss == "huber" else several,
             intercept=self.fit_intercept,
             row_norm=self.row_norm,
         )
 
-    def _settled(self, facts: FederationFacts) -> tuple[Algorithm, dict[str, Choice]]:
-        """The algorithm, and what parameters leave open to be chosen; raises InvalidInputError for unfit ones."""
+    def _run(self, study: Study, n_examples: int) -> ArrayRun:
+        """The run of the mechanism; raises InvalidInputError for parameters that are unfit."""
         if self.mechanism not in _MECHANISMS or self.loss not in {"logistic", "huber"}:
             raise EstimatorError(f"there is no private {self.loss!r} loss by mechanism {self.mechanism!r}")
         given: dict[str, Any] = {}
@@ -239,22 +208,18 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if self.calibration != "tight":
             given["calibration"] = self.calibration
         descends = self.delta > 0 and "calibration" not in given
-        if self.mechanism == "descent" or (self.mechanism == AUTO and descends):
-            algorithm, choices = settle("dp_gd", given, facts)
-        else:
-            algorithm, choices = settle("release", given | {"mechanism": self.mechanism}, facts)
-        algorithm.check_noise(facts.of(0))
-        return algorithm, choices
+        name = "dp_gd" if self.mechanism == "descent" or (self.mechanism == AUTO and descends) else "release"
+        if name == "release":
+            given["mechanism"] = self.mechanism
+            if self.owners > 1:
+                raise EstimatorError("several owners train together by mechanism = descent alone, and a delta above 0")
+        return ArrayRun.settled(
+            study, n_examples, name, given, owners=self.owners, epsilon=self.epsilon, delta=self.delta
+        )
 
     def _read(self) -> tuple[str, ...]:
         """What was read from the examples, for the guarantee to say."""
         return (_CLASSES_READ,) if self.classes is None else ()
-
-    def _noise(self) -> Noise:
-        """The operating system's, or a seed's, which hides nothing."""
-        if self.random_state is None:
-            return SystemNoise()
-        return SeededNoise(int(check_random_state(self.random_state).randint(2**31)))
 
 
 def _design(study: Study, X: FloatArray) -> FloatArray:

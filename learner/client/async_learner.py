@@ -1,0 +1,50 @@
+"""A learner for programs with an event loop: `AsyncLearner`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from learner.api.schemas import RunView
+from learner.client.async_connection import AsyncConnection
+from learner.client.calls import Calls
+from learner.client.methods import awaited
+from learner.client.outcome import completed_run
+from learner.client.progress import RunBar
+
+
+class AsyncLearner(AsyncConnection):
+    """As `Learner`, with coroutines for methods."""
+
+    user = awaited(Calls.user)
+    parties = awaited(Calls.parties)
+    studies = awaited(Calls.studies)
+    study = awaited(Calls.study)
+    forecast = awaited(Calls.forecast)
+    submit = awaited(Calls.submit)
+    page = awaited(Calls.page)
+    run = awaited(Calls.run)
+    cancel = awaited(Calls.cancel)
+    resume = awaited(Calls.resume)
+    opened = awaited(Calls.opened)
+    model = awaited(Calls.model)
+    description = awaited(Calls.description)
+    predict = awaited(Calls.predict)
+    evaluate = awaited(Calls.evaluate)
+    upload_public_rows = awaited(Calls.upload_public_rows)
+
+    async def runs(self) -> AsyncIterator[RunView]:
+        """All runs, newest first, asked for page by page as they are taken."""
+        page = await self.page()
+        while True:
+            for run in page.runs:
+                yield run
+            if page.next is None:
+                return
+            page = await self.page(after=page.next)
+
+    async def wait(self, run: str, *, progress: bool = True) -> RunView:
+        """Watch a run to its end, as `Learner.wait`."""
+        with RunBar(shown=progress) as bar:
+            async for event in self.watch(run):
+                bar.show(event)
+        return completed_run(await self.run(run))

@@ -1,0 +1,66 @@
+"""A run's progress as a bar, on a terminal or in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from learner.run_states import RunEvent
+
+METRIC_WORDS = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
+"""What is called how on a terminal, of what may be known of a model."""
+
+
+class RunBar:
+    """A bar that follows a run's events; nothing is drawn where nobody looks, or unless it is ``shown``.
+
+    In a notebook it needs ipywidgets, as rich does.
+    """
+
+    def __init__(self, *, shown: bool = True, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=console,
+            disable=not (shown and (console.is_terminal or console.is_jupyter)),
+        )
+        self._task = self._bar.add_task("queued", total=None, figures="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, event: RunEvent) -> None:
+        """Draw what an event tells."""
+        news = event.news
+        match event.kind:
+            case "state":
+                self._bar.update(self._task, description=news["state"], total=news.get("rounds"))
+                if reason := news.get("reason"):
+                    self._bar.console.print(f"{news['state']}: {reason}", markup=False, highlight=False)
+            case "round":
+                self._bar.update(self._task, completed=news["round"], total=news["of"], figures=_figures(news))
+            case "dropped":
+                self._bar.console.print(f"dropped {news['party']}: {news['reason']}", markup=False, highlight=False)
+
+
+def _figures(news: dict[str, Any]) -> str:
+    """A round's figures in a line."""
+    spent = max(news["epsilon"].values(), default=0.0)
+    return " · ".join([f"{len(news['contributors'])} parties", f"ε spent ≤ {spent:.3g}", *metrics_in_words(news)])
+
+
+def metrics_in_words(news: Mapping[str, Any]) -> list[str]:
+    """What the learner knows of a round's weights, from its public examples."""
+    return [f"{words} {news[name]:.3f}" for name, words in METRIC_WORDS.items() if name in news]

@@ -1,0 +1,41 @@
+"""Private models by scikit-learn's conventions: trained on a learner's federations, or on arrays in this process.
+
+Each is loaded when it is asked for: who trains on arrays needs no client of a learner.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from learner.estimators.budget import PrivacyBudget
+    from learner.estimators.federated import FederatedClassifier, FederatedRegressor
+    from learner.estimators.private import EXPECTED_FAILED_CHECKS, PrivateClassifier
+    from learner.estimators.regressions import PrivateLinearRegression, PrivateLogisticRegression
+
+__all__ = [
+    "EXPECTED_FAILED_CHECKS",
+    "FederatedClassifier",
+    "FederatedRegressor",
+    "PrivacyBudget",
+    "PrivateClassifier",
+    "PrivateLinearRegression",
+    "PrivateLogisticRegression",
+]
+
+_MODULES = {
+    "EXPECTED_FAILED_CHECKS": "private",
+    "FederatedClassifier": "federated",
+    "FederatedRegressor": "federated",
+    "PrivacyBudget": "budget",
+    "PrivateClassifier": "private",
+    "PrivateLinearRegression": "regressions",
+    "PrivateLogisticRegression": "regressions",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 -- what a module of this package has
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,119 @@
+"""A fit on arrays as a simulated run: its owners, its bounds, what it promises and costs, and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from common.algorithms import settle
+from common.data.columns import Feature
+from common.data.shard import Shard
+from common.data.study import Study
+from common.learning.losses import build_loss
+from common.learning.model import Model
+from common.privacy.account import Cost
+from common.privacy.guarantee import Guarantee
+from common.privacy.noise import Noise, SeededNoise, SystemNoise
+from common.protocol.algorithm import Algorithm, Choice
+from common.protocol.facts import FederationFacts
+from common.protocol.simulation import simulate
+from common.runs.pricing import price, transcript
+from learner.estimators.budget import PrivacyBudget
+from learner.estimators.faults import EstimatorError
+from learner.experiments.datasets import deal, shard_sizes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Seed = int | np.random.RandomState | None
+"""As scikit-learn's: None for the operating system's randomness, by which alone something is promised."""
+Bounds = tuple["npt.ArrayLike", "npt.ArrayLike"]
+"""(lower, upper), a number or one for each column, public."""
+
+_ASSUMED = (
+    "bounds, row_norm, all other parameters, and what became of X before, do not follow from the examples",
+    "that fit refuses examples, and how long it takes, are not hidden",
+    "the promise is for one fit, and another on the same examples costs as much again; scores on them are not covered",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRun:
+    """A run of ``owners`` who hold the examples in equal parts, settled: nothing in it follows from the examples."""
+
+    facts: FederationFacts
+    algorithm: Algorithm
+    choices: dict[str, Choice]
+
+    @classmethod
+    def settled(  # noqa: PLR0913 -- the terms of a run, by name
+        cls,
+        study: Study,
+        n_examples: int,
+        name: str,
+        given: Mapping[str, Any],
+        *,
+        owners: int,
+        epsilon: float,
+        delta: float,
+    ) -> Self:
+        """The run of an algorithm with what is ``given`` of its parameters; raises InvalidInputError for unfit ones."""
+        facts = FederationFacts.uniform(
+            np.array(shard_sizes(n_examples, owners)),
+            parties=tuple(f"owner-{i + 1} of the examples" for i in range(owners)) if owners > 1 else ("the examples",),
+            epsilon=epsilon,
+            delta=delta,
+            n_features=study.n_features,
+            loss=build_loss(study),
+            study=study,
+            secure_sum=owners > 1,
+        )
+        algorithm, choices = settle(name, given, facts)
+        algorithm.check_noise(facts.of(0))
+        return cls(facts, algorithm, choices)
+
+    def promise(self, *assumptions: str) -> Guarantee:
+        """What it promises each record."""
+        return transcript(self.algorithm, self.facts.of(0)).assuming(*_ASSUMED, *assumptions)
+
+    def paid(self, budget: PrivacyBudget | None, seed: Seed) -> None:
+        """Charge a budget, if there is one; raises BudgetExhaustedError, and EstimatorError where nothing is promised.
+
+        The owners' budgets are equal, and so are the noise and the cost of each.
+        """
+        if budget is None:
+            return
+        if seed is not None:
+            raise EstimatorError("a random_state voids the promise that a budget counts: give one of the two")
+        costs = [price(self.algorithm, self.facts.of(i)).whole.units for i in range(len(self.facts.parties))]
+        budget.pay(Cost(*map(max, *costs)) if len(costs) > 1 else Cost(*costs[0]))
+
+    def model(self, examples: Shard, seed: Seed) -> Model:
+        """Train on the examples (n, d), dealt in order."""
+        stack = deal(examples, tuple(self.facts.n_examples.tolist()))
+        model = simulate(self.algorithm, stack, self.facts, _noise(seed))
+        return model.members[0] if model.kind == "members" else model
+
+
+def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:
+    """Columns with their bounds; raises EstimatorError where there are none: no scale is taken from data."""
+    if bounds is None:
+        raise EstimatorError(
+            "bounds are missing: give (lower, upper), public numbers in the units of X; no scale is taken from data"
+        )
+    try:
+        lower, upper = (np.broadcast_to(np.asarray(each, np.float64), n_features).tolist() for each in bounds)
+    except (TypeError, ValueError):
+        raise EstimatorError(
+            f"bounds must be (lower, upper), each a number or one for each of the {n_features} columns"
+        ) from None
+    return tuple(Feature(name=f"x{i}", lower=lower[i], upper=upper[i]) for i in range(n_features))
+
+
+def _noise(seed: Seed) -> Noise:
+    """The operating system's, or a seed's, which hides nothing."""
+    return SystemNoise() if seed is None else SeededNoise(int(check_random_state(seed).randint(2**31)))

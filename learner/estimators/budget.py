@@ -1,0 +1,63 @@
+"""What several fits on the same examples may cost together."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, Self
+
+from common.privacy.account import Cost, limit
+from common.privacy.calibration import check_budget
+
+
+class PrivacyBudget:
+    """What all fits that are given it may cost together: (epsilon, delta), and not a fit more.
+
+    >>> budget = PrivacyBudget(2.0, 1e-5)
+    >>> budget
+    PrivacyBudget(epsilon_left=2, delta_left=1e-05, fits=0)
+
+    Give the same one to estimators, pipelines and searches that see the same examples: their copies share it, so that
+    each candidate, fold and refit pays. A fit that it cannot bear raises BudgetExhaustedError before any noise is
+    drawn. Costs count together as a party's ledger counts them (`common.privacy.account`), by which many fits cost less
+    than their sum. It lives in this process: searches need ``n_jobs`` = 1, and a copy to another process is refused.
+    """
+
+    def __init__(self, epsilon: float, delta: float = 0.0) -> None:
+        check_budget(epsilon, delta)
+        self._account, self._fits, self._lock = limit(epsilon, delta), 0, Lock()
+
+    @property
+    def fits(self) -> int:
+        """How many fits have paid."""
+        return self._fits
+
+    @property
+    def epsilon_spent(self) -> float:
+        """The epsilon that all fits so far amount to, at the budget's delta."""
+        return self._account.epsilon_spent
+
+    @property
+    def epsilon_left(self) -> float:
+        """The largest epsilon of one more fit at `delta_left`."""
+        return self._account.epsilon_left
+
+    @property
+    def delta_left(self) -> float:
+        """The delta of one more fit."""
+        return self._account.delta_left
+
+    def pay(self, cost: Cost) -> None:
+        """Charge a fit; raises BudgetExhaustedError, saying what is left, where it does not fit."""
+        with self._lock:
+            self._account = self._account.charge(cost)
+            self._fits += 1
+
+    def __repr__(self) -> str:
+        return f"PrivacyBudget(epsilon_left={self.epsilon_left:g}, delta_left={self.delta_left:g}, fits={self.fits})"
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        """Itself: what a copy of an estimator spends is spent."""
+        return self
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 -- never
+        raise TypeError("a privacy budget counts in one process: take n_jobs = 1")

@@ -1,0 +1,200 @@
+"""Models of a federation by scikit-learn's conventions: `fit` takes no data, for the owners of the study have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+from sklearn.utils.metaestimators import available_if
+
+from common.arrays import FloatArray
+from common.data.columns import Label
+from common.data.records import check_cells, rows_of, rows_of_columns
+from common.data.study import Study
+from common.encoding.spelling import spelling
+from common.runs.model_document import ModelDocument
+from common.runs.predictions import Predictor
+from learner.client.learner import Learner
+from learner.client.rows import TableRows, columns_of, records_of
+from learner.estimators.faults import EstimatorError
+
+_LOCAL = "http://127.0.0.1:8000"
+
+
+class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What `FederatedClassifier` and `FederatedRegressor` share.
+
+    ``study`` is the name of one that the learner knows, or a `Study`. ``learner`` is a `Learner`, or its address: the
+    token is then that of PARLEY_TOKEN or PARLEY_TOKEN_FILE. A run may cost each party (``epsilon``, ``delta``);
+    ``parameters`` are the algorithm's, and what is left out is chosen from public facts; ``options`` are further terms
+    of the run, as `learner.client.calls.RunOptions` names them, such as ``parties`` or ``evaluate``. ``progress`` draws
+    a bar on a terminal and in a notebook.
+
+    *Each fit is a run, and its owners' ledgers are charged.* So is each candidate of a search.
+
+    Fitted: ``run_``, ``document_`` (the model's document), ``guarantees_`` and ``guarantee_`` (what holds against all
+    who see the rounds), ``evaluation_`` (on rows that owners hold out; None without), ``study_``, ``n_features_in_``,
+    ``feature_names_in_``. Rows to predict for are a data frame, columns by name, records, or an array whose columns are
+    in the study's order; in the study's units and values, and as they are: categories, missing values and scaling are
+    the study's.
+    """
+
+    _classes: ClassVar[bool]
+
+    def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
+        self,
+        study: str | Study = "",
+        *,
+        learner: Learner | str = _LOCAL,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        algorithm: str = "dp_gd",
+        parameters: Mapping[str, Any] | None = None,
+        secure_sum: str = "none",
+        purpose: str = "",
+        options: Mapping[str, Any] | None = None,
+        progress: bool = True,
+    ) -> None:
+        self.study = study
+        self.learner = learner
+        self.epsilon = epsilon
+        self.delta = delta
+        self.algorithm = algorithm
+        self.parameters = parameters
+        self.secure_sum = secure_sum
+        self.purpose = purpose
+        self.options = options
+        self.progress = progress
+
+    def fit(self, X: None = None, y: None = None) -> Self:
+        """Have the learner run a training among the owners of the study, and wait for its end.
+
+        Raises EstimatorError for data, which are not wanted here, for no study and for one of another kind of label,
+        and what `Learner.submit` and `Learner.wait` raise.
+        """
+        if X is not None or y is not None:
+            raise EstimatorError("fit takes no data: the owners of the study have them, and they stay there")
+        if not self.study:
+            raise EstimatorError("study is missing: name one of Learner.studies()")
+        with self._asked() as learner:
+            self._check(self.study if isinstance(self.study, Study) else learner.study(self.study))
+            terms: dict[str, Any] = {
+                "algorithm": self.algorithm,
+                "parameters": dict(self.parameters or {}),
+                "secure_sum": self.secure_sum,
+                "purpose": self.purpose,
+            }
+            run = learner.submit(
+                self.study, epsilon=self.epsilon, delta=self.delta, **(terms | dict(self.options or {}))
+            )
+            return self.take(run.id)
+
+    def take(self, run: str) -> Self:
+        """Be fitted by a run that was asked for before, such as one whose `fit` was interrupted; waits for its end."""
+        with self._asked() as learner:
+            ended = learner.wait(run, progress=self.progress)
+            document = learner.model(run)
+        self._check(document.study)
+        return self._fitted_by(document, run_=ended)
+
+    def decision_function(self, X: TableRows) -> FloatArray:
+        """The scores of rows (n,), in which a number's bounds are -1 and 1; of more than two classes (n, K)."""
+        self._check_fitted()
+        return self._predictor.scores(self._rows(X))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "document_")
+
+    def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
+        """Keep a model."""
+        predictor = Predictor.of(document.model_dump(mode="json"))
+        for name, value in more.items():
+            setattr(self, name, value)
+        self._predictor, self.document_, self.study_ = predictor, document, document.study
+        self.feature_names_in_ = np.array(document.study.feature_names, dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        self.guarantees_, self.evaluation_ = document.guarantees, document.evaluation
+        whole = tuple(promise for promise in self.guarantees_ if promise.view == "transcript")
+        self.guarantee_ = (whole or self.guarantees_)[-1]
+        return self
+
+    @contextmanager
+    def _asked(self) -> Iterator[Learner]:
+        """The learner; one that is given stays open."""
+        if isinstance(self.learner, Learner):
+            yield self.learner
+        else:
+            with Learner(self.learner) as learner:
+                yield learner
+
+    def _check(self, study: Study) -> None:
+        """Raise EstimatorError for a study of another kind of label."""
+        if isinstance(study.label, Label) is not self._classes:
+            kind = "classes" if isinstance(study.label, Label) else "a number"
+            raise EstimatorError(f"{type(self).__name__} is not for study {study.name!r}, whose label is {kind}")
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _rows(self, X: TableRows) -> Any:  # noqa: ANN401 -- a matrix of either kind
+        """Rows of the study's design; raises InvalidInputError that names the row and the column that is unfit."""
+        if self.study_.sparse:
+            return rows_of(self.study_, records_of(X), "row {}".format)
+        columns = columns_of(X, self.study_.feature_names)
+        check_cells(self.study_, columns, "row {}".format)
+        return rows_of_columns(self.study_, columns, len(next(iter(columns.values()))))
+
+
+def _may_give_probabilities(estimator: FederatedClassifier) -> bool:
+    return not estimator.__sklearn_is_fitted__() or estimator.study_.loss.kind in {"logistic", "softmax"}
+
+
+class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]  # as above
+    """A classifier trained by a learner among the owners of a study; its parameters are `FederatedEstimator`'s.
+
+    ``FederatedClassifier("biopsies", epsilon=1, delta=1e-5).fit().predict(new_rows)``. ``classes_`` are the study's
+    values of its label, texts, in its order.
+    """
+
+    _classes = True
+
+    def predict(self, X: TableRows) -> npt.NDArray[Any]:
+        """The classes of rows, (n,) texts."""
+        scores = self.decision_function(X)
+        return np.array(self._predictor.labels(scores), dtype=object)
+
+    @available_if(_may_give_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: TableRows) -> FloatArray:
+        """The probabilities (n, K) of the classes; not of a loss that fits none."""
+        scores = self.decision_function(X)
+        chances = self._predictor.probabilities(scores)
+        assert chances is not None  # noqa: S101 -- see _may_give_probabilities
+        return chances
+
+    def score(self, X: TableRows, y: npt.ArrayLike) -> float:
+        """The accuracy on rows of classes y (n,), which may be numbers where the study spells those."""
+        return float(accuracy_score([spelling(value) for value in np.asarray(y).tolist()], self.predict(X)))
+
+    def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
+        super()._fitted_by(document, **more)
+        assert isinstance(document.study.label, Label)  # noqa: S101 -- it was checked
+        self.classes_ = np.array(document.study.label.values, dtype=object)
+        return self
+
+
+class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]  # as above
+    """A regression trained by a learner among the owners of a study; its parameters are `FederatedEstimator`'s."""
+
+    _classes = False
+
+    def predict(self, X: TableRows) -> FloatArray:
+        """The numbers of rows, (n,), in the label's unit, within its bounds."""
+        scores = self.decision_function(X)
+        return np.array(self._predictor.labels(scores), dtype=np.float64)

@@ -1,0 +1,190 @@
+"""Private logistic and linear regression whose defaults need no tuning, by scikit-learn's conventions.
+
+Both descend on noisy sums of gradients (`common.algorithms.dp_gd`), whose rounds, step and clip norm are chosen from
+the numbers of rows and columns and the budget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from common.algorithms import AUTO
+from common.arrays import FloatArray
+from common.data.columns import RealLabel, RowNorm
+from common.data.loading import shard_of
+from common.data.losses import SquaredLoss
+from common.data.records import rows_of_columns
+from common.data.study import Study
+from common.privacy.calibration import check_budget
+from learner.estimators.array_runs import ArrayRun, Bounds, Seed, features_of
+from learner.estimators.budget import PrivacyBudget
+from learner.estimators.faults import EstimatorError, as_estimator_errors
+from learner.estimators.private import PrivateClassifier
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+DEFAULT_DELTA = 1e-5
+
+
+class PrivateLogisticRegression(PrivateClassifier):
+    """Logistic regression, of two classes or more, (epsilon, delta)-private for one example replaced by another.
+
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(n_class=2, return_X_y=True)
+    >>> model = PrivateLogisticRegression(1.0, (0, 16), classes=(0, 1)).fit(X, y)
+    >>> round(model.epsilon_spent_, 3), bool(model.score(X, y) > 0.9)
+    (1.0, True)
+
+    A `PrivateClassifier` with a delta above 0 unless it is said otherwise; parameters and promises are that one's.
+    """
+
+    loss = "logistic"
+    mechanism: Literal["auto"] = "auto"
+    calibration = "tight"
+
+    def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
+        self,
+        epsilon: float = 1.0,
+        bounds: Bounds | None = None,
+        *,
+        delta: float = DEFAULT_DELTA,
+        regularization: float | Literal["auto"] = "auto",
+        row_norm: RowNorm = "own",
+        fit_intercept: bool = True,
+        classes: npt.ArrayLike | None = None,
+        owners: int = 1,
+        budget: PrivacyBudget | None = None,
+        random_state: Seed = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.bounds = bounds
+        self.delta = delta
+        self.regularization = regularization
+        self.row_norm = row_norm
+        self.fit_intercept = fit_intercept
+        self.classes = classes
+        self.owners = owners
+        self.budget = budget
+        self.random_state = random_state
+
+
+class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Linear regression by least squares, (epsilon, delta)-private for one example replaced by another.
+
+    >>> X = np.random.default_rng(0).uniform(0, 10, size=(2000, 2))
+    >>> model = PrivateLinearRegression(1.0, (0, 10), (0, 20)).fit(X, X.sum(axis=1))
+    >>> model.score(X, X.sum(axis=1)) > 0.8
+    True
+
+    ``bounds`` of the columns and ``target_bounds`` of y are (lower, upper) in their units, and *public knowledge*:
+    values beyond are clipped to them, and predictions lie within. ``delta`` must be above 0. ``regularization`` is
+    lambda of (1/n) sum loss + (lambda/2) |w|^2 of columns scaled to [-1, 1], chosen from public numbers if ``auto``.
+    ``owners``, ``budget`` and ``random_state`` are `PrivateClassifier`'s, and so is what is said there of fits in
+    pipelines and searches: *each fit costs its epsilon*.
+
+    Fitted: ``coef_`` (d,) and ``intercept_`` in the units of X and y, ``n_features_in_``, ``guarantee_``,
+    ``epsilon_spent_``, ``choices_``, ``study_`` and ``model_``.
+    """
+
+    def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
+        self,
+        epsilon: float = 1.0,
+        bounds: Bounds | None = None,
+        target_bounds: tuple[float, float] | None = None,
+        *,
+        delta: float = DEFAULT_DELTA,
+        regularization: float | Literal["auto"] = "auto",
+        fit_intercept: bool = True,
+        owners: int = 1,
+        budget: PrivacyBudget | None = None,
+        random_state: Seed = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.delta = delta
+        self.regularization = regularization
+        self.fit_intercept = fit_intercept
+        self.owners = owners
+        self.budget = budget
+        self.random_state = random_state
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+        """Train on examples X (n, d) with numbers y (n,).
+
+        Raises EstimatorError, a ValueError, for parameters that cannot be right: among them bounds that are missing.
+        """
+        with as_estimator_errors():
+            return self._fit(*validate_data(self, X, y, dtype=np.float64, y_numeric=True))
+
+    def predict(self, X: npt.ArrayLike) -> FloatArray:
+        """The numbers of rows (n, d), (n,), in the unit of y and within its bounds."""
+        check_is_fitted(self)
+        label = self._label()
+        return np.clip(self._in_units(validate_data(self, X, dtype=np.float64, reset=False)), label.lower, label.upper)
+
+    def _fit(self, X: FloatArray, y: FloatArray) -> Self:
+        check_budget(self.epsilon, self.delta)
+        study = self._study(X.shape[1])
+        given = {} if self.regularization == AUTO else {"regularization": float(self.regularization)}
+        run = ArrayRun.settled(
+            study, len(X), "dp_gd", given, owners=self.owners, epsilon=self.epsilon, delta=self.delta
+        )
+        promise = run.promise()
+        examples = shard_of(study, self._columns(study, X) | {study.label.name: y}, clip=True)
+        run.paid(self.budget, self.random_state)
+        self.model_, self.study_, self.choices_ = run.model(examples, self.random_state), study, run.choices
+        self.coef_, self.intercept_ = self._affine()
+        self.guarantee_ = promise if self.random_state is None else None
+        self.epsilon_spent_ = None if self.guarantee_ is None else self.guarantee_.epsilon
+        return self
+
+    def _study(self, n_features: int) -> Study:
+        """The bounds as a study."""
+        features, (lower, upper) = features_of(self.bounds, n_features), self._target()
+        return Study(
+            name="estimator",
+            features=features,
+            label=RealLabel(name="y", lower=lower, upper=upper),
+            loss=SquaredLoss(),
+            intercept=self.fit_intercept,
+        )
+
+    def _target(self) -> tuple[float, float]:
+        """The bounds of y; raises EstimatorError where there are none: no scale is taken from data."""
+        if self.target_bounds is None:
+            raise EstimatorError(
+                "target_bounds are missing: give (lower, upper), public numbers in the unit of y; no scale is taken "
+                "from data"
+            )
+        try:
+            lower, upper = map(float, self.target_bounds)
+        except (TypeError, ValueError):
+            raise EstimatorError("target_bounds must be two numbers, (lower, upper)") from None
+        return lower, upper
+
+    def _columns(self, study: Study, X: FloatArray) -> dict[str, Any]:
+        return dict(zip(study.feature_names, X.T, strict=True))
+
+    def _in_units(self, X: FloatArray) -> FloatArray:
+        """What the model says of rows (n, d) in the unit of y, (n,), wherever that lies."""
+        rows = rows_of_columns(self.study_, self._columns(self.study_, X), len(X))
+        return self._label().in_units(self.model_.scores(rows))
+
+    def _label(self) -> RealLabel:
+        """What was learnt to predict."""
+        assert isinstance(self.study_.label, RealLabel)  # noqa: S101 -- it was made here
+        return self.study_.label
+
+    def _affine(self) -> tuple[FloatArray, float]:
+        """Slopes (d,) and intercept of what the model says within the bounds, told by its values at d + 1 rows."""
+        lower, upper = np.array([(each.lower, each.upper) for each in features_of(self.bounds, self.n_features_in_)]).T
+        middle = (lower + upper) / 2
+        values = self._in_units(np.vstack([middle, middle + np.diag(upper - middle)]))
+        slopes = (values[1:] - values[0]) / (upper - middle)
+        return slopes, float(values[0] - slopes @ middle)

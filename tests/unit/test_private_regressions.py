@@ -1,0 +1,169 @@
+"""Private regressions keep scikit-learn's conventions, take no scale from data, and pay for each fit."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from common.arrays import FloatArray
+from common.errors import BudgetExhaustedError, InvalidInputError
+from common.privacy.guarantee import Guarantee
+from learner.estimators import PrivacyBudget, PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression
+
+N = 2000
+BOUNDS: Any = (np.array([0.0, -5.0]), np.array([10.0, 5.0]))
+
+
+def table() -> tuple[FloatArray, FloatArray]:
+    """Rows within the bounds, and numbers between -10 and 20."""
+    rng = np.random.default_rng(0)
+    lower, upper = BOUNDS
+    X = lower + (upper - lower) * rng.random((N, 2))
+    return X, X[:, 0] - 2 * X[:, 1] + rng.normal(0, 0.5, N)
+
+
+def promised(model: PrivateClassifier | PrivateLinearRegression) -> Guarantee:
+    assert model.guarantee_ is not None
+    assert model.epsilon_spent_ == model.guarantee_.epsilon
+    return model.guarantee_
+
+
+def regression(epsilon: float = 5.0, **given: Any) -> PrivateLinearRegression:  # noqa: ANN401 -- parameters
+    return PrivateLinearRegression(epsilon, BOUNDS, (-10, 20), **given)
+
+
+class TestLinear:
+    def test_it_is_least_squares_in_the_units_of_the_table(self) -> None:
+        X, y = table()
+        model, theirs = regression(1000.0).fit(X, y), Ridge(alpha=1e-6).fit(X, y)
+        assert model.coef_ == pytest.approx(theirs.coef_, abs=0.1)
+        assert model.intercept_ == pytest.approx(theirs.intercept_, abs=0.4)
+        assert model.predict(X) == pytest.approx(np.clip(X @ model.coef_ + model.intercept_, -10, 20), abs=1e-3)
+        assert regression(2.0).fit(X, y).score(X, y) > 0.9
+
+    def test_the_promise_is_what_was_asked_for(self) -> None:
+        promise = promised(regression(0.5).fit(*table()))
+        assert promise.epsilon == pytest.approx(0.5, rel=1e-3)
+        assert promise.delta == 1e-5
+
+    def test_several_owners_promise_the_same(self) -> None:
+        X, y = table()
+        for kind in (regression(owners=4), PrivateLogisticRegression(5.0, BOUNDS, owners=4, classes=(0, 1))):
+            model = kind.fit(X, y if isinstance(kind, PrivateLinearRegression) else (y > 5).astype(int))
+            assert model.epsilon_spent_ == pytest.approx(5.0, rel=1e-3)
+            assert any("4 parties contribute" in words for words in promised(model).assumptions)
+            assert model.score(X, y if isinstance(kind, PrivateLinearRegression) else y > 5) > 0.85
+
+    def test_a_seed_repeats_a_fit_and_voids_the_guarantee(self) -> None:
+        first, second = (regression(random_state=1).fit(*table()) for _ in range(2))
+        assert first.coef_.tolist() == second.coef_.tolist()
+        assert first.guarantee_ is None
+        assert first.epsilon_spent_ is None
+
+    def test_no_choice_follows_from_the_examples(self) -> None:
+        X, y = table()
+        one, other = regression().fit(X, y), regression().fit(1e6 * X, -y)
+        assert (one.study_, one.choices_, one.guarantee_) == (other.study_, other.choices_, other.guarantee_)
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({"bounds": None}, "bounds are missing: .* no scale is taken from data"),
+            ({"target_bounds": None}, "target_bounds are missing"),
+            ({"target_bounds": 3}, "two numbers"),
+            ({"target_bounds": (1, 0)}, "lower must be below upper"),
+            ({"bounds": (0, (1, 2, 3))}, "one for each of the 2 columns"),
+            ({"epsilon": 0}, "epsilon"),
+            ({"delta": 0}, "delta"),
+            ({"owners": 0}, "at least 1|part"),
+            ({"owners": 5000}, "part|examples"),
+            ({"regularization": -1.0}, "regularization"),
+        ],
+    )
+    def test_what_cannot_be_right_is_refused_in_words(self, given: dict[str, Any], words: str) -> None:
+        for error in (ValueError, InvalidInputError):
+            with pytest.raises(error, match=words):
+                regression().set_params(**given).fit(*table())
+
+
+class TestConventions:
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("estimator", "expected"),
+        [
+            (PrivateLinearRegression(100.0, (-5, 5), (-5, 5)), set()),
+            (PrivateLogisticRegression(100.0, (-5, 5)), set()),
+            (PrivateLinearRegression(1.0, (-5, 5), (-5, 5)), {"check_regressors_train"}),
+            (PrivateLogisticRegression(1.0, (-5, 5)), {"check_classifiers_train"}),
+        ],
+        ids=["linear", "logistic", "linear by default", "logistic by default"],
+    )
+    def test_no_check_fails_but_those_of_accuracy_under_noise(self, estimator: Any, expected: set[str]) -> None:  # noqa: ANN401
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = check_estimator(estimator, on_fail=None, on_skip=None)
+        assert {each["check_name"] for each in results if each["status"] == "failed"} == expected
+
+    def test_by_default_it_is_a_private_classifier_with_a_delta(self) -> None:
+        X, y = table()
+        one = PrivateLogisticRegression(1.0, BOUNDS, classes=(0, 1), random_state=3).fit(X, (y > 5).astype(int))
+        other = PrivateClassifier(bounds=BOUNDS, delta=1e-5, classes=(0, 1), random_state=3).fit(X, (y > 5).astype(int))
+        assert one.coef_.tolist() == other.coef_.tolist()
+        assert one.predict_proba(X).shape == (N, 2)
+
+
+class TestBudget:
+    def test_every_fit_of_a_search_pays(self) -> None:
+        X, y = table()
+        budget = PrivacyBudget(20.0, 1e-4)
+        model = make_pipeline(FunctionTransformer(), regression(1.0, budget=budget))
+        search = GridSearchCV(model, {"privatelinearregression__regularization": [0.001, 0.01]}, cv=3).fit(X, y)
+        assert budget.fits == 2 * 3 + 1
+        assert 1 < budget.epsilon_spent < 7, "fits count as a ledger counts them, by less than their sum"
+        cross_val_score(search.best_estimator_, X, y, cv=2)
+        assert budget.fits == 9
+
+    def test_a_fit_that_it_cannot_bear_draws_no_noise(self) -> None:
+        X, y = table()
+        budget = PrivacyBudget(1.5, 1e-5)
+        model = regression(1.0, budget=budget).fit(X, y)
+        weights = model.coef_
+        with pytest.raises(BudgetExhaustedError, match="are left") as caught:
+            model.set_params(epsilon=1.4).fit(X, y)
+        assert caught.value.facts["epsilon_left"] == budget.epsilon_left
+        assert budget.fits == 1
+        assert model.coef_ is weights
+
+    def test_a_fit_that_is_refused_costs_nothing(self) -> None:
+        budget = PrivacyBudget(1.5, 1e-5)
+        with pytest.raises(ValueError, match="target_bounds"):
+            regression(1.0, budget=budget).set_params(target_bounds=None).fit(*table())
+        with pytest.raises(ValueError, match="random_state"):
+            regression(1.0, budget=budget, random_state=1).fit(*table())
+        assert (budget.fits, budget.epsilon_spent) == (0, 0.0)
+
+    def test_copies_share_it_in_this_process_alone(self) -> None:
+        budget = PrivacyBudget(1.0)
+        assert clone(regression(budget=budget)).budget is budget
+        assert copy.deepcopy(budget) is budget
+        with pytest.raises(TypeError, match="n_jobs = 1"):
+            budget.__reduce__()
+
+    def test_pure_fits_add_up(self) -> None:
+        X, y = table()
+        budget = PrivacyBudget(2.0)
+        for _ in range(2):
+            PrivateClassifier(bounds=BOUNDS, classes=(0, 1), budget=budget).fit(X, (y > 5).astype(int))
+        assert budget.epsilon_left == pytest.approx(0, abs=1e-4)
+        with pytest.raises(BudgetExhaustedError):
+            PrivateClassifier(bounds=BOUNDS, classes=(0, 1), budget=budget).fit(X, (y > 5).astype(int))
