@@ -1,0 +1,87 @@
+"""What a model's document predicts of rows that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from common.arrays import FloatArray
+from common.data.columns import RealLabel
+from common.data.records import rows_of
+from common.data.study import Study
+from common.learning.model import Model
+from common.runs.model_document import read_model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictor:
+    """A model, and the study by which records become its rows."""
+
+    study: Study
+    model: Model
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """The predictor of a document; raises InvalidInputError as `read_model` does."""
+        return cls(*read_model(document))
+
+    def scores(self, rows: FloatArray) -> FloatArray:
+        """Of rows (n, d) their scores (n,), or (n, K) of K classes.
+
+        Raises InvalidInputError for members' models, of which none predicts for all, and for what is no model.
+        """
+        return self.model.scores(rows)
+
+    def labels(self, scores: FloatArray) -> list[str] | list[float]:
+        """The label of each row: one of its values, or a number within its bounds, in its unit."""
+        label = self.study.label
+        if isinstance(label, RealLabel):
+            numbers: list[float] = label.in_units(np.clip(scores, -1.0, 1.0)).tolist()
+            return numbers
+        best = scores.argmax(axis=-1) if scores.ndim > 1 else (scores > 0).astype(int)
+        return [label.values[code] for code in best.tolist()]
+
+    def probabilities(self, scores: FloatArray) -> FloatArray | None:
+        """The probability (n, K) of each value of the label, where the loss is one that fits them."""
+        if scores.ndim > 1:
+            return np.asarray(softmax(scores, axis=-1))
+        if self.study.loss.kind != "logistic" or isinstance(self.study.label, RealLabel):
+            return None
+        return np.stack([expit(-scores), expit(scores)], axis=-1)
+
+
+def predict(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Label, score and probability for each record {feature: number, text or None}.
+
+    ``score`` is that of the label, of two classes that of the positive one; ``probability`` likewise, if the loss is
+    logistic or softmax, and None otherwise; of more than two classes ``probabilities`` has each one's. A real label is
+    predicted in its own unit. Raises InvalidInputError for a record that does not fit the study, an unknown kind of
+    model, and members' models, of which none predicts for all.
+    """
+    predictor = Predictor.of(document)
+    scores = predictor.scores(rows_of(predictor.study, records))
+    return list(_told(predictor, scores))
+
+
+def _told(predictor: Predictor, scores: FloatArray) -> Iterator[dict[str, Any]]:
+    """Predictions as JSON objects."""
+    labels, chances = predictor.labels(scores), predictor.probabilities(scores)
+    several = scores.ndim > 1
+    for i, label in enumerate(labels):
+        row = None if chances is None else chances[i]
+        yield {
+            "label": label,
+            "score": float(scores[i].max()),
+            "probability": None if row is None else float(row.max() if several else row[-1]),
+            "probabilities": _by_value(predictor, row) if several and row is not None else None,
+        }
+
+
+def _by_value(predictor: Predictor, chances: FloatArray) -> dict[str, float]:
+    """The probability of each value of the label."""
+    assert not isinstance(predictor.study.label, RealLabel)  # noqa: S101 -- a real label has no probabilities
+    return dict(zip(predictor.study.label.values, chances.tolist(), strict=True))

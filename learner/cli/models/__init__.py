@@ -1,0 +1,1 @@
+"""Commands for a model's document, away from any learner."""

@@ -1,0 +1,147 @@
+"""``parley-learner predict``: what a model's document predicts for the rows of a file; no service is asked."""
+# ruff: noqa: PLC0415 -- help comes without numpy
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from common.errors import InvalidInputError
+from learner.cli.options import FormatOption
+
+if TYPE_CHECKING:
+    from common.runs.predictions import Predictor
+    from learner.models.feature_rows import FeatureRows
+
+PREDICTIONS = (
+    "Example: parley-learner predict model.json patients.csv --proba --keep id --output predicted.csv   (the document "
+    "is what the command model saves; `-` reads a CSV or Parquet table from standard input)"
+)
+"""How the command is used."""
+_ROW, _PREDICTION = "row", "prediction"
+
+
+def predict_command(
+    model: Annotated[Path, typer.Argument(help="a model's document, as the command model saves it")],
+    table: Annotated[str, typer.Argument(help="a CSV or Parquet file with the study's features; - is standard input")],
+    proba: Annotated[bool, typer.Option("--proba", help="tell the probability of each value of the label")] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", metavar="COLUMN", help="copy a column of the table; repeat for more")
+    ] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="predict nothing for rows that the study has no place for, and count them")
+    ] = False,
+    save: Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")] = None,
+    output: FormatOption = "text",
+) -> None:
+    """Predict the label of each row of a table by a model: as CSV, or an object a line with --format json.
+
+    The study inside the document says how a record becomes a row: categories, missing values, bounds, projection.
+    Numbers beyond the bounds are clipped, as in training. Columns that the study does not name are not read. Rows count
+    from 1, below the header.
+    """
+    from common.runs.predictions import Predictor
+    from learner.models.feature_rows import FeatureRows
+
+    predictor = Predictor.of(_read(model))
+    with TemporaryDirectory() as folder:
+        path = Path(table) if table != "-" else _standard_input(Path(folder))
+        rows = FeatureRows(path, predictor.study, _checked(keep or []))
+        found = _predicted(predictor, rows, proba=proba, skip=skip)
+        count, skipped = _write(found, save, as_json=output == "json")
+    where = f" in {save}" if save else ""
+    without = f"; {skipped:,} of them have no prediction, for the study has no place for them" if skipped else ""
+    typer.echo(f"{count:,} rows{where}{without}", err=True)
+
+
+def _checked(keep: list[str]) -> list[str]:
+    """Columns to copy; raises InvalidInputError for one of a name that a prediction has."""
+    if taken := [name for name in keep if name in {_ROW, _PREDICTION} or name.startswith("P(")]:
+        raise InvalidInputError(f"the column {taken[0]!r} cannot be kept: what is predicted has a column of that name")
+    return keep
+
+
+def _write(found: Iterator[dict[str, Any]], save: Path | None, *, as_json: bool) -> tuple[int, int]:
+    """Write predictions to a file, whole or not at all, or to standard output; how many, and how many are none."""
+    if save is None:
+        return _write_to(sys.stdout, found, as_json=as_json)
+    part = save.with_name(f"{save.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            counts = _write_to(file, found, as_json=as_json)
+        part.replace(save)
+    except OSError as error:
+        raise InvalidInputError(f"{save} cannot be written ({type(error).__name__})") from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return counts
+
+
+def _write_to(target: TextIO, found: Iterator[dict[str, Any]], *, as_json: bool) -> tuple[int, int]:
+    """Write predictions, as CSV or as JSON; how many, and how many are none."""
+    count = skipped = 0
+    writer: csv.DictWriter[str] | None = None
+    for told in found:
+        if as_json:
+            target.write(json.dumps(told, ensure_ascii=False) + "\n")
+        else:
+            if writer is None:
+                writer = csv.DictWriter(target, list(told), lineterminator="\n")
+                writer.writeheader()
+            writer.writerow(told)
+        count, skipped = count + 1, skipped + (told[_PREDICTION] is None)
+    return count, skipped
+
+
+def _predicted(predictor: Predictor, rows: FeatureRows, *, proba: bool, skip: bool) -> Iterator[dict[str, Any]]:
+    """What is told of each row."""
+    number = 0
+    for matrix, usable, kept in rows.blocks(skip=skip):
+        scores = predictor.scores(matrix)
+        labels = predictor.labels(scores)
+        chances = predictor.probabilities(scores) if proba else None
+        if proba and chances is None:
+            raise InvalidInputError(f"a model with the loss {predictor.study.loss.kind!r} has no probabilities")
+        for i, label in enumerate(labels):
+            number += 1
+            told: dict[str, Any] = {_ROW: number, **kept[i], _PREDICTION: label if usable[i] else None}
+            if chances is not None:
+                shares = chances[i].tolist() if usable[i] else [None] * chances.shape[1]
+                told |= {f"P({value})": share for value, share in zip(_values(predictor), shares, strict=True)}
+            yield told
+
+
+def _values(predictor: Predictor) -> tuple[str, ...]:
+    """The values of a label that has probabilities."""
+    values: tuple[str, ...] = getattr(predictor.study.label, "values", ())
+    return values
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
+    """A document; raises InvalidInputError for what is none."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InvalidInputError(f"model {path} cannot be read ({type(error).__name__})") from None
+    except ValueError:
+        raise InvalidInputError(f"model {path} is not a model's document: it is not JSON, or cut short") from None
+    if not isinstance(document, dict):
+        raise InvalidInputError(f"model {path} is not a model's document")
+    return document
+
+
+def _standard_input(folder: Path) -> Path:
+    """What comes on standard input, as a file: Parquet by its first bytes, else CSV."""
+    content = sys.stdin.buffer.read()
+    path = folder / f"rows{'.parquet' if content.startswith(b'PAR1') else '.csv'}"
+    path.write_bytes(content)
+    return path

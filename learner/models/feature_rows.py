@@ -1,0 +1,80 @@
+"""A file's rows in a study's features, block by block, to predict for: imported only while a file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.arrays import BoolArray
+from common.data.cells import Block
+from common.data.records import check_cells, rows_of, rows_of_columns, unfit_cells
+from common.data.study import Study
+from common.errors import InvalidDataError, InvalidInputError
+from common.files.examples import block_of
+from common.files.file_tables import file_table
+from common.files.streams import TableStream
+
+
+class FeatureRows:
+    """The rows of a CSV or Parquet file as rows of a study's design, and columns of it as they are.
+
+    Raises InvalidDataError for a file that cannot be read or lacks a feature of the study, or a column to ``keep``.
+    """
+
+    def __init__(self, path: Path, study: Study, keep: Collection[str] = ()) -> None:
+        self._study, self._keep = study, tuple(keep)
+        self._stream: TableStream = file_table(str(path), study.text_names | set(keep))
+        self._wanted = [name for feature in study.features for name in feature.table_names]
+        found = set(self._stream.schema.names)
+        if missing := [name for name in dict.fromkeys((*self._wanted, *keep)) if name not in found]:
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""  # noqa: PLR2004
+            named = ", ".join(map(repr, missing[:5]))
+            raise InvalidDataError(f"data file {path} lacks {named}{more}")
+
+    def blocks(self, *, skip: bool = False) -> Iterator[tuple[Any, BoolArray, list[dict[str, Any]]]]:
+        """Rows (n, d) of the design, which of them (n,) can be used, and the columns that are kept, row by row.
+
+        Raises InvalidInputError for the first row that cannot, by its number from 1, unless it is to ``skip`` such.
+        """
+        start = 1
+        for batch in self._stream.batches():
+            count, first = batch.num_rows, start
+            kept = batch.select(self._keep).to_pylist() if self._keep else [{}] * count
+
+            def name(row: int, first: int = first) -> str:
+                return f"row {first + row:,}"
+
+            if self._study.sparse:
+                yield (*self._sparse(batch.select(self._wanted).to_pylist(), name, skip=skip), kept)
+            else:
+                block = block_of(batch.select(self._wanted), self._study.text_names)
+                yield (*self._dense(block, count, name, skip=skip), kept)
+            start += count
+
+    def _dense(self, block: Block, count: int, name: Any, *, skip: bool) -> tuple[Any, BoolArray]:  # noqa: ANN401 -- see blocks
+        usable = np.ones(count, dtype=np.bool_)
+        if skip:
+            for unfit, _ in unfit_cells(self._study, block):
+                usable &= ~unfit
+        else:
+            check_cells(self._study, block, name)
+        return rows_of_columns(self._study, block, count), usable
+
+    def _sparse(self, records: list[Any], name: Any, *, skip: bool) -> tuple[Any, BoolArray]:  # noqa: ANN401 -- as above
+        if not skip:
+            return rows_of(self._study, records, name), np.ones(len(records), dtype=np.bool_)
+        usable = np.array([self._fits(record) for record in records])
+        sparse = self._study.sparse
+        assert sparse is not None  # noqa: S101 -- what a study of lists has
+        empty: dict[str, list[float]] = {column: [] for column in sparse.table_names}
+        return rows_of(self._study, [r if fits else empty for r, fits in zip(records, usable, strict=True)]), usable
+
+    def _fits(self, record: dict[str, Any]) -> bool:
+        try:
+            rows_of(self._study, [record])
+        except InvalidInputError:
+            return False
+        return True

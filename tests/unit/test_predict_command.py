@@ -1,0 +1,170 @@
+"""``parley-learner predict``: what the learner's route predicts, for a file's rows; bad rows are named, or skipped."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow.parquet import write_table
+from typer.testing import CliRunner
+
+from common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
+from common.data.losses import HuberLoss, LogisticLoss
+from common.data.study import Study
+from common.runs.predictions import predict
+from learner.cli.main import learner_app
+
+FEATURES = (
+    Feature(name="age", lower=0, upper=100, missing="value", fill=40),
+    Feature(name="dose", lower=-1, upper=1),
+    Category(name="ward", values=("north", "007"), other=True),
+)
+TWO = Study(name="s", features=FEATURES, label=Label(name="ill", values=("no", "yes")), loss=LogisticLoss())
+HUBER = Study(name="s", features=FEATURES, label=TWO.label, loss=HuberLoss())
+GOOD = "id,age,dose,ward,note\na1,30,0.5,north,x\na2,,-0.25,007,y\na3,999,1,elsewhere,z\n"
+RECORDS: list[dict[str, Any]] = [
+    {"age": 30, "dose": 0.5, "ward": "north"},
+    {"age": None, "dose": -0.25, "ward": "007"},
+    {"age": 999, "dose": 1, "ward": "elsewhere"},
+]
+
+
+def document_of(study: Study, seed: int = 1) -> dict[str, Any]:
+    """A model's document with weights of no training."""
+    outputs = () if study.n_classes <= 2 else (study.n_classes,)
+    weights = np.random.default_rng(seed).normal(size=(*outputs, study.n_features))
+    return {
+        "format": "parley-model-2",
+        "kind": "softmax" if outputs else "linear",
+        "weights": weights.tolist(),
+        "column_names": list(study.column_names),
+        "classes": list(study.label.values) if isinstance(study.label, Label) else None,
+        "study": study.model_dump(mode="json"),
+        "study_digest": study.digest,
+        "spec_digest": "0" * 64,
+        "algorithm": "dp_gd",
+        "parameters": {},
+        "rounds": 1,
+        "public": None,
+        "contributors": ["party-1"],
+        "adjacency": "replace_one",
+        "guarantees": [],
+        "evaluation": None,
+    }
+
+
+def run(folder: Path, document: object, table: str | Path, *options: str, code: int = 0) -> tuple[str, str]:
+    """Standard output and error of the command."""
+    model = folder / "model.json"
+    model.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    if isinstance(table, str):
+        (folder / "rows.csv").write_text(table, encoding="utf-8")
+        table = folder / "rows.csv"
+    found = CliRunner().invoke(learner_app, ["predict", str(model), str(table), *options])
+    assert found.exit_code == code, found.stderr
+    return found.stdout, found.stderr
+
+
+def test_a_file_is_predicted_as_the_learner_predicts_records(tmp_path: Path) -> None:
+    document = document_of(TWO)
+    out, err = run(tmp_path, document, GOOD, "--proba", "--keep", "id")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert list(rows[0]) == ["row", "id", "prediction", "P(no)", "P(yes)"]
+    assert [(row["row"], row["id"]) for row in rows] == [("1", "a1"), ("2", "a2"), ("3", "a3")]
+    expected = predict(document, RECORDS)
+    assert [row["prediction"] for row in rows] == [found["label"] for found in expected]
+    assert [float(row["P(yes)"]) for row in rows] == [found["probability"] for found in expected]
+    assert "3 rows" in err
+
+
+@pytest.mark.parametrize("labels", [("a", "b", "c"), None])
+def test_classes_and_numbers_too_from_parquet_as_json(tmp_path: Path, labels: tuple[str, ...] | None) -> None:
+    label = Label(name="kind", values=labels) if labels else RealLabel(name="rate", lower=10, upper=30)
+    study = Study.model_validate({
+        "name": "s", "features": [each.model_dump() for each in FEATURES], "label": label.model_dump(),
+        "loss": {"kind": "softmax" if labels else "squared"},
+    })  # fmt: skip
+    document, table = document_of(study), tmp_path / "rows.parquet"
+    columns = {name: [record[name] for record in RECORDS] for name in ("age", "dose", "ward")}
+    write_table(pa.table(columns), table)
+    out, _ = run(tmp_path, document, table, "--format", "json", *(["--proba"] if labels else []))
+    told = [json.loads(line) for line in out.splitlines()]
+    expected = predict(document, RECORDS)
+    assert [row["prediction"] for row in told] == [found["label"] for found in expected]
+    if labels:
+        assert [row["P(b)"] for row in told] == [found["probabilities"]["b"] for found in expected]
+
+
+def test_rows_of_lists(tmp_path: Path) -> None:
+    entries = SparseFeatures(name="entries", columns=5, entries=3, bound=2)
+    study = Study(name="s", features=(entries,), label=Label(name="ill", values=("no", "yes")))
+    document, table = document_of(study), tmp_path / "rows.parquet"
+    records: list[dict[str, Any]] = [{"index": [1, 3], "value": [1.0, -2.0]}, {"index": [], "value": []}]
+    write_table(pa.table({name: [record[name] for record in records] for name in ("index", "value")}), table)
+    out, _ = run(tmp_path, document, table)
+    assert [row["prediction"] for row in csv.DictReader(io.StringIO(out))] == [
+        found["label"] for found in predict(document, records)
+    ]
+    bad = [*records, {"index": [9], "value": [1.0]}]
+    write_table(pa.table({name: [record[name] for record in bad] for name in ("index", "value")}), table)
+    _, err = run(tmp_path, document, table, code=1)
+    assert "row 3: has a place that is none of the 5 columns" in err
+    out, err = run(tmp_path, document, table, "--skip")
+    assert out.splitlines()[-1] == "3,"
+    assert "3 rows; 1 of them have no prediction" in err
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "why"),
+    [
+        (GOOD.replace("0.5", "SECRET"), (), "row 1: feature 'dose' is not a number"),
+        (GOOD.replace("-0.25", ""), (), "row 2: feature 'dose' is missing"),
+        (GOOD.replace("dose", "dosis"), (), "lacks 'dose'"),
+        (GOOD, ("--keep", "name"), "lacks 'name'"),
+        (GOOD.replace("note", "id"), (), "names columns twice: id"),
+        (GOOD, ("--keep", "row"), "'row' cannot be kept"),
+        ("", (), "cannot be read"),
+        (GOOD + "a4,1\n", (), "cannot be read"),
+        (Path("absent.csv"), (), "is missing"),
+        (Path("rows.txt"), (), "must end in .csv or .parquet"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_told_by_row_and_column(
+    tmp_path: Path, table: str | Path, options: tuple[str, ...], why: str
+) -> None:
+    _, err = run(tmp_path, document_of(TWO), table, *options, code=1)
+    assert why in err
+    assert "SECRET" not in err
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "why"),
+    [
+        ('{"format": "parley-mod', (), "not JSON, or cut short"),
+        ("[]", (), "is not a model's document"),
+        (document_of(TWO) | {"format": "parley-model-1"}, (), "the model's format must be"),
+        (document_of(TWO) | {"weights": [1.0]}, (), "not of the shape that its study has"),
+        (document_of(HUBER), ("--proba",), "has no probabilities"),
+    ],
+)
+def test_a_model_that_cannot_predict_is_refused(
+    tmp_path: Path, document: object, options: tuple[str, ...], why: str
+) -> None:
+    _, err = run(tmp_path, document, GOOD, *options, code=1)
+    assert why in err
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    run(tmp_path, document_of(TWO), GOOD.replace("-0.25", "x"), "--output", str(target), code=1)
+    assert not list(tmp_path.glob("out.csv*"))
+    run(tmp_path, document_of(TWO), GOOD.replace("-0.25", "x"), "--output", str(target), "--skip")
+    assert target.read_text(encoding="utf-8").splitlines()[2] == "2,"
+    _, err = run(tmp_path, document_of(TWO), GOOD, "--output", str(tmp_path / "none" / "out.csv"), code=1)
+    assert "cannot be written" in err
