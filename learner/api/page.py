@@ -1,27 +1,59 @@
-"""The learner's page for people: the runs, and one of them live. It holds no data; its script asks the API."""
+"""The learner's page for people, as files: it holds no data; its scripts ask the API, as any other client does."""
 
 from __future__ import annotations
 
-import secrets
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
-from fastapi import Request, Response
-from starlette.templating import Jinja2Templates
+from fastapi import FastAPI, Request, Response
 
-_PAGES = Jinja2Templates(Path(__file__).parent / "web")
+_FOLDER = Path(__file__).parent / "web"
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
 
 
-async def show_page(request: Request) -> Response:
-    """The page; it asks for the user's token, keeps it until the tab is closed, and loads nothing from elsewhere."""
-    nonce = secrets.token_urlsafe(16)
-    policy = (
-        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    headers = {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-store",
-    }
-    return _PAGES.TemplateResponse(request, "index.html", {"nonce": nonce}, headers=headers)
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A file of the page, as it is sent."""
+
+    content: bytes
+    media_type: str
+    tag: str
+
+    @classmethod
+    def read(cls, path: Path) -> PageFile:
+        """The file at ``path``, and the tag by which a browser asks whether it has changed."""
+        content = path.read_bytes()
+        return cls(content, _MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:16]}"')
+
+    async def answer(self, request: Request) -> Response:
+        """The file, or that the browser has it; nothing is loaded from elsewhere, and no script is in the markup."""
+        headers = {
+            "Content-Security-Policy": _POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-cache",
+            "ETag": self.tag,
+        }
+        if request.headers.get("if-none-match") == self.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, media_type=self.media_type, headers=headers)
+
+
+_FILES = {
+    "/" if path.name == "index.html" else f"/page/{path.name}": PageFile.read(path)
+    for path in sorted(_FOLDER.iterdir())
+    if path.suffix in _MEDIA_TYPES
+}
+PAGE_PATHS = frozenset(_FILES)
+"""What anybody may load: the page, its scripts and its style."""
+
+
+def add_page(app: FastAPI) -> None:
+    """The page at /, and what it is made of below /page."""
+    for path, file in _FILES.items():
+        app.add_api_route(path, file.answer, include_in_schema=False)

@@ -1,0 +1,112 @@
+/* The learner's API as this page asks it: one session, problems as errors, streams as iterators. */
+
+const KEY = "token";
+let waiting = [];
+
+/** What the API refused, with the words it gave. */
+export class Problem extends Error {
+  constructor(document) {
+    super([document.detail, ...faults(document)].join("; "));
+    this.name = "Problem";
+    this.status = document.status;
+  }
+}
+
+function faults(document) {
+  return (document.errors ?? []).map((each) => `${(each.loc ?? []).slice(1).join(".")} ${each.reason ?? ""}`.trim());
+}
+
+/** Who is signed in. Requests made meanwhile wait until somebody is, and then go on where they were. */
+export const session = {
+  user: null,
+  onend: () => {},
+  get token() { return sessionStorage.getItem(KEY); },
+  /** Takes a token, if the learner knows it; throws Problem. */
+  async begin(token) {
+    const response = await fetch("/v1/user", { headers: bearing(token) });
+    if (!response.ok) throw await problemOf(response);
+    this.user = await response.json();
+    sessionStorage.setItem(KEY, token);
+    for (const go of waiting.splice(0)) go();
+  },
+  /** Forgets the token; `why` is in words, or empty where the user wished it. */
+  end(why) {
+    sessionStorage.removeItem(KEY);
+    this.user = null;
+    this.onend(why);
+  },
+  may(role) {
+    const roles = ["viewer", "submitter", "operator"];
+    return this.user !== null && roles.indexOf(this.user.role) >= roles.indexOf(role);
+  },
+};
+
+const bearing = (token) => ({ Authorization: `Bearer ${token}` });
+
+async function problemOf(response) {
+  const unknown = { detail: `the learner answered with status ${response.status}`, status: response.status };
+  return new Problem(await response.json().catch(() => unknown));
+}
+
+function signedIn(signal) {
+  return new Promise((resolve, reject) => {
+    waiting.push(resolve);
+    signal?.addEventListener("abort", () => reject(signal.reason));
+  });
+}
+
+/** The response to a request; throws Problem. Where the token no longer counts, it asks for another and goes on. */
+export async function ask(path, options = {}) {
+  for (;;) {
+    const token = session.token;
+    if (token === null) {
+      await signedIn(options.signal);
+      continue;
+    }
+    const response = await fetch(path, { ...options, headers: { ...options.headers, ...bearing(token) } });
+    if (response.ok) return response;
+    const problem = await problemOf(response);
+    if (response.status !== 401) throw problem;
+    if (session.token === token) session.end(problem.message);
+  }
+}
+
+export const get = async (path, signal) => (await ask(path, { signal })).json();
+
+export async function post(path, body, signal, headers = {}) {
+  const told = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...headers } };
+  return (await ask(path, { method: "POST", signal, ...told })).json();
+}
+
+/** Server-sent events as [kind, data], without end: it asks again, after the last it heard, when the line breaks. */
+export async function* events(path, signal, onbreak = () => {}) {
+  let last = "0", pause = 500;
+  while (!signal.aborted) {
+    try {
+      const response = await ask(path, { headers: { "Last-Event-ID": last }, signal });
+      onbreak(null);
+      for await (const block of blocks(response.body)) {
+        const fields = Object.fromEntries(block.split("\n").map((line) => line.split(/: (.*)/s)));
+        if (!fields.data) continue;
+        last = fields.id ?? last;
+        pause = 500;
+        yield [fields.event, JSON.parse(fields.data)];
+      }
+    } catch (error) {
+      if (signal.aborted || (error instanceof Problem && error.status < 500)) throw error;
+      onbreak(error);
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    pause = Math.min(2 * pause, 8000);
+  }
+}
+
+async function* blocks(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
+    const found = (text + chunk.value).split("\n\n");
+    text = found.pop();
+    yield* found;
+  }
+}

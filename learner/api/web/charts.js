@@ -1,0 +1,69 @@
+/* Drawings in SVG. Each has its figures in words too, for those who do not see it. */
+
+import { number, svg } from "./dom.js";
+
+const WIDTH = 600, NAMED = 230;
+
+/** A budget as a bar: spent, reserved for approved runs, what a further run would take, and left. */
+export function budgetBar(budget, next = 0) {
+  const whole = budget.epsilon_limit || 1;
+  const spent = Math.min(budget.epsilon_spent, whole), reserved = Math.min(budget.epsilon_reserved, whole - spent);
+  const taken = Math.min(next, Math.max(whole - spent - reserved, 0));
+  const parts = [["spent", 0, spent], ["reserved", spent, reserved], ["next", spent + reserved, taken]];
+  const words = `ε: ${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(whole)}`;
+  return svg("svg", { class: "bar", viewBox: "0 0 200 14", role: "img", "aria-label": words },
+    svg("rect", { class: "track", x: .5, y: .5, width: 199, height: 13, rx: 3 }),
+    parts.filter(([, , size]) => size > 0).map(([kind, from, size]) =>
+      svg("rect", { class: kind, x: 1 + 198 * from / whole, y: 1, width: 198 * size / whole, height: 12, rx: 2 })));
+}
+
+/** A line of values by round; of many it draws some. */
+export function curve(values, label) {
+  const step = Math.ceil(values.length / WIDTH);
+  const shown = values.map((value, index) => [index, value]).filter(([index]) => index % step === 0 || index === values.length - 1);
+  const low = Math.min(...shown.map(([, value]) => value)), high = Math.max(...shown.map(([, value]) => value));
+  const x = (index) => 60 + (WIDTH - 70) * index / Math.max(values.length - 1, 1);
+  const y = (value) => 130 - 115 * (value - low) / (high - low || 1);
+  return svg("svg", { viewBox: `0 0 ${WIDTH} 160`, role: "img", "aria-label": `${label}: from ${number(values[0])} to ${number(values.at(-1))}` },
+    svg("line", { class: "axis", x1: 60, x2: WIDTH - 10, y1: 138, y2: 138 }),
+    svg("text", { class: "soft", x: 54, y: 19, "text-anchor": "end" }, number(high, 3)),
+    svg("text", { class: "soft", x: 54, y: 134, "text-anchor": "end" }, number(low, 3)),
+    svg("text", { class: "soft", x: 60, y: 154 }, "round 1"),
+    svg("text", { class: "soft", x: WIDTH - 10, y: 154, "text-anchor": "end" }, `round ${values.length}`),
+    svg("polyline", { class: "curve", points: shown.map(([index, value]) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
+}
+
+/** Values on both sides of zero, one line each: { name, value, said }. */
+export function signedBars(rows, label) {
+  const most = Math.max(...rows.map((row) => Math.abs(row.value))) || 1, line = 22;
+  const zero = NAMED + (WIDTH - NAMED) / 2, reach = (WIDTH - NAMED) / 2 - 52;
+  const drawn = rows.map(({ name, value, said }, index) => {
+    const size = reach * Math.abs(value) / most, top = index * line + 4, isUp = value >= 0;
+    return svg("g", {}, svg("title", {}, `${name}: ${said}`),
+      svg("text", { x: NAMED - 8, y: top + 13, "text-anchor": "end" }, clipped(name)),
+      svg("rect", { class: isUp ? "positive" : "negative", x: isUp ? zero : zero - size, y: top, width: Math.max(size, .5), height: line - 6 }),
+      svg("text", { class: "soft", x: isUp ? zero + size + 4 : zero - size - 4, y: top + 13, "text-anchor": isUp ? "start" : "end" }, number(value, 3)));
+  });
+  const height = rows.length * line + 6;
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label },
+    svg("line", { class: "axis", x1: zero, x2: zero, y1: 0, y2: height }), drawn);
+}
+
+/** A histogram: { name, share: { value, low, high } } each, with the interval that noise leaves. */
+export function histogram(bins, label) {
+  const most = Math.max(...bins.map((bin) => bin.share.high), 1e-9), width = (WIDTH - 60) / bins.length;
+  const y = (share) => 130 - 115 * Math.max(share, 0) / most;
+  const drawn = bins.map(({ name, share }, index) => {
+    const left = 50 + index * width, middle = left + width / 2;
+    return svg("g", {}, svg("title", {}, `${name}: ${number(share.value, 3)}, between ${number(share.low, 3)} and ${number(share.high, 3)}`),
+      svg("rect", { class: "positive", x: left + 1, y: y(share.value), width: Math.max(width - 2, 1), height: 130 - y(share.value) }),
+      svg("line", { class: "range", x1: middle, x2: middle, y1: y(share.low), y2: y(share.high) }));
+  });
+  return svg("svg", { viewBox: `0 0 ${WIDTH} 155`, role: "img", "aria-label": label },
+    svg("line", { class: "axis", x1: 50, x2: WIDTH - 10, y1: 130, y2: 130 }),
+    svg("text", { class: "soft", x: 44, y: 19, "text-anchor": "end" }, number(most, 2)),
+    svg("text", { class: "soft", x: 50, y: 148 }, clipped(bins[0].name)),
+    bins.length > 1 && svg("text", { class: "soft", x: WIDTH - 10, y: 148, "text-anchor": "end" }, clipped(bins.at(-1).name)), drawn);
+}
+
+const clipped = (text) => text.length > 34 ? `${text.slice(0, 33)}…` : text;

@@ -1,0 +1,45 @@
+/* Chosen runs side by side: what they cost, what they promise, what was found of their models. */
+
+import { get } from "./api.js";
+import { badge, h, number, percent, table } from "./dom.js";
+
+export async function show(main, ids, signal) {
+  document.title = "Compare runs · Parley";
+  const runs = await Promise.all(ids.split(",").filter(Boolean).map((id) => known(id, signal)));
+  main.append(h("h1", {}, "Compare runs"), table("Chosen runs", ["", ...runs.map(({ run }) => h("a", { href: `#run/${run.id}` }, `${run.algorithm}, ${run.id.slice(0, 6)}`))],
+    LINES.map(([name, read]) => [name, ...runs.map(read)]), "comparison"));
+}
+
+async function known(id, signal) {
+  const run = await get(`/v1/runs/${id}`, signal);
+  return { run, model: run.state === "completed" ? await get(`/v1/runs/${id}/model`, signal) : null };
+}
+
+const LINES = [
+  ["Study", ({ run }) => run.study],
+  ["State", ({ run }) => badge(run.state)],
+  ["ε at most, of an owner", ({ run }) => number(Math.max(...Object.values(run.epsilon)))],
+  ["Whole run, for all rounds", ({ model }) => promise(model, "transcript")],
+  ["The model alone", ({ model }) => promise(model, "model")],
+  ["Rounds", ({ run }) => `${run.rounds.done} of ${run.rounds.of}`],
+  ["Owners", ({ run }) => String(run.parties.length - Object.keys(run.absent).filter((name) => run.parties.includes(name)).length)],
+  ["Secure sum", ({ run }) => run.secure_sum === "none" ? "no" : run.secure_sum],
+  ["Accuracy", ({ model }) => figure(model?.evaluation?.accuracy, percent)],
+  ["AUC", ({ model }) => figure(model?.evaluation?.auc, (value) => number(value, 3))],
+  ["R²", ({ model }) => figure(model?.evaluation?.r_squared, (value) => number(value, 3))],
+  ["RMSE", ({ model }) => figure(model?.evaluation?.rmse, number)],
+  ["By", ({ run }) => run.user],
+];
+
+function promise(model, view) {
+  const found = model?.guarantees.find((each) => each.view === view);
+  if (!found) return "–";
+  return found.epsilon === null ? "nothing" : `ε ${number(found.epsilon, 3)}, δ ${number(found.delta, 2)}`;
+}
+
+/** A figure with its interval, or a dash where there is none. */
+function figure(found, shown) {
+  if (!found) return "–";
+  const low = found.low === null ? "−∞" : shown(found.low);
+  return `${found.estimate === null ? "not known" : shown(found.estimate)} (${low} to ${shown(found.high)})`;
+}

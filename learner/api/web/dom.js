@@ -1,0 +1,79 @@
+/* Elements, figures and words. Whatever the API says becomes text, never markup. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const $ = (id) => document.getElementById(id);
+
+function fill(made, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  return made;
+}
+
+/** An element: attributes by name, listeners as `onclick`, children as elements or text; null is left out. */
+export const h = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
+
+/** The same of SVG. */
+export const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
+
+/** A table in a box that scrolls by itself: headings, then rows of cells; the first of a row names it. */
+export function table(caption, headings, rows, id) {
+  const body = rows.map((cells) => h("tr", {}, cells.map((cell, index) =>
+    h(index ? "td" : "th", { scope: index ? null : "row", "data-label": headings[index] }, cell))));
+  return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
+    h("table", { id, class: headings.length > 2 && id !== "comparison" && "stack" }, h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, headings.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, body)));
+}
+
+/** A field with its label and, where there is one, what it means. */
+export function field(label, input, hint) {
+  const id = input.id || `field-${Math.random().toString(36).slice(2)}`;
+  input.id = id;
+  if (hint) input.setAttribute("aria-describedby", `${id}-hint`);
+  return h("div", { class: "field" }, h("label", { for: id }, label), input, hint && h("p", { id: `${id}-hint`, class: "hint" }, hint));
+}
+
+/** Says something in the live region, for eyes and screen readers. */
+export function tell(words) {
+  if ($("notice").textContent !== words) $("notice").textContent = words;
+}
+
+/** Tells of an error, but not of what was given up on purpose. */
+export function tellError(error) {
+  if (error?.name !== "AbortError") tell(error?.message ?? String(error));
+}
+
+export const number = (value, digits = 4) =>
+  value === null || value === undefined ? "not known" : Number(value.toPrecision(digits)).toString().replace("-", "−");
+export const count = (value) => value.toLocaleString("en");
+export const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
+export const when = (text) => new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+
+/** A time for people: about 8 s, 3 min, 2 h. */
+export function duration(seconds) {
+  if (seconds < 1) return "less than 1 s";
+  if (seconds < 100) return `about ${Math.round(seconds)} s`;
+  return seconds < 6000 ? `about ${Math.round(seconds / 60)} min` : `about ${Math.round(seconds / 3600)} h`;
+}
+
+/** A few names, and how many more. */
+export function few(names, most = 5) {
+  return names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
+}
+
+/** The mark of a state. */
+export const badge = (state) => h("span", { class: `badge ${state}` }, state);
+
+export const ENDS = ["completed", "failed", "cancelled"];
+
+/** Calls `change` when it has not been called for so many milliseconds. */
+export function debounced(change, milliseconds) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(change, milliseconds);
+  };
+}

@@ -1,0 +1,86 @@
+/* Sign in, sign out, and which view is shown: the address after # names it. */
+
+import { session } from "./api.js";
+import { $, tell, tellError } from "./dom.js";
+
+const VIEWS = {
+  runs: () => import("./runs.js"),
+  studies: () => import("./studies.js"),
+  new: () => import("./new.js"),
+  run: () => import("./run.js"),
+  compare: () => import("./compare.js"),
+};
+let leaving = new AbortController();
+
+async function show() {
+  leaving.abort();
+  const { signal } = leaving = new AbortController();
+  if (location.hash === "#main") return;
+  const [name, rest = ""] = location.hash.slice(1).split(/\/(.*)/s);
+  const known = Object.hasOwn(VIEWS, name) ? name : "runs";
+  for (const link of document.querySelectorAll("nav a"))
+    link.hash === `#${known}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  tell("");
+  try {
+    const view = await VIEWS[known]();
+    if (signal.aborted) return;
+    $("main").replaceChildren();
+    await view.show($("main"), decodeURIComponent(rest), signal);
+  } catch (error) {
+    if (!signal.aborted) tellError(error);
+  }
+}
+
+function welcome() {
+  $("sign-in").close();
+  $("user").textContent = `${session.user.name} · ${session.user.role}`;
+  $("who").hidden = false;
+  for (const link of document.querySelectorAll("[data-role]")) link.hidden = !session.may(link.dataset.role);
+}
+
+function askForToken(why) {
+  $("who").hidden = true;
+  $("sign-in-why").textContent = why ? `${why}. What you see stays, and goes on when you have signed in.` : "";
+  if (!$("sign-in").open) $("sign-in").showModal();
+}
+
+async function signIn(event) {
+  event.preventDefault();
+  const token = $("token").value.trim();
+  $("token").value = "";
+  const isNew = !$("main").childElementCount;
+  try {
+    await session.begin(token);
+    welcome();
+    if (isNew) await show();
+  } catch (error) {
+    $("sign-in-why").textContent = `That did not work: ${error.message}.`;
+    $("token").focus();
+  }
+}
+
+async function start() {
+  if (session.token === null) {
+    askForToken("");
+    return;
+  }
+  try {
+    await session.begin(session.token);
+    welcome();
+    await show();
+  } catch (error) {
+    if (error.status === 401) session.end(error.message);
+    else tellError(error);
+  }
+}
+
+session.onend = askForToken;
+$("sign-in").addEventListener("cancel", (event) => event.preventDefault());
+$("sign-in").querySelector("form").addEventListener("submit", signIn);
+$("sign-out").addEventListener("click", () => {
+  leaving.abort();
+  $("main").replaceChildren();
+  session.end("");
+});
+window.addEventListener("hashchange", show);
+start();

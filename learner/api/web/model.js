@@ -1,0 +1,106 @@
+/* What a finished run made: its promise, what was found of it, what it learnt, and what may be done with it. */
+
+import { ask, get, post, session } from "./api.js";
+import { histogram } from "./charts.js";
+import { field, h, number, percent, table, tell, tellError } from "./dom.js";
+import { predictions } from "./predict.js";
+import { HIDDEN } from "./run.js";
+import { facts, factsOf } from "./studies.js";
+import { weights } from "./weights.js";
+
+const SEEN = { model: "whoever sees the model alone", transcript: "whoever sees all that the learner sees" };
+const CLAIMED = { paper: "as its paper sets it", tight: "the least that a proof allows" };
+
+export async function showModel(box, run, signal) {
+  const [model, studies] = await Promise.all([get(`/v1/runs/${run.id}/model`, signal), get("/v1/studies", signal)]);
+  const study = studies.find((each) => each.digest === model.study_digest);
+  box.replaceChildren(...guarantee(model.guarantees));
+  if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model.contributors));
+  else if (model.evaluation) box.append(...evaluation(model.evaluation));
+  if (model.algorithm === "describe" || run.evaluates) return;
+  const evaluated = run.evaluations.at(-1);
+  if (!model.evaluation) box.append(h("h2", {}, "How good it is"), evaluated
+    ? h("p", {}, h("a", { href: `#run/${evaluated}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet."));
+  if (session.may("submitter") && model.study.hold_out) box.append(evaluating(run, signal));
+  box.append(...weights(model), h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal));
+  if (study) box.append(h("h2", {}, "Study"), facts(factsOf(study)));
+}
+
+/** The promise in words and in figures: what a paper claims stands beside what holds for all rounds. */
+function guarantee(promises) {
+  const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
+  const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
+    : `Whoever sees all of this run can hardly tell it from one with ${HIDDEN[honest.adjacency]}: odds of telling change by at most a factor of ${number(Math.exp(honest.epsilon), 3)} (e to the ${number(honest.epsilon, 3)}), but for a chance of ${number(honest.delta, 2)}.`;
+  const rows = promises.map((each) => [
+    each.epsilon === null ? "nothing" : `ε = ${number(each.epsilon, 3)}, δ = ${number(each.delta, 2)}`,
+    CLAIMED[each.calibration] ?? each.calibration, HIDDEN[each.adjacency],
+    SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), each.assumptions.join("; ") || "nothing else"]);
+  return [h("h2", {}, "What is promised"), h("p", { id: "promise" }, words),
+    table("Each promise, and what has to hold for it", ["Promise", "Noise", "Hides", "From", "If"], rows, "promises")];
+}
+
+function evaluation(found) {
+  const named = [["Accuracy", found.accuracy, percent], ["Commonest class alone", found.majority, percent], ["AUC", found.auc], ["R²", found.r_squared], ["RMSE", found.rmse]];
+  for (const [name, figure] of Object.entries(found.recall ?? {})) named.push([`Recall of ${name}`, figure, percent]);
+  const rows = named.filter(([, figure]) => figure).map(([name, { estimate, low, high }, shown = (value) => number(value, 3)]) =>
+    [name, estimate === null ? "not known" : shown(estimate), `${low === null ? "−∞" : shown(low)} to ${shown(high)}`]);
+  return [h("h2", {}, "How good it is"),
+    h("p", {}, `On ${found.rows} rows that ${found.contributors.length} owners held out, at ε = ${number(found.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(found.rate, 0)} of cases.`),
+    table("Figures on held-out rows", ["Figure", "Estimate", "Between"], rows, "evaluation")];
+}
+
+function evaluating(run, signal) {
+  const epsilon = h("input", { id: "evaluation-epsilon", type: "number", step: "any", value: .1 });
+  const delta = h("input", { id: "evaluation-delta", type: "number", step: "any", value: 1e-6 });
+  const alert = h("div", { class: "alert", role: "alert" });
+  const send = async (event) => {
+    event.preventDefault();
+    try {
+      if (!(epsilon.valueAsNumber > 0)) throw new Error("ε must be above 0.");
+      location.hash = `run/${(await post(`/v1/runs/${run.id}/evaluation`, { epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber }, signal)).id}`;
+    } catch (error) {
+      alert.replaceChildren(error.message);
+    }
+  };
+  return h("details", { id: "evaluate" }, h("summary", {}, "Evaluate it on held-out rows"), h("form", { onsubmit: send },
+    h("p", { class: "hint" }, "Each owner pays for it out of its budget."), field("ε", epsilon), field("δ", delta), alert, h("button", {}, "Evaluate")));
+}
+
+/** Histograms of a description, each with its figures in a table. */
+function description(found, contributors) {
+  const drawn = found.columns.map((column) => {
+    const bins = column.kind === "values" ? column.values.map((each) => ({ name: each.value, share: each.share }))
+      : column.histogram.map((bin) => ({ name: `${number(bin.lower, 3)} to ${number(bin.upper, 3)}`, share: bin.share }));
+    const said = column.kind === "number" && column.mean ? [["Mean", between(column.mean)], ["Variance", between(column.variance)],
+      ...(column.at_lower ? [["At the lower bound", between(column.at_lower.share)], ["At the upper bound", between(column.at_upper.share)]] : [])] : [];
+    return h("section", { class: "card" }, h("h3", {}, column.name), said.length ? facts(said) : "",
+      bins.length ? histogram(bins, `Shares of ${column.name}`) : "", column.remarks.map((each) => h("p", { class: "warn" }, each)),
+      bins.length ? h("details", {}, h("summary", {}, "In figures"), table(`Shares of ${column.name}`, ["Value", "Share", "Between"],
+        bins.map(({ name, share }) => [name, number(share.value, 3), `${number(share.low, 3)} to ${number(share.high, 3)}`]))) : "");
+  });
+  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${number(found.rows.value)} rows of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
+    h("div", { class: "columns", id: "description" }, drawn)];
+}
+
+const between = ({ value, low, high }) => `${number(value, 3)} (${number(low, 3)} to ${number(high, 3)})`;
+
+function actions(run, model) {
+  const save = (path, name) => async () => {
+    try {
+      download(await (await ask(path)).blob(), name);
+      tell(`${name} is saved.`);
+    } catch (error) {
+      tellError(error.status === 404 ? new Error("This learner makes no cards.") : error);
+    }
+  };
+  return h("div", { class: "row" },
+    h("button", { id: "download", type: "button", class: "main", onclick: save(`/v1/runs/${run.id}/model`, `${model.study.name}-${run.id.slice(0, 8)}.json`) }, "Download the model"),
+    h("button", { id: "card", type: "button", onclick: save(`/v1/runs/${run.id}/card`, `${model.study.name}-${run.id.slice(0, 8)}-card.html`) }, "Download its card"));
+}
+
+/** Hands a file to the browser's user. */
+export function download(blob, name) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

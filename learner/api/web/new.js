@@ -1,0 +1,176 @@
+/* A run is asked for: four questions, the rest on demand, and what to expect of it as one types. */
+
+import { get, post, session } from "./api.js";
+import { debounced, few, field, h, number, tell } from "./dom.js";
+import { ForecastPane } from "./forecast.js";
+import { facts, factsOf, ownersOf } from "./studies.js";
+
+const PAUSE = 250;
+const SHOWN = ["adjacency", "minimum_contributors", "colluders", "seconds", "evaluate"];
+
+export async function show(main, chosen, signal) {
+  document.title = "New run · Parley";
+  main.append(h("h1", {}, "New run"), h("p", { id: "asking", role: "status" }, "Asking the owners …"));
+  const [studies, parties, algorithms] = await Promise.all(
+    ["/v1/studies", "/v1/parties", "/v1/algorithms"].map((path) => get(path, signal)));
+  document.getElementById("asking").remove();
+  const form = new RunForm(studies, parties, algorithms, signal);
+  if (studies.some((study) => study.name === chosen)) form.study.value = chosen;
+  main.append(h("div", { class: "columns" }, form.element, form.pane.element));
+  form.studyChanged();
+}
+
+const numeric = (id, value, more = {}) => h("input", { id, type: "number", step: "any", value, ...more });
+const options = (pairs) => pairs.map(([value, words]) => h("option", { value }, words));
+
+class RunForm {
+  pane = new ForecastPane();
+  asked = new AbortController();
+  refused = [];
+  epsilon = numeric("epsilon", 1, { required: true });
+  delta = numeric("delta", 1e-5, { required: true });
+  secure = h("input", { id: "secure", type: "checkbox" });
+  purpose = h("input", { id: "purpose", maxlength: 500 });
+  adjacency = h("select", { id: "adjacency" }, options([["replace_one", "one record"], ["whole_party", "all the data of an owner"]]));
+  minimum_contributors = numeric("minimum", "", { min: 1, step: 1, placeholder: "all" });
+  colluders = numeric("colluders", "", { min: 0, step: 1, placeholder: "auto" });
+  seconds = numeric("seconds", "", { min: 1, placeholder: "auto" });
+  evaluate = numeric("evaluate", "", { min: 0, max: 1, placeholder: "none" });
+  owners = h("fieldset", {});
+  about = h("div", {});
+  parameters = h("fieldset", { id: "parameters" });
+  alert = h("div", { id: "refused", class: "alert", role: "alert" });
+
+  constructor(studies, parties, algorithms, signal) {
+    Object.assign(this, { studies, parties, algorithms, signal });
+    this.study = h("select", { id: "study", onchange: () => this.studyChanged() }, options(studies.map(({ name }) => [name, name])));
+    this.algorithm = h("select", { id: "algorithm", onchange: () => this.algorithmChanged() });
+    const foresee = debounced(() => this.foresee(), PAUSE);
+    const change = () => { this.key = null; this.asked.abort(); this.check(); foresee(); };
+    this.element = h("form", { id: "run-form", novalidate: true, oninput: change, onchange: change, onsubmit: (event) => this.submit(event) },
+      field("Study", this.study), this.about,
+      field("ε", this.epsilon, "What the run may cost each owner at most: the smaller, the more private."),
+      field("δ", this.delta, "How likely the promise may fail; below one over the number of rows."),
+      h("label", { class: "choice" }, this.secure, " Secure sum: the learner sees the sum of the answers alone"),
+      h("details", { id: "rest" }, h("summary", {}, "Everything else is chosen for you"), this.more()),
+      this.alert, h("button", { id: "submit", class: "main" }, "Train"));
+  }
+
+  more() {
+    return [field("Purpose", this.purpose, "Owners read it in their logs."), field("Algorithm", this.algorithm), this.parameters, this.owners,
+      field("Hides", this.adjacency), field("Owners in each sum, at least", this.minimum_contributors),
+      field("Owners who may collude", this.colluders), field("Seconds that the rounds may take", this.seconds),
+      field("Share of the budget kept to evaluate the model", this.evaluate, "Between 0 and 1, where the study holds rows out.")];
+  }
+
+  studyChanged() {
+    const study = this.studies.find(({ name }) => name === this.study.value);
+    const owners = study ? ownersOf(study, this.parties) : [];
+    this.about.replaceChildren(study ? h("details", {}, h("summary", {}, "About this study"), facts(factsOf(study))) : "");
+    this.boxes = owners.map((party) => h("input", { type: "checkbox", checked: true, value: party.name }));
+    this.owners.replaceChildren(h("legend", {}, "Owners"), h("div", { class: "choices" }, this.boxes.map((box) => h("label", { class: "choice" }, box, ` ${box.value}`))));
+    const fit = Object.entries(this.algorithms).filter(([name, each]) => !each.curator && !["describe", "evaluate"].includes(name)
+      && (!study || (each.norms.includes(study.norm) && (!study.sparse || each.sparse))));
+    this.algorithm.replaceChildren(...options([["auto", "auto: the one of which most is expected"], ...fit.map(([name, each]) => [name, `${name}: ${each.summary}`])]));
+    this.algorithm.value = fit.some(([name]) => name === "dp_gd") ? "dp_gd" : "auto";
+    this.algorithmChanged();
+    this.check();
+    this.foresee();
+  }
+
+  algorithmChanged() {
+    const known = this.algorithms[this.algorithm.value]?.parameters.properties ?? {};
+    this.values = Object.keys(known).map((name) => h("input", { name, placeholder: "auto", autocomplete: "off" }));
+    this.parameters.replaceChildren(h("legend", {}, "Parameters"), ...this.values.map((input) => field(input.name, input, known[input.name].description)));
+    this.parameters.hidden = !this.values.length;
+  }
+
+  /** What is asked for, in the API's words; what is left open is left out. */
+  get body() {
+    const given = this.values.filter((input) => input.value.trim() !== "");
+    const names = this.boxes.filter((box) => box.checked).map((box) => box.value);
+    const body = { study: this.study.value, algorithm: this.algorithm.value, epsilon: this.epsilon.valueAsNumber, delta: this.delta.valueAsNumber,
+      secure_sum: this.secure.checked ? "paillier" : "none", purpose: this.purpose.value, parties: names,
+      parameters: Object.fromEntries(given.map((input) => [input.name, read(input.value)])) };
+    for (const name of SHOWN) if (this[name].value !== "") body[name] = this[name].type === "number" ? this[name].valueAsNumber : this[name].value;
+    return body;
+  }
+
+  /** Says what would be refused, before anybody is asked. */
+  check() {
+    const wrong = this.refused = [];
+    const epsilon = this.epsilon.valueAsNumber, delta = this.delta.valueAsNumber;
+    const chosen = this.boxes.filter((box) => box.checked).map((box) => this.parties.find(({ name }) => name === box.value));
+    if (!this.study.value) wrong.push("There is no study to learn.");
+    if (!(epsilon > 0)) wrong.push("ε must be above 0: at 0 an answer tells nothing.");
+    if (!(delta >= 0 && delta < 1)) wrong.push("δ must be at least 0 and below 1.");
+    if (!chosen.length) wrong.push("No owner takes part.");
+    const those = (test) => chosen.filter(test).map(({ name }) => name);
+    const tight = those(({ facts }) => epsilon > facts.max_epsilon_per_run), strict = those(({ facts }) => delta > facts.max_delta_per_run);
+    const left = chosen.filter(({ budget }) => budget && epsilon > budget.epsilon_left);
+    if (tight.length) wrong.push(`${few(tight)} ${tight.length > 1 ? "allow" : "allows"} less ε in one run.`);
+    if (strict.length) wrong.push(`${few(strict)} ${strict.length > 1 ? "allow" : "allows"} less δ in one run.`);
+    for (const { name, budget } of left) wrong.push(`ε = ${number(epsilon)} is beyond the budget of ${name}: ε = ${number(budget.epsilon_left, 3)} is left.`);
+    const summed = this.secure.checked ? [] : those(({ facts }) => facts.require_secure_sum);
+    if (summed.length) wrong.push(`${few(summed)} ${summed.length > 1 ? "need" : "needs"} a secure sum.`);
+    this.say();
+  }
+
+  say() {
+    this.alert.replaceChildren(...this.refused.map((words) => h("p", {}, words)));
+  }
+
+  /** Asks what to expect; what was asked before is given up. */
+  async foresee() {
+    this.asked.abort();
+    const { signal } = this.asked = new AbortController();
+    this.signal.addEventListener("abort", () => this.asked.abort(), { once: true });
+    if (this.refused.length) {
+      this.pane.none("Nothing is forecast of a run that would be refused.");
+      return;
+    }
+    this.pane.wait();
+    try {
+      const answer = await post("/v1/forecasts", this.body, signal);
+      this.answer = answer;
+      this.pane.take(answer, this.parties);
+      this.refused.push(...this.pane.refusals(answer));
+    } catch (error) {
+      if (signal.aborted) return;
+      this.pane.none(error.message);
+      if (error.status === 422) this.refused.push(error.message);
+    }
+    this.say();
+  }
+
+  async submit(event) {
+    event.preventDefault();
+    this.check();
+    this.refused.push(...this.pane.stillRefused);
+    this.say();
+    if (this.refused.length || !session.may("submitter")) {
+      this.alert.tabIndex = -1;
+      this.alert.focus();
+      return;
+    }
+    this.key ??= [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    try {
+      const run = await post("/v1/runs", this.body, this.signal, { "Idempotency-Key": this.key });
+      if (this.pane.words) sessionStorage.setItem(`expected ${run.id}`, this.pane.words);
+      tell("The run is queued.");
+      location.hash = `run/${run.id}`;
+    } catch (error) {
+      this.refused = [error.message];
+      this.say();
+    }
+  }
+}
+
+/** A parameter's value: a number, true or a list where it reads as JSON, else a word. */
+function read(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text.trim();
+  }
+}

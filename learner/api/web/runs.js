@@ -1,0 +1,117 @@
+/* The list of runs. It is what the stream says: a run that begins, moves or ends changes here without being asked. */
+
+import { events, get } from "./api.js";
+import { ENDS, badge, h, number, tell, tellError, when } from "./dom.js";
+
+const FIRST = 50, MORE = 25;
+const HEADINGS = ["", "Run", "State", "Rounds", "ε at most", "By", "Since"];
+
+export async function show(main, _, signal) {
+  document.title = "Runs · Parley";
+  const list = new RunList();
+  main.append(h("h1", {}, "Runs"), ...list.elements);
+  let isFirst = true;
+  const broken = (error) => {
+    tell(error ? "The learner does not answer; this list is taken up again when it does." : "");
+    if (!error && isFirst) setTimeout(() => list.settle(), 300);
+    isFirst = false;
+  };
+  for await (const [kind, runs] of events(`/v1/events?limit=${FIRST}`, signal, broken)) if (kind === "runs") list.take(runs);
+}
+
+class RunList {
+  rows = new Map();
+  newest = "";
+  oldest = null;
+  body = h("tbody", { id: "runs" });
+  empty = h("p", { id: "no-runs", hidden: true }, "There are no runs yet. ", h("a", { href: "#new" }, "Train a model"));
+  more = h("button", { id: "more", type: "button", hidden: true, onclick: () => this.older().catch(tellError) }, "Older runs");
+  compare = h("button", { id: "compare", type: "button", disabled: true, onclick: () => this.go() }, "Compare the chosen");
+
+  get elements() {
+    const head = h("thead", {}, h("tr", {}, HEADINGS.map((each) =>
+      h("th", { scope: "col" }, each || h("span", { class: "unseen" }, "Choose")))));
+    return [h("div", { class: "row" }, this.compare), this.empty,
+      h("table", { class: "cards" }, h("caption", { class: "unseen" }, "Runs, newest first"), head, this.body), this.more];
+  }
+
+  /** Runs as a stream tells them, oldest first: those that are shown change, those that are new come on top. */
+  take(runs) {
+    for (const run of runs) {
+      const shown = this.rows.get(run.id);
+      if (shown) shown.update(run);
+      else if (run.created >= this.newest) {
+        this.body.prepend(this.row(run));
+        this.newest = run.created;
+        this.oldest ??= run.id;
+      }
+    }
+    this.settle();
+    performance.mark("listed");
+  }
+
+  row(run) {
+    const row = new RunRow(run, () => this.chose());
+    this.rows.set(run.id, row);
+    return row.element;
+  }
+
+  async older() {
+    const page = await get(`/v1/runs?limit=${MORE}&after=${this.oldest}`);
+    this.body.append(...page.runs.filter((run) => !this.rows.has(run.id)).map((run) => this.row(run)));
+    if (page.runs.length) this.oldest = page.runs.at(-1).id;
+    this.more.hidden = page.next === null;
+    this.more.dataset.end = page.next === null ? "yes" : "";
+  }
+
+  settle() {
+    this.empty.hidden = this.rows.size > 0;
+    this.more.hidden = this.rows.size < FIRST || this.more.dataset.end === "yes";
+  }
+
+  chosen() {
+    return [...this.rows].filter(([, row]) => row.box.checked).map(([id]) => id);
+  }
+
+  chose() {
+    this.compare.disabled = this.chosen().length < 2;
+  }
+
+  go() {
+    location.hash = `compare/${this.chosen().join(",")}`;
+  }
+}
+
+class RunRow {
+  constructor(run, onchoose) {
+    this.box = h("input", { type: "checkbox", "aria-label": `Choose ${nameOf(run)}`, onchange: onchoose });
+    this.state = h("td", { "data-label": "State" });
+    this.rounds = h("td", { "data-label": "Rounds" });
+    this.element = h("tr", { "data-run": run.id },
+      h("td", {}, this.box),
+      h("th", { scope: "row" }, h("a", { href: `#run/${run.id}` }, nameOf(run)), run.purpose && h("p", { class: "hint" }, run.purpose)),
+      this.state, this.rounds,
+      h("td", { "data-label": "ε at most" }, number(largest(run.epsilon))),
+      h("td", { "data-label": "By" }, run.user),
+      h("td", { "data-label": "Since" }, h("time", { datetime: run.created }, when(run.created))));
+    this.update(run);
+  }
+
+  update(run) {
+    if (this.told !== run.state + (run.pause?.reason ?? "")) {
+      this.told = run.state + (run.pause?.reason ?? "");
+      this.state.replaceChildren(badge(run.state), run.pause ? h("p", { class: "hint" }, run.pause.reason) : "");
+    }
+    const { done, of } = run.rounds;
+    if (ENDS.includes(run.state) || !of) this.rounds.replaceChildren(of ? `${done} of ${of}` : "not chosen yet");
+    else if (this.bar?.isConnected) [this.bar.value, this.bar.max, this.said.textContent] = [done, of, `${done} of ${of}`];
+    else {
+      this.bar = h("progress", { value: done, max: of, "aria-label": `Rounds of ${nameOf(run)}` });
+      this.said = h("span", {}, `${done} of ${of}`);
+      this.rounds.replaceChildren(this.bar, " ", this.said);
+    }
+  }
+}
+
+const nameOf = (run) => `${run.study}, ${run.evaluates ? "an evaluation" : run.algorithm}`;
+const largest = (epsilon) => typeof epsilon === "number" ? epsilon : Math.max(...Object.values(epsilon));

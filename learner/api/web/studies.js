@@ -1,0 +1,104 @@
+/* What may be learnt, from whom: each study with its owners, their sizes, health and budgets. */
+
+import { get, post, session } from "./api.js";
+import { budgetBar } from "./charts.js";
+import { count, field, h, number, table, tell, tellError } from "./dom.js";
+
+const AGAIN = 30_000;
+
+export async function show(main, _, signal) {
+  document.title = "Studies · Parley";
+  const box = h("div", {}, h("p", { role: "status" }, "Asking the owners …"));
+  main.append(h("h1", {}, "Studies"), box);
+  while (!signal.aborted) {
+    const [studies, parties] = await Promise.all([get("/v1/studies", signal), get("/v1/parties", signal)]);
+    const open = [...box.querySelectorAll("details[open]")].map((each) => each.id);
+    box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties));
+    for (const id of open) document.getElementById(id)?.toggleAttribute("open", true);
+    if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));
+    await new Promise((resolve) => {
+      setTimeout(resolve, AGAIN);
+      signal.addEventListener("abort", resolve);
+    });
+  }
+}
+
+/** The owners of a study: the parties that hold it. */
+export const ownersOf = (study, parties) => parties.filter((party) => party.facts?.study_digest === study.digest);
+
+/** What a study is, in pairs of name and value. */
+export function factsOf(study) {
+  const kinds = { binary: "two classes", multiclass: `${study.n_classes} classes`, regression: "a number" };
+  return [
+    ["Predicts", `${study.label}, ${kinds[study.kind]}`],
+    ["From", `${count(study.features)} ${study.features === 1 ? "feature" : "features"}, ${count(study.n_features)} columns`],
+    ["Loss", study.loss],
+    ["Rows bounded by", study.norm === "max" ? "their largest number" : "their length (2-norm)"],
+    ["Rows are", study.sparse ? "sparse" : "dense"],
+  ];
+}
+
+/** Pairs of name and value, as a list. */
+export const facts = (pairs) => h("ul", { class: "facts" }, pairs.map(([name, value]) => h("li", {}, h("span", {}, name, " "), h("strong", {}, value))));
+
+function card(study, parties) {
+  const owners = ownersOf(study, parties), rows = owners.reduce((sum, each) => sum + each.facts.n_examples, 0);
+  const actions = session.may("submitter") && owners.length > 0 && h("div", { class: "row" },
+    h("a", { class: "button main", href: `#new/${encodeURIComponent(study.name)}` }, "Train a model"),
+    h("button", { type: "button", onclick: () => describe(study).catch(tellError) }, "Describe its columns"));
+  return h("article", { class: "card" },
+    h("h2", {}, study.name),
+    facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
+    owners.length ? table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner))
+      : h("p", { class: "warn" }, "No owner that answers holds it."));
+}
+
+function owner(party) {
+  const { budget, facts: known } = party;
+  return [party.name, count(known.n_examples), h("span", { class: "good" }, "answers"),
+    budget ? [budgetBar(budget), h("span", { class: "hint" }, `${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(budget.epsilon_limit)}`)] : "not told",
+    budget ? `ε ${number(budget.epsilon_left, 3)}` : "not told",
+    known.adjacency === "whole_party" ? "all its data" : "one record"];
+}
+
+function unreached(parties) {
+  const silent = parties.filter((party) => party.facts === null);
+  return silent.length ? [h("h2", {}, "Owners that do not answer"),
+    table("Owners that do not answer", ["Owner", "Health"], silent.map((each) => [each.name, h("span", { class: "bad" }, each.problem.detail)]))] : [];
+}
+
+/** Asks what a study's columns hold: a run like any other, which costs its owners. */
+async function describe(summary) {
+  const study = await get(`/v1/studies/${encodeURIComponent(summary.name)}`);
+  const names = [...study.features.filter((each) => each.name).map((each) => each.name), study.label.name];
+  const boxes = names.map((name) => h("input", { type: "checkbox", value: name, checked: names.length <= 12 }));
+  const epsilon = h("input", { type: "number", min: 0, step: "any", value: .1, required: true });
+  const delta = h("input", { type: "number", min: 0, step: "any", value: 1e-6, required: true });
+  const bins = h("input", { type: "number", min: 0, max: 100, value: 10, required: true });
+  const secure = h("input", { type: "checkbox" });
+  const alert = h("div", { class: "alert", role: "alert" });
+  const dialog = h("dialog", { "aria-labelledby": "describe-title" }, h("form", { method: "dialog", onsubmit: (event) => {
+    event.preventDefault();
+    send().catch((error) => alert.replaceChildren(error.message));
+  } }, h("h2", { id: "describe-title" }, `Describe ${summary.name}`),
+    h("p", {}, "Counts, means and histograms over all owners, with noise. It is a run: owners approve it, and pay."),
+    field("ε", epsilon), field("δ", delta), field("Bins of a histogram", bins),
+    h("label", { class: "choice" }, secure, " Secure sum: the learner sees the sum alone"),
+    h("fieldset", {}, h("legend", {}, "Columns"), h("div", { class: "choices" }, boxes.map((box) => h("label", { class: "choice" }, box, ` ${box.value}`)))),
+    alert, h("div", { class: "row" }, h("button", { class: "main" }, "Ask the owners"), h("button", { type: "button", onclick: () => dialog.close() }, "Not now"))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+
+  async function send() {
+    const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
+    if (!(epsilon.valueAsNumber > 0)) throw new Error("ε must be above 0.");
+    if (!chosen.length) throw new Error("Choose a column.");
+    const columns = Object.fromEntries(chosen.map((name) => [name, null]));
+    const run = await post("/v1/runs", { study: summary.name, algorithm: "describe", epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber,
+      secure_sum: secure.checked ? "paillier" : "none", parameters: { bins: bins.valueAsNumber, columns } });
+    dialog.close();
+    tell("The owners are asked.");
+    location.hash = `run/${run.id}`;
+  }
+}

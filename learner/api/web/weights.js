@@ -1,0 +1,50 @@
+/* The weights of a model by feature, in the study's units. */
+
+import { signedBars } from "./charts.js";
+import { count, h, number, table } from "./dom.js";
+
+const MOST = 25;
+
+/** The largest weights as bars; all of those as a table. Of several classes, those of one at a time. */
+export function weights(model) {
+  if (!["linear", "softmax"].includes(model.kind)) return [];
+  const box = h("div", { id: "weights" }), draw = (row, name) => box.replaceChildren(...drawn(model, row, name));
+  if (model.kind === "linear") {
+    const row = Array.isArray(model.weights) ? model.weights : spread(model.weights);
+    draw(row, model.classes ? model.classes[1] : model.study.label.name);
+    return [h("h2", {}, "What it learnt"), box];
+  }
+  const choose = h("select", { id: "class", onchange: () => draw(model.weights[choose.value], model.classes[choose.value]) },
+    model.classes.map((name, index) => h("option", { value: index }, name)));
+  draw(model.weights[0], model.classes[0]);
+  return [h("h2", {}, "What it learnt"), h("label", { for: "class" }, "Class"), choose, box];
+}
+
+/** Weights that are told by their entries: { length, index, value }. */
+function spread({ length, index, value }) {
+  const row = new Array(length).fill(0);
+  index.forEach((place, nth) => { row[place] = value[nth]; });
+  return row;
+}
+
+function drawn(model, row, towards) {
+  const isMapped = model.study.projection || model.study.random_features;
+  const known = new Map(isMapped ? [] : model.study.features.map((each) => [each.name, each]));
+  const all = row.map((weight, place) => line(weight, model.column_names[place] ?? `column ${place}`, known));
+  const shown = all.toSorted((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST);
+  const divided = model.study.row_norm === "own" ? " A row is then divided by its own length." : "";
+  const words = isMapped ? "The study maps its columns, so weights are those of what they are mapped to."
+    : `How far the score of ${towards} moves as a number goes from its lower to its upper bound, or as a category takes a value.${divided}`;
+  const rest = all.length > shown.length ? ` The ${shown.length} largest of ${count(all.length)} are shown.` : "";
+  return [h("p", { class: "hint" }, words + rest), signedBars(shown, `Weights towards ${towards}, the largest first`),
+    h("details", {}, h("summary", {}, "In figures"), table("Weights by feature", ["Feature", "Range", "Moves the score by", "Per unit"],
+      shown.map(({ name, range, value, unit }) => [name, range, number(value, 3), unit])))];
+}
+
+function line(weight, name, known) {
+  const feature = known.get(name);
+  if (feature?.lower === undefined) return { name, range: "", value: weight, unit: "", said: number(weight, 3) };
+  const { lower, upper, unit = "" } = feature, value = 2 * weight;
+  const range = `${number(lower)} to ${number(upper)}${unit ? ` ${unit}` : ""}`;
+  return { name, range, value, unit: `${number(value / (upper - lower), 3)}${unit ? ` a ${unit}` : ""}`, said: `${number(value, 3)} from ${range}` };
+}

@@ -1,0 +1,159 @@
+"""A person's path: forecast, submit, watch, evaluate, download, predict, compare, describe."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import axe_selenium_python  # type: ignore[import-untyped]
+import httpx
+import pytest
+
+from learner.experiments.datasets import BIOPSIES
+from tests.support.browser import Visitor
+from tests.support.cluster import Cluster
+
+SCRIPT = "<script>document.title = 'taken'</script>"
+
+
+def clear(visitor: Visitor, selector: str, value: str) -> None:
+    """Type a value in the place of another."""
+    field = visitor.find(selector)
+    field.clear()
+    field.send_keys(value)
+
+
+def take_away(visitor: Visitor, cluster: Cluster, folder: Path, run: str) -> None:
+    """Download the model that is shown, and predict with it."""
+    visitor.find("#download").click()
+    visitor.until(lambda: list(folder.glob("*.json")))
+    with visitor.site.client() as client:
+        assert json.loads(next(folder.glob("*.json")).read_text()) == client.get(f"/v1/runs/{run}/model").json()
+    visitor.find("#predict summary").click()
+    visitor.find("#rows").send_keys(str(cluster.root / "party-1.csv"))
+    visitor.until_it_says("Predictions of diagnosis, the first 10", "#predictions")
+
+
+def compare(visitor: Visitor) -> None:
+    """Put the two runs there are side by side."""
+    visitor.go("runs")
+    visitor.until(lambda: len(visitor.all("#runs input")) == 2)
+    for box in visitor.all("#runs input"):
+        box.click()
+    visitor.photograph("runs")
+    visitor.find("#compare").click()
+    visitor.until_it_says("AUC", "#comparison")
+    visitor.photograph("compare")
+
+
+def test_what_would_be_refused_is_said_before_it_is_sent(visitor: Visitor) -> None:
+    visitor.sign_in("#new/biopsies")
+    visitor.until_it_says("Expected excess loss")
+    before = visitor.text("#expected")
+    clear(visitor, "#epsilon", "3")
+    visitor.until(lambda: visitor.text("#expected") != before and "excess loss" in visitor.text("#expected"))
+    clear(visitor, "#epsilon", "0")
+    visitor.until_it_says("ε must be above 0", "#refused")
+    visitor.find("#submit").click()
+    clear(visitor, "#epsilon", "50")
+    visitor.until_it_says("is beyond the budget of party-1", "#refused")
+    visitor.find("#submit").click()
+    with visitor.site.client() as client:
+        assert client.get("/v1/runs").json()["runs"] == []
+    assert visitor.log() == []
+
+
+def test_a_person_trains_evaluates_downloads_predicts_compares(
+    visitor: Visitor, cluster: Cluster, tmp_path: Path
+) -> None:
+    visitor.browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    visitor.sign_in("#new/biopsies")
+    visitor.until_it_says("Expected excess loss")
+    clear(visitor, "#epsilon", "3")
+    visitor.find("#rest summary").click()
+    clear(visitor, "#purpose", SCRIPT)
+    time.sleep(0.5)
+    visitor.until_it_says("Expected excess loss")
+    visitor.photograph("new")
+    visitor.find("#submit").click()
+    visitor.until_it_says("completed", "#state", 60)
+    visitor.until_it_says("What is promised")
+    assert SCRIPT in visitor.text("#terms")
+    run = visitor.find("article").get_attribute("data-run")
+    visitor.find("#evaluate summary").click()
+    clear(visitor, "#evaluation-epsilon", "1")
+    visitor.find("#evaluate button").click()
+    visitor.until_it_says("An evaluation", "h1")
+    visitor.until_it_says("Recall of", seconds=60)
+    visitor.go(f"run/{run}")
+    visitor.until_it_says("Recall of")
+    visitor.photograph("model")
+    take_away(visitor, cluster, tmp_path, run or "")
+    compare(visitor)
+    assert visitor.browser.title != "taken"
+    assert visitor.log() == []
+
+
+def test_a_study_is_described(visitor: Visitor) -> None:
+    visitor.sign_in("#studies")
+    visitor.until_it_says("Describe its columns")
+    next(button for button in visitor.all("main button") if "Describe" in button.text).click()
+    boxes = visitor.all("dialog .choices input")
+    assert len(boxes) == len(BIOPSIES.features) + 1
+    for box in (boxes[0], boxes[-1]):
+        box.click()
+    visitor.find("dialog[open] button.main").click()
+    visitor.until_it_says("What the columns hold", seconds=60)
+    assert len(visitor.all("#description svg")) == 2
+    visitor.photograph("description")
+    assert visitor.log() == []
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
+    axe = Path(axe_selenium_python.__file__).parent / "node_modules/axe-core/axe.min.js"
+    script = axe.read_text(encoding="utf-8")
+    visitor.sign_in()
+    visitor.until_it_says("Runs")
+    with visitor.site.client() as client:
+        runs = [run["id"] for run in client.get("/v1/runs").json()["runs"]]
+    for scheme in ("light", "dark"):
+        visitor.look(width, scheme)
+        for place in ("runs", "studies", "new/biopsies", *(f"run/{run}" for run in runs[:3])):
+            visitor.go(place)
+            visitor.until(lambda: visitor.all("main h1"))
+            time.sleep(1)
+            visitor.browser.execute_cdp_cmd("Runtime.evaluate", {"expression": script})
+            found = visitor.browser.execute_async_script("axe.run().then(arguments[0])")
+            bad = [
+                f"{each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}"
+                for each in found["violations"]
+                if each["impact"] in {"serious", "critical"}
+            ]
+            print(f"{place} at {width}, {scheme}: {len(found['passes'])} rules hold, {len(bad)} serious faults")
+            assert bad == [], place
+
+
+def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
+    """No name may hold markup; where a party's problem does, or a learner were to let one pass, it is text."""
+    visitor.sign_in("#studies")
+    visitor.until_it_says("party-1")
+    script = """
+      const dom = await import("/page/dom.js"), charts = await import("/page/charts.js");
+      const name = "<script>document.title = 'taken'<" + "/script><img src=x onerror=\\"document.title = 'taken'\\">";
+      const main = document.getElementById("main");
+      main.replaceChildren(dom.table(name, [name, name, name], [[name, name, name]]), dom.badge(name),
+        charts.signedBars([{ name, value: 1, said: name }], name));
+      return [main.querySelectorAll("script, img").length, main.textContent.includes("<script>"), document.title];
+    """
+    found = visitor.browser.execute_async_script(f"(async () => {{{script}}})().then(arguments[0])")
+    assert found[:2] == [0, True]
+    assert found[2] != "taken"
+
+
+def test_the_boundary_of_a_cluster_is_a_users(visitor: Visitor) -> None:
+    """Nobody without a token is told of a run."""
+    with httpx.Client(base_url=visitor.site.url, trust_env=False) as client:
+        for path in ("/v1/user", "/v1/events", "/v1/runs"):
+            assert client.get(path).status_code == 401

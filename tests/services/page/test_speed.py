@@ -1,0 +1,155 @@
+"""How soon the page shows a long list, how soon an event, and how many may watch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from pathlib import Path
+
+import httpx
+
+from learner.execution.event_stream import RunNotifier
+from learner.storage.run_store import RunStore
+from tests.services.page.conftest import ROLES
+from tests.support.browser import Site, Visitor
+from tests.support.cluster import AUTHORIZED
+
+MANY = 1000
+SEEN = """
+  window.seen = [];
+  new MutationObserver(() => {
+    const said = document.querySelector("#figures strong")?.textContent ?? "";
+    if (said && said !== window.seen.at(-1)?.[0]) window.seen.push([said, Date.now()]);
+  }).observe(document.body, { childList: true, subtree: true, characterData: true });
+"""
+
+
+def store_of(site: Site) -> RunStore:
+    """The learner's own store."""
+    endpoints = [getattr(route, "endpoint", None) for route in site.app.routes]
+    learners = [cell.cell_contents for each in endpoints for cell in getattr(each, "__closure__", None) or ()]
+    store: RunStore = next(found.store for found in learners if hasattr(found, "store"))
+    return store
+
+
+def add_runs(site: Site) -> None:
+    """A thousand runs that have ended."""
+    with site.client() as client:
+        ask = {"study": "biopsies", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": 3}}
+        first = client.post("/v1/runs", json=ask).raise_for_status().json()["id"]
+        while client.get(f"/v1/runs/{first}").json()["state"] not in {"completed", "failed"}:
+            time.sleep(0.05)
+    store = store_of(site)
+    for _ in range(MANY - 1):
+        run = store.add(store.run(first).spec, "alice")
+        store.enter(run.id, "cancelled")
+
+
+def test_a_list_of_a_thousand_is_there_at_once(visitor: Visitor) -> None:
+    add_runs(visitor.site)
+    visitor.sign_in()
+    visitor.until(lambda: len(visitor.all("#runs tr")) == 50)
+    times = []
+    for _ in range(3):
+        visitor.browser.get_log("performance")  # type: ignore[no-untyped-call]
+        visitor.browser.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
+        visitor.browser.refresh()
+        visitor.until(lambda: len(visitor.all("#runs tr")) == 50)
+        entries = [json.loads(each["message"])["message"] for each in visitor.browser.get_log("performance")]  # type: ignore[no-untyped-call]
+        carried = sum(
+            each["params"].get("encodedDataLength") or each["params"].get("dataLength", 0)
+            for each in entries
+            if each["method"] == "Network.dataReceived"
+        )
+        script = "return performance.getEntriesByName('listed')[0].startTime"
+        times.append(visitor.browser.execute_script(script))
+        assert carried < 100_000
+    print(f"the first view of {MANY} runs: {min(times):.0f} to {max(times):.0f} ms, {carried / 1000:.1f} kB")
+    assert min(times) < 300
+    visitor.find("#more").click()
+    visitor.until(lambda: len(visitor.all("#runs tr")) == 75)
+
+
+def test_a_run_that_goes_on_is_cancelled_by_whoever_asked_for_it(visitor: Visitor) -> None:
+    with visitor.site.client() as client:
+        ask = {"study": "biopsies", "epsilon": 0.5, "delta": 1e-5, "parameters": {"n_rounds": 3000}}
+        run = client.post("/v1/runs", json=ask).raise_for_status().json()["id"]
+    visitor.sign_in(f"#run/{run}", ROLES["viewer"])
+    visitor.until_it_says("Time left")
+    assert not visitor.find("#cancel").is_displayed()
+    visitor.find("#sign-out").click()
+    visitor.sign_in(f"#run/{run}")
+    visitor.until_it_says("Time left")
+    visitor.find("#cancel").click()
+    visitor.until_it_says("cancelled", "#state")
+    assert not visitor.find("#cancel").is_displayed()
+
+
+def test_an_event_is_on_screen_soon(visitor: Visitor) -> None:
+    with visitor.site.client() as client:
+        ask = {"study": "biopsies", "epsilon": 0.5, "delta": 1e-5, "parameters": {"n_rounds": 60}}
+        visitor.sign_in()
+        visitor.until_it_says("alice", "#who")
+        visitor.browser.execute_script(SEEN)
+        run = client.post("/v1/runs", json=ask).raise_for_status().json()["id"]
+        visitor.go(f"run/{run}")
+        told: dict[str, float] = {}
+        with client.stream("GET", f"/v1/runs/{run}/events") as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data: ") and "round" in (data := json.loads(line[6:])) and "ms" in data:
+                    told.setdefault(f"{data['round']} of {data['of']}", time.time() * 1000)
+    visitor.until_it_says("completed", "#state", 60)
+    seen = dict(visitor.browser.execute_script("return window.seen"))
+    late = sorted(at - told[said] for said, at in seen.items() if said in told)
+    print(
+        f"{len(late)} of 60 rounds were drawn; after the event by {late[len(late) // 2]:.0f} ms, {late[-1]:.0f} at most"
+    )
+    assert late[len(late) // 2] < 200
+
+
+async def test_two_hundred_watch_a_run(site: Site) -> None:
+    async with httpx.AsyncClient(
+        base_url=site.url, headers=AUTHORIZED, trust_env=False, timeout=60, limits=httpx.Limits(max_connections=None)
+    ) as client:
+        ask = {"study": "biopsies", "epsilon": 0.5, "delta": 1e-5, "parameters": {"n_rounds": 30}}
+        run = (await client.post("/v1/runs", json=ask)).raise_for_status().json()["id"]
+
+        async def watch() -> str:
+            async with client.stream("GET", f"/v1/runs/{run}/events") as stream:
+                return "".join([text async for text in stream.aiter_text()])
+
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        began = time.monotonic()
+        heard = await asyncio.gather(*(watch() for _ in range(200)))
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"200 watchers of 30 rounds in {time.monotonic() - began:.1f} s; learner and watchers took {used:.1f} s of CPU"
+    )
+    assert len(set(heard)) == 1
+    assert heard[0].count("event: round") == 30
+
+
+async def test_those_who_watch_all_runs_hear_each_once(tmp_path: Path) -> None:
+    notifier = RunNotifier()
+    with notifier.listening_to_all() as changed:
+        for run in ("a", "b", "a"):
+            notifier.notify(run, ())
+        await asyncio.wait_for(changed.heard.wait(), 5)
+        await asyncio.sleep(0.01)
+        assert changed.take() == ["a", "b"]
+        assert changed.take() == []
+    notifier.notify("a", ())
+    assert changed.runs == {}
+
+
+async def test_the_stream_of_all_runs_begins_with_the_newest(site: Site) -> None:
+    async with httpx.AsyncClient(base_url=site.url, headers=AUTHORIZED, trust_env=False, timeout=30) as client:
+        newest = (await client.get("/v1/runs?limit=3")).json()["runs"]
+        async with client.stream("GET", "/v1/events?limit=3") as stream:
+            lines = stream.aiter_lines()
+            assert await anext(lines) == "event: runs"
+            told = json.loads((await anext(lines)).removeprefix("data: "))
+    assert [run["id"] for run in told] == [run["id"] for run in reversed(newest)]
