@@ -1,14 +1,16 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test lint check hooks demo figures bench utility mutants lock clean
+.PHONY: help install quick test lint check hooks demo figures bench utility mutants lock sbom clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-COMPILE := echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' pyproject.toml -
+
+export PYTHONDONTWRITEBYTECODE :=  # compiled tests are kept, whatever the environment says: the next run starts sooner
 
 help:  ## list the commands
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -24,7 +26,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@touch $@
 
 quick: install lint  ## within a minute: lint, the examples, and the unit and contract tests that are not slow
-	$(BIN)/pytest -n auto -m "not slow and not containers" common learner party tests/unit tests/contracts
+	$(BIN)/pytest -n auto -p no:schemathesis --hypothesis-profile quick -m "not slow and not containers" \
+		common learner party tests/unit tests/contracts
 
 test: install  ## run the tests that need no container engine and are not slow, the examples in the docstrings too
 	$(BIN)/pytest -n auto -m "not slow and not containers"
@@ -61,6 +64,10 @@ mutants: install  ## change the code that privacy rests on, bit by bit: tests mu
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
+	$(BIN)/python scripts/make_sbom.py
+
+sbom: install  ## write the bill of materials of the locked packages, which the images carry
+	$(BIN)/python scripts/make_sbom.py
 
 clean:  ## remove .venv, builds and caches
 	rm -rf .venv build dist *.egg-info .import_linter_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache mutants

@@ -1,4 +1,4 @@
-"""A run's life as a table: the states it passes through, and which may follow which."""
+"""A run as the store holds it, and its terms in short."""
 
 from __future__ import annotations
 
@@ -6,41 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue
 
-from common.errors import ConflictError
 from common.privacy.guarantee import Adjacency
 from common.runs.cohort import Cohort
 from common.runs.specification import PublicRows, RunSpec, SecureSumKind
 from common.strict import Setting
-
-RunState = Literal["queued", "recruiting", "running", "paused", "completed", "failed", "cancelled"]
-
-TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
-    "queued": frozenset({"recruiting", "paused", "failed", "cancelled"}),
-    "recruiting": frozenset({"running", "paused", "failed", "cancelled"}),
-    "running": frozenset({"completed", "paused", "failed", "cancelled"}),
-    "paused": frozenset({"recruiting", "running", "completed", "paused", "failed", "cancelled"}),
-    "completed": frozenset(),
-    "failed": frozenset(),
-    "cancelled": frozenset(),
-}
-"""Which states may follow each; a state that nothing follows is an end.
-
-A paused run keeps the stage that it was in, and is paused anew where the reason changes; whatever it achieves when it
-is carried on ends the pause.
-"""
-
-ENDS: frozenset[RunState] = frozenset(state for state, followers in TRANSITIONS.items() if not followers)
-
-
-def check_transition(run: str, state: RunState, follower: RunState) -> None:
-    """Raise ConflictError unless a run may go from ``state`` to ``follower``."""
-    if follower not in TRANSITIONS[state]:
-        raise ConflictError(f"run {run} is {state} and cannot become {follower}", state=state)
-
+from learner.run_states import RunState
 
 DEFAULT_SECONDS = 60.0
 """How long a run's rounds may take, unless its user says otherwise."""
@@ -112,7 +86,10 @@ def _read_spec(text: str) -> RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why a run is paused: a ``reason`` in words, ``who`` of the parties and key holders, ``since`` when (ISO, UTC)."""
+    """Why a run stands still: a ``reason`` in words, ``who`` of the parties and key holders, ``since`` when (ISO, UTC).
+
+    It is paused where something is out of use, and recruits where owners have yet to say whether they take part.
+    """
 
     reason: str
     who: tuple[str, ...]
@@ -134,7 +111,7 @@ class Run:
 
     Until the run is settled (it has a plan), ``spec`` is a draft: the sizes of the shards are not known yet, and stand
     as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state but for pauses; ``rounds``
-    counts the rounds logged; ``problem`` says why a run failed, ``pause`` why it is paused; ``key_holders`` are the
+    counts the rounds logged; ``problem`` says why a run failed, ``pause`` why it stands still; ``key_holders`` are the
     names of those who have been asked to open its sums. ``evaluates`` is the run whose model this one evaluates, if it
     does; ``evaluations`` are the runs that evaluate this one's, oldest first.
     """
@@ -163,20 +140,3 @@ class Run:
     def members(self) -> tuple[str, ...]:
         """The parties of the specification that its rounds are asked: all but those that did not approve it."""
         return tuple(name for name in self.terms.parties if name not in self.terms.absent)
-
-
-@dataclass(frozen=True, slots=True)
-class RunEvent:
-    """Something that whoever watches a run is told; ``number`` orders the events of all runs."""
-
-    number: int
-    kind: str
-    data: str
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """An event that is not stored yet: its kind and public JSON values."""
-
-    kind: str
-    data: Mapping[str, Any]

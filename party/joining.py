@@ -21,7 +21,7 @@ from common.errors import ConflictError, InvalidInputError, ParleyError, Unavail
 from common.secure_sum.envelope import public_hex
 from common.service.tokens import hash_token, new_token
 from common.storage.certificates import request_certificate
-from common.storage.keys import identity_key, read_private, replace_private, write_private
+from common.storage.keys import identity_key, read_private, replace_private, write_private, writing
 from common.wire.membership import Invitation, JoinRequest, Membership
 
 _SKEW_SECONDS = 600.0
@@ -45,6 +45,11 @@ class Folder:
         """Tokens and the TLS key."""
         return self.root / "secrets"
 
+    @property
+    def certificate(self) -> Path:
+        """The TLS certificate: no secret, and beside what the service writes, for the service renews it."""
+        return self.state / "tls.pem"
+
     def key(self) -> Ed25519PrivateKey:
         """What it signs with; made when first asked for."""
         return identity_key(self.state / "identity.key")
@@ -52,7 +57,7 @@ class Folder:
     def begin(self, invitation: Invitation) -> None:
         """Draw what is to be drawn for an invitation, once; raises UnavailableError where the disk does not take it."""
         mark = hash_token(invitation.secret)
-        try:
+        with writing(self.root):
             if self._read("invitation.mark") == mark:
                 return
             if (self.secrets / "invitation.mark").exists() and invitation.name != self._read("name"):
@@ -67,8 +72,6 @@ class Folder:
                 ("invitation.mark", mark),  # the last: all else is there
             ):
                 replace_private(self.secrets / name, text.encode())
-        except OSError as error:
-            raise UnavailableError(f"{self.root} cannot be written: {error.strerror}") from None
 
     def request(self, invitation: Invitation) -> JoinRequest:
         """What joins, signed; the same each time for the same invitation."""
@@ -84,11 +87,11 @@ class Folder:
     def finish(self, invitation: Invitation, membership: Membership, settings: str, name: str) -> None:
         """Keep what has come back, and the settings; raises UnavailableError."""
         certificate = membership.certificate
-        try:
+        with writing(self.root, "; say the same again"):
             for file in ("connect.token", "learner.token", "tls.key"):
                 replace_private(self.secrets / file, self._drawn(file).encode())
             if certificate and invitation.authority:
-                replace_private(self.secrets / "tls.pem", certificate.encode())
+                replace_private(self.certificate, certificate.encode())
                 replace_private(self.secrets / "authority.pem", invitation.authority.encode())
             if not (self.root / name).exists():
                 write_private(self.root / name, settings.encode())
@@ -96,8 +99,6 @@ class Folder:
                 replace_private(self.root / name, _with_token(self.root / name, settings))
             for drawn in self.secrets.glob("*.new"):
                 drawn.unlink()
-        except OSError as error:
-            raise UnavailableError(f"{self.root} cannot be written: {error.strerror}; say the same again") from None
 
     def learner_token_hash(self) -> str:
         """By which the learner is known here."""

@@ -15,6 +15,7 @@ from common.algorithms import REGISTRY
 
 REGISTRY.add("probe", "tests.support.probe:Probe")  # one more algorithm for every suite, from outside the framework
 settings.register_profile("reproducible", derandomize=True, deadline=None)
+settings.register_profile("quick", settings.get_profile("reproducible"), max_examples=20)
 settings.load_profile("reproducible")
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from common.client.peer import all_of, ask_all
-from common.errors import ParleyError, PartyRefusedError, UnavailableError
+from common.errors import AwaitingOwnerError, ParleyError, PartyRefusedError, UnavailableError
 from common.privacy.guarantee import View
 from common.runs.cohort import Cohort
 from common.runs.members import Member
@@ -86,18 +86,20 @@ def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
     return spec
 
 
-async def propose(
+async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long is waited for what
     parties: Sequence[PartyClient],
     proposal: RunProposal,
     seconds: float,
     preparation: float,
     cohort: Cohort | None = None,
+    waited: float = 0,
 ) -> tuple[dict[str, Approval], dict[str, str]]:
     """Every party's approval of a run, and why a member of a cohort gives none, each by name.
 
     The same proposal again gets the same approval. Parties that must train what they will answer from have so many
     seconds of ``preparation`` for it. Raises PartyRefusedError with the party's name and reason, UnavailableError; of a
-    ``cohort``, where too few approve.
+    ``cohort``, where too few approve. AwaitingOwnerError while owners are to answer, all of whom a cohort waits for
+    until the run has ``waited`` as many seconds as its rule says.
     """
     digest, deadline, pause = proposal.spec.digest, time.monotonic() + preparation, _FIRST_PAUSE
 
@@ -117,6 +119,7 @@ async def propose(
         else:
             turnout = _Turnout[Approval].of(asked, outcomes)
             approvals = {name: approval for name, approval in approvals.items() if name not in asked}
+            turnout.check_owners(cohort, waited)
             turnout.check(cohort, f"approved within {seconds:g} s", len(approvals))
             approvals |= turnout.present
             absent |= turnout.absent
@@ -135,20 +138,25 @@ async def propose(
 
 @dataclass(frozen=True, slots=True)
 class _Turnout(Generic[_T]):
-    """What parties answered, by name, and why others did not, by name: they refused, or were silent."""
+    """What parties answered, by name, and why others did not, by name: they refused, or were silent.
+
+    ``asking`` are those of the silent whose owners have yet to answer.
+    """
 
     present: dict[str, _T]
     refused: dict[str, str]
     silent: dict[str, str]
+    asking: list[str]
 
     @classmethod
     def of(cls, names: Iterable[str], outcomes: Sequence[_T | ParleyError]) -> Self:
         """The turnout of parties that `ask_all` asked."""
-        turnout = cls({}, {}, {})
+        turnout = cls({}, {}, {}, [])
         for name, outcome in zip(names, outcomes, strict=True):
             match outcome:
                 case UnavailableError():
                     turnout.silent[name] = outcome.detail[:_LONGEST_REASON]
+                    turnout.asking.extend([name] * isinstance(outcome, AwaitingOwnerError))
                 case ParleyError():
                     turnout.refused[name] = outcome.detail[:_LONGEST_REASON]
                 case _:
@@ -159,6 +167,12 @@ class _Turnout(Generic[_T]):
     def absent(self) -> dict[str, str]:
         """Why who did not answer did not."""
         return self.refused | self.silent
+
+    def check_owners(self, cohort: Cohort, waited: float) -> None:
+        """Raise AwaitingOwnerError while owners who have yet to answer are waited for."""
+        if self.asking and waited < cohort.owner_hours * 3600:
+            reasons = _shortened({name: self.silent[name] for name in self.asking})
+            raise AwaitingOwnerError(reasons, silent=self.asking)
 
     def check(self, cohort: Cohort, did: str, known: int = 0) -> None:
         """Raise UnavailableError where they and those ``known`` are too few, PartyRefusedError if the refusals suffice.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import httpx
 
@@ -50,13 +51,13 @@ class AwaitedConnections(ConnectionPool):
         while len(self._idle) > _MOST_IDLE:
             self._idle.pop(0).close()
 
-    async def tend(self) -> None:
-        """Close what the other side has closed, and try what was not in use for a while."""
+    def tend(self, tries: asyncio.TaskGroup) -> None:
+        """Close what the other side has closed, and begin to try what was not in use for a while."""
         now = asyncio.get_running_loop().time()
         due = [each for each in self._idle if each.is_closed or now - each.used_at >= PING_SECONDS]
-        if due:
-            self._idle = [each for each in self._idle if each not in due]
-            await asyncio.gather(*map(self._try, due))
+        self._idle = [each for each in self._idle if each not in due]
+        for each in due:
+            tries.create_task(self._try(each))
 
     async def _another(self) -> Connection:
         try:
@@ -75,17 +76,17 @@ class AwaitedConnections(ConnectionPool):
     async def _try(self, connection: Connection) -> None:
         """Keep a connection that answers."""
         self._in_use += 1
+        alive = False
         try:
-            async with asyncio.timeout(_PONG_SECONDS):
-                alive = not connection.is_closed and (await connection.exchange(_PING.head(), _PING)).leaves_open
-        except (httpx.TransportError, TimeoutError):
-            alive = False
+            with suppress(httpx.TransportError, TimeoutError):
+                async with asyncio.timeout(_PONG_SECONDS):
+                    alive = not connection.is_closed and (await connection.exchange(_PING.head(), _PING)).leaves_open
         finally:
             self._in_use -= 1
-        if alive:
-            self._keep(connection)
-        else:
-            connection.close()
+            if alive:
+                self._keep(connection)
+            else:
+                connection.close()
 
 
 class Switchboard:
@@ -121,7 +122,9 @@ class Switchboard:
             await awaited.close()
 
     async def keep_alive(self) -> None:
-        """Tend all connections, again and again."""
-        while True:
-            await asyncio.sleep(_TICK)
-            await asyncio.gather(*(awaited.tend() for awaited in list(self._awaited.values())))
+        """Tend all connections, again and again: one that is silent keeps none of the others waiting."""
+        async with asyncio.TaskGroup() as tries:
+            while True:
+                await asyncio.sleep(_TICK)
+                for awaited in self._awaited.values():
+                    awaited.tend(tries)

@@ -32,7 +32,7 @@ def read_budgets(given: list[str] | None) -> dict[str, dict[str, float]]:
 
 
 def read_cohort(given: str | None) -> dict[str, float] | None:
-    """LEAST[,MOST[,SECONDS]], where an empty MOST is none.
+    """LEAST[,MOST[,SECONDS[,HOURS]]], where an empty one is left at its default.
 
     >>> read_cohort("100,,10")
     {'least': 100, 'seconds': 10.0}
@@ -40,13 +40,13 @@ def read_cohort(given: str | None) -> dict[str, float] | None:
     if given is None:
         return None
     try:
-        kinds = {"least": int, "most": int, "seconds": float}
+        kinds = {"least": int, "most": int, "seconds": float, "owner_hours": float}
         named = zip(kinds.items(), given.split(","), strict=False)
         rule = {name: kind(value) for (name, kind), value in named if value or name == "least"}
     except ValueError:
         rule = {}
     if not rule or given.count(",") >= len(kinds):
-        raise InvalidInputError(f"a cohort must be LEAST[,MOST[,SECONDS]], not {given!r}")
+        raise InvalidInputError(f"a cohort must be LEAST[,MOST[,SECONDS[,HOURS]]], not {given!r}")
     return rule
 
 

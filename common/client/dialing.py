@@ -17,6 +17,7 @@ import structlog
 from common.client.awaited import PING_SECONDS
 from common.client.endpoints import LearnerAddress
 from common.client.handshake import open_to
+from common.client.renewal import renewing
 from common.errors import InvalidInputError, UnavailableError
 from common.service.http.connections import Beside, BoundedProtocol, BoundedServer
 
@@ -143,9 +144,9 @@ class Dialer:
 
 
 def outbound(addresses: Sequence[LearnerAddress]) -> list[Beside]:
-    """What keeps connections to each of these learners, beside a server."""
+    """What keeps connections to each of these learners, and the certificates for them, beside a server."""
 
     def dial(address: LearnerAddress) -> Beside:
         return lambda server: Dialer(server, address).keep()
 
-    return [dial(address) for address in addresses]
+    return [*map(dial, addresses), *(renewing(address) for address in addresses if address.certificate)]

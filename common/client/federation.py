@@ -10,6 +10,7 @@ be asked again: whoever has answered answers the same, at no cost.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from common.errors import ParleyError, QuorumLostError, UnavailableError
 from common.protocol.messages import Query, Reply
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
+from common.service.tracing.switch import traced_round
 
 if TYPE_CHECKING:
     from common.client.party import PartyClient
@@ -45,7 +47,7 @@ class RoundReport:
     opened: Mapping[str, Signed] = field(default_factory=dict)
 
 
-class PartyPool:
+class PartyPool(ABC):
     """The parties of one run, in the order of its specification ``spec``, asked round by round.
 
     ``deadline`` is in seconds. ``recent`` has the contributors of the last rounds as the log has them, so many as a
@@ -73,8 +75,17 @@ class PartyPool:
             return tuple(range(len(self._parties)))
         return tuple(sorted({index for contributors in self._recent for index in contributors}))
 
-    def end(self) -> None:
+    async def answer(self, run: str, query: Query) -> Reply:
+        """What the active parties answer, in a span of its own where rounds are traced; raises what `_ask` raises."""
+        with traced_round(run, query.round):
+            return await self._answer(run, query)
+
+    def end(self) -> None:  # noqa: B027 -- most have nothing to end
         """Nobody will be asked any more."""
+
+    @abstractmethod
+    async def _answer(self, run: str, query: Query) -> Reply:
+        """The same, by a subclass."""
 
     async def _ask(self, round: int, request: Callable[[PartyClient], Awaitable[_T]]) -> dict[int, _T]:
         """What all active parties answer in time, by their indices.
@@ -132,8 +143,8 @@ class PartyPool:
 class HttpFederation(PartyPool):
     """Parties whose answers the learner sees."""
 
-    async def answer(self, run: str, query: Query) -> Reply:
-        """All active parties' answers, or their exact sum; raises what `PartyPool` raises."""
+    async def _answer(self, run: str, query: Query) -> Reply:
+        """All active parties' answers, or their exact sum."""
         width = self._questions[query.round - 1].answer
 
         answers = await self._ask(query.round, lambda party: party.answer(run, query, width))

@@ -10,17 +10,24 @@ import asyncio
 import base64
 import ssl
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
 
 import httpx
+from cryptography import x509
+from pydantic import BaseModel, ValidationError
 
 from common.client.endpoints import LearnerAddress
 from common.errors import InvalidInputError, UnavailableError
 from common.service.http.tls import client_context
+from common.storage.certificates import hosts_of
 
 UPGRADE = "parley-peer"
 """What connections become: HTTP/1.1 with the roles turned round."""
 CONNECT_PATH = "/v1/connections"
 
+_A = TypeVar("_A", bound=BaseModel)
 _LONGEST = 2**16  # bytes of a head and the problem after it
 _SWITCHED, _PROXY_PASSWORD, _OK = 101, 407, 200
 
@@ -44,6 +51,8 @@ async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
     """Connect, and have the learner switch."""
     url = httpx.URL(str(address.url))
     context = client_context(address.ca, address.certificate, address.key) if url.scheme == "https" else None
+    if address.certificate is not None:
+        _check_lasts(address.certificate)
     port = url.port or (80 if context is None else 443)
     if address.proxy is None:
         await shake.connect(url.host, port, context)
@@ -57,6 +66,38 @@ async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
     status = await shake.ask(f"GET {path}", url.netloc.decode(), own)
     if status != _SWITCHED:
         raise UnavailableError(f"{address.name} does not take the connection: {_meaning(status)}")
+
+
+def _check_lasts(path: Path) -> None:
+    """Raise UnavailableError, which says what to do, for a certificate that has ended: it is shown in vain."""
+    try:
+        held = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        return  # whoever shows it says what is wrong
+    if (ended := held.not_valid_after_utc) <= datetime.now(UTC):
+        raise UnavailableError(
+            f"the certificate {path} expired on {ended:%Y-%m-%d}: have the learner's operator say "
+            f"parley-learner roster rotate {hosts_of(held)[0]}, and join again in the same folder"
+        )
+
+
+def ask_as_member(address: LearnerAddress, path: str, answer: type[_A], deed: str, body: BaseModel | None = None) -> _A:
+    """What a learner answers a member that shows token and certificate on a connection of its own: by POST a ``body``.
+
+    Raises UnavailableError where it does not answer so, and so does not do the ``deed``.
+    """
+    context = client_context(address.ca, address.certificate, address.key)
+    headers = {"Authorization": f"Bearer {address.token_text()}"}
+    url = f"{str(address.url).rstrip('/')}{path}"
+    try:
+        with httpx.Client(verify=context, proxy=proxy_of(address), trust_env=False, headers=headers) as client:
+            response = client.get(url) if body is None else client.post(url, json=body.model_dump(mode="json"))
+        return answer.model_validate_json(response.raise_for_status().content)
+    except httpx.HTTPStatusError as error:
+        why = f": HTTP status {error.response.status_code}"
+    except (httpx.TransportError, ValidationError) as error:
+        why = f" ({type(error).__name__})"
+    raise UnavailableError(f"{address.name} does not {deed}{why}")
 
 
 def proxy_of(address: LearnerAddress) -> str | None:

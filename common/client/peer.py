@@ -32,6 +32,7 @@ from common.secure_sum.errors import MessageError, SignatureError
 from common.secure_sum.messages import Roster
 from common.service.http.tls import client_context
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
+from common.service.tracing.switch import traced_request
 from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
@@ -41,8 +42,9 @@ M = TypeVar("M", bound=BaseModel)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
 _LONGEST_REST = 60.0  # seconds for which a peer may ask to be left alone
 _STOPPED = 0.1  # seconds by which a deadline is noticed late where this process did not run meanwhile
-_NOT_NOW = frozenset({401, 408, 425, 429})
-"""Statuses below 500 that time may mend: a token that is being changed, a request cut short, too early, too many."""
+_NOT_NOW = frozenset({400, 401, 408, 425, 429})
+"""Statuses below 500 that time may mend: a request that came garbled (what is wrong with one that is read is 422), a
+token that is being changed, a request cut short, too early, too many."""
 _NEVER = frozenset({LedgerError.kind})
 """Kinds of problems that time does not mend, whatever their status says."""
 _LONGEST_REASON = 500  # characters of a peer's own words
@@ -93,7 +95,11 @@ class Peer:
         if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(rest)
         try:
-            response = await self._line.ask(method, path, body, *sent, longest=longest)
+            response = await traced_request(
+                self.name,
+                method,
+                lambda traced: self._line.ask(method, path, body, *sent, *traced, longest=longest),
+            )
         except httpx.TransportError as error:
             raise UnavailableError(f"{self.name} cannot be reached ({type(error).__name__})") from None
         if len(response.content) > longest:
@@ -166,7 +172,8 @@ async def ask_all(
 def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
     """The answers of `ask_all`, if all answered; else the first refusal is raised, or UnavailableError for the silent.
 
-    It names one silent peer by its role, several as ``silent``.
+    It names one silent peer by its role, several as ``silent``; where all of them await their owners, the error is
+    AwaitingOwnerError.
     """
     answers: list[_T] = []
     silent: list[UnavailableError] = []
@@ -181,9 +188,11 @@ def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
     if len(silent) == 1:
         raise silent[0]
     if silent:
-        raise UnavailableError(
-            "; ".join(error.detail for error in silent), silent=[name for error in silent for name in names_in(error)]
+        kind = (
+            AwaitingOwnerError if all(isinstance(error, AwaitingOwnerError) for error in silent) else UnavailableError
         )
+        names = [name for error in silent for name in names_in(error)]
+        raise kind("; ".join(error.detail for error in silent), silent=names)
     return answers
 
 

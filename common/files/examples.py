@@ -86,7 +86,7 @@ def load_stream(stream: TableStream, study: Study, *, clip: bool) -> Loaded:
     elif names:
         for batch in stream.batches():
             loading.reserve(start + batch.num_rows)
-            loading.add(start, _block(batch.select(names), texts))
+            loading.add(start, block_of(batch.select(names), texts))
             start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading.finish(start)
@@ -120,7 +120,7 @@ def _add_parquet(loading: Loading, first: int, file: Any, names: Sequence[str], 
     for i in range(0, len(names), most):
         start = first
         for batch in file.iter_batches(rows, columns=names[i : i + most], use_threads=False):
-            loading.add(start, _block(batch, texts))
+            loading.add(start, block_of(batch, texts))
             start += batch.num_rows
 
 
@@ -146,7 +146,7 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
         convert = csv.ConvertOptions(column_types=types, include_columns=names)
         with csv.open_csv(path, blocks, convert_options=convert) as file:
             for batch in _gathered(file):
-                loading.add(start, _block(batch, texts))
+                loading.add(start, block_of(batch, texts))
                 start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading.finish(start)
@@ -172,7 +172,7 @@ def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:
     return [name for name in found if name in names]
 
 
-def _block(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pyarrow has no types
+def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pyarrow has no types
     """A record batch as arrays: numbers where they are wanted and there are any, all else by its distinct values."""
     return {
         name: column_of(array, as_number=name not in texts)

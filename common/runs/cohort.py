@@ -24,6 +24,12 @@ class Cohort(Strict):
         Field(ge=1, description="of more than so many, those whose SHA-256 over 'RUN NAME' comes first take part"),
     ] = None
     seconds: Annotated[float, Field(gt=0, le=3600, description="how long those who do not answer are waited for")] = 30
+    owner_hours: Annotated[
+        float,
+        Field(
+            ge=0, le=8760, description="how long owners who are asked for their yes are waited for; 0 waits for none"
+        ),
+    ] = 24
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -1,18 +1,16 @@
-"""A trained model as a JSON document, complete enough to predict with, and predictions from it."""
+"""A trained model as a JSON document, complete enough to predict with."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
-from scipy.special import expit, softmax
 
 from common.arrays import FloatArray
-from common.data.columns import Label, RealLabel
-from common.data.records import rows_of
+from common.data.columns import Label
 from common.data.study import Study
 from common.errors import InvalidInputError
 from common.learning.losses import build_loss
@@ -193,43 +191,3 @@ def weights_of_document(read: ModelDocument) -> FloatArray:
     """The weights of a document; raises ValueError for rows of unequal length."""
     weights = read.weights
     return weights.whole if isinstance(weights, SparseRow) else np.array(weights, dtype=np.float64)
-
-
-def predict(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Label, score and probability for each record {feature: number, text or None}.
-
-    ``score`` is that of the label, of two classes that of the positive one; ``probability`` likewise, if the loss is
-    logistic or softmax, and None otherwise; of more than two classes ``probabilities`` has each one's. A real label is
-    predicted in its own unit. Raises InvalidInputError for a record that does not fit the study, an unknown kind of
-    model, and members' models, of which none predicts for all.
-    """
-    study, model = read_model(document)
-    scores = model.scores(rows_of(study, records))
-    return list(_classes(study, scores) if model.kind == "softmax" else _labels(study, scores))
-
-
-def _labels(study: Study, scores: FloatArray) -> Iterator[dict[str, Any]]:
-    """What scores (n,) predict: a value of the label, or a number between its bounds."""
-    probabilities = expit(scores).tolist() if study.loss.kind == "logistic" else [None] * len(scores)
-    for score, probability in zip(scores.tolist(), probabilities, strict=True):
-        yield {"label": _label(study, score), "score": score, "probability": probability, "probabilities": None}
-
-
-def _label(study: Study, score: float) -> str | float:
-    """A value of the label, or a number between its bounds."""
-    if isinstance(study.label, RealLabel):
-        return float(study.label.in_units(np.clip(score, -1.0, 1.0)))
-    return study.label.values[1 if score > 0 else 0]
-
-
-def _classes(study: Study, scores: FloatArray) -> Iterator[dict[str, Any]]:
-    """What scores (n, K) predict: the class of the largest."""
-    assert isinstance(study.label, Label)  # noqa: S101 -- a softmax has classes
-    for row, probabilities in zip(scores, softmax(scores, axis=-1), strict=True):
-        best = int(row.argmax())
-        yield {
-            "label": study.label.values[best],
-            "score": float(row[best]),
-            "probability": float(probabilities[best]),
-            "probabilities": dict(zip(study.label.values, probabilities.tolist(), strict=True)),
-        }

@@ -17,6 +17,7 @@ from importlib.metadata import version
 
 import structlog
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -33,11 +34,14 @@ from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
 from common.service.settings import Limits
 from common.service.tokens import KnownToken, SignInError, Tokens
+from common.service.tracing.switch import traced_answer
 
 REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """What anybody may ask without a token."""
 
+_NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""FastAPI's own would send messages of errors, and time what is drawn after an answer; `common.service.tracing` not."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -73,6 +77,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         responses=REFUSED,
         generate_unique_id_function=operation_id,
         separate_input_output_schemas=False,  # what a service shows, such as a study, may be sent to it
+        telemetry=_NO_TELEMETRY,
     )
     app.state.tokens, app.state.metrics, app.state.limits = Tokens(tokens), metrics, limits
     app.router.route_class = StrictRoute
@@ -118,10 +123,12 @@ class Boundary:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
             body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
             self._admit(scope, body)
-            await self.app(scope, body.receive, reply.send)
+            await traced_answer(self.app, scope, body.receive, reply.send)
         except ParleyError as error:
             if isinstance(error, SignInError):
                 self._note(error, scope)
+            else:
+                self.metrics.count_refusal(error)
             await problems.of_error(error)(scope, receive, reply.send)
         except ClientDisconnect:
             return

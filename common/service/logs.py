@@ -12,11 +12,14 @@ from typing import Literal
 
 import structlog
 
+from common.service.tracing.switch import current_trace
+
 
 def configure(log_format: Literal["json", "text"] = "json", level: int = logging.INFO) -> None:
     """Send logs to standard error in this format: Parley's from ``level`` up, those of libraries from WARNING up."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _traced,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -42,6 +45,13 @@ def place_of(error: BaseException) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown"
+
+
+def _traced(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Name the trace that is on, so that its lines are found."""
+    if (found := current_trace()) is not None:
+        event["trace"] = found
+    return event
 
 
 def _quiet(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -111,6 +111,7 @@ def install(app: FastAPI) -> None:
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ParleyError)  # noqa: S101 -- registered for it alone
     structlog.get_logger().info("refused", kind=error.kind, method=request.method, path=request.url.path[:200])
+    request.app.state.metrics.count_refusal(error)
     return of_error(error)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
+from common.errors import ForbiddenError, ParleyError
+
 disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps of no use
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,12 +28,23 @@ class Metrics:
             ["why"],
             registry=self.registry,
         )
+        self.refusals = Counter(
+            "parley_refusals",
+            "Requests that were refused, by kind of problem and, where it is one, by the rule of the owner or service.",
+            ["kind", "rule"],
+            registry=self.registry,
+        )
         self.expiry_days = Gauge(
             "parley_expiry_days",
             "Days until the first of the tokens, and of the certificates, expires; absent if none does.",
             ["what"],
             registry=self.registry,
         )
+
+    def count_refusal(self, error: ParleyError) -> None:
+        """Count an error that a request is answered with; rules are this code's, and never what somebody sent."""
+        rule = error.facts.get("rule", "") if isinstance(error, ForbiddenError) else ""
+        self.refusals.labels(error.kind, rule).inc()
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -29,6 +29,7 @@ from common.service.http.tls import FreshContext, certificate_expiry
 from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
 from common.service.tokens import Tokens
+from common.service.tracing.switch import begin_tracing
 
 _WARNING_DAYS = 30
 
@@ -37,9 +38,10 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
 
     ``beside`` runs for as long, such as what opens connections to those who ask.
-    Raises InvalidInputError when the certificate or its key cannot be used.
+    Raises InvalidInputError when the certificate or its key cannot be used, or tracing is not installed.
     """
     logs.configure(settings.log_format)
+    begin_tracing(settings.tracing, settings.name)
     tls = settings.tls
     context = tls_context(tls) if tls else None
     config = uvicorn.Config(

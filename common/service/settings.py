@@ -21,6 +21,7 @@ from pydantic_settings.exceptions import SettingsError
 
 from common.errors import InvalidInputError
 from common.service.tokens import Caller, KnownToken
+from common.service.tracing.switch import Tracing
 from common.storage.keys import identity_key, read_key
 from common.strict import Identifier, Setting, faults, is_loopback
 
@@ -159,6 +160,7 @@ class ServiceSettings(Settings):
         None
     )
     limits: Annotated[Limits, Field(description="what one request may ask for")] = Limits()
+    tracing: Annotated[Tracing | None, Field(description="where traces of rounds go; none are made if unset")] = None
     plain_http: Annotated[
         bool, Field(description="whether to listen beyond this machine without TLS, where something else protects it")
     ] = False

@@ -63,6 +63,15 @@ class Credentials:
         """How long the certificate is still valid; negative when it has expired."""
         return self.certificate.not_valid_after_utc - dt.datetime.now(dt.UTC)
 
+    @property
+    def share_left(self) -> float:
+        """The share of the certificate's lifetime that is left; negative when it has expired."""
+        return self.lasts / (self.certificate.not_valid_after_utc - self.certificate.not_valid_before_utc)
+
+    def request(self) -> str:
+        """What an authority is asked to sign for the same name and key again, as PEM."""
+        return _request(self.certificate.subject, self.key)
+
 
 def make_authority(name: str, lasts: dt.timedelta = AUTHORITY_LASTS) -> Credentials:
     """An authority that signs services' certificates and no other authority's."""
@@ -85,9 +94,13 @@ def issue(authority: Credentials, hosts: Sequence[str], lasts: dt.timedelta = CE
 def request_certificate(name: str) -> tuple[str, str]:
     """``(request, key)`` as PEM: what an authority is asked to sign for a name, and the new key, which stays here."""
     key = ec.generate_private_key(ec.SECP256R1())
-    request = x509.CertificateSigningRequestBuilder().subject_name(_common_name(name)).sign(key, hashes.SHA256())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return request.public_bytes(Encoding.PEM).decode("ascii"), private.decode("ascii")
+    return _request(_common_name(name), key), private.decode("ascii")
+
+
+def _request(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> str:
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    return request.public_bytes(Encoding.PEM).decode("ascii")
 
 
 def answer_request(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -20,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from common.errors import UnavailableError
 from common.secure_sum.errors import OwnKeyError, Reason
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -62,6 +65,15 @@ def replace_private(path: Path, content: bytes) -> None:
     write_private(draft, content)
     draft.replace(path)
     sync_directory(path.parent)
+
+
+@contextmanager
+def writing(what: object, advice: str = "") -> Iterator[None]:
+    """Raise UnavailableError, which says that ``what`` cannot be written and why, in the place of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{what} cannot be written: {error.strerror}{advice}") from None
 
 
 def sync_directory(path: Path) -> None:

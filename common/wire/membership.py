@@ -108,6 +108,12 @@ class JoinRequest(Strict):
         return canonical({"name": name, **self.model_dump(mode="json", exclude={"signature"})})
 
 
+class CertificateRequest(Strict):
+    """What a member sends, on a connection of its own, to have its certificate renewed."""
+
+    certificate_request: Annotated[_Pem, Field(description="PEM of a request (PKCS 10) to be signed")]
+
+
 class Membership(Strict):
     """What comes back."""
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import ChainMap
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, FastAPI, Header, Request, Response
-from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from common.client.awaited import Switchboard
 from common.client.endpoints import PeerEntry
@@ -21,28 +19,33 @@ from common.client.party import PartyClient
 from common.client.peer import Line
 from common.client.receipted_peer import ReceiptedPeer
 from common.data.study import Study
+from common.errors import UnauthorizedError
 from common.learning.description import Description
 from common.runs.description import description_of
 from common.runs.evaluation import weights_of
-from common.runs.model_document import ModelDocument, checked_text, predict
+from common.runs.model_document import ModelDocument, checked_text
+from common.runs.predictions import predict
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.http.strict_json import large_json
 from common.service.http.whole_bodies import WholeBody
 from common.service.prometheus import Metrics
-from learner.api.catalogue import add_catalogue, add_public
+from common.service.tokens import Tokens
+from learner.api.catalogue import add_catalogue, add_public, add_user
 from learner.api.connections import add_connections
 from learner.api.membership import LiveRoster, add_membership
-from learner.api.page import show_page
+from learner.api.page import PAGE_PATHS, add_page
 from learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
 from learner.api.roles import Roles, check_every_route
-from learner.api.schemas import OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
+from learner.api.run_metrics import RunCounters, RunGauge
+from learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
 from learner.execution.engine import Engine
-from learner.execution.event_stream import EventStream, RunNotifier, watch
+from learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
 from learner.execution.round_report import read_public_data
 from learner.execution.witnesses import Witnesses
 from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
-from learner.run import ENDS, TRANSITIONS, Run
+from learner.run import Run
+from learner.run_states import ENDS
 from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.selection import settled
 from learner.settings import LearnerSettings, load_studies
@@ -54,10 +57,12 @@ _DESCRIPTION = "Trains models on data that stays with its owners, by asking the 
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
 Connect = Callable[[PeerEntry], Line]
+_News = TypeVar("_News")
+_EVERY = 5.0  # seconds between two looks at whether a watcher's token still counts
 
 
 @dataclass(frozen=True, slots=True)
-class Learner:
+class LearnerService:
     """What the routes stand on."""
 
     settings: LearnerSettings
@@ -73,14 +78,14 @@ class Learner:
     members: LiveRoster
 
     @classmethod
-    def build(cls, settings: LearnerSettings, connect: Connect) -> Learner:
+    def build(cls, settings: LearnerSettings, connect: Connect, metrics: Metrics) -> LearnerService:
         """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
         board = Switchboard(connect)
         studies = load_studies(settings.studies)
         public = read_public_data(settings.public_data, studies)
         notifier = RunNotifier()
         with ExitStack() as undo:
-            store = RunStore(settings.state / "learner.sqlite", notifier.notify)
+            store = RunStore(settings.state / "learner.sqlite", RunCounters(metrics, notifier).announce)
             undo.callback(store.close)
             receipts = store.receipts()
             roster = {
@@ -123,9 +128,9 @@ class Learner:
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
     """The learner's application; ``connect`` makes the line to each party and key holder."""
-    learner = Learner.build(settings, connect)
     metrics = Metrics()
-    metrics.registry.register(_RunGauge(learner.store))
+    learner = LearnerService.build(settings, connect, metrics)
+    metrics.registry.register(RunGauge(learner.store))
     app = service(
         "Parley learner",
         _DESCRIPTION,
@@ -134,10 +139,12 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
         ready=learner.ready,
         limits=settings.limits,
         lifespan=learner.lifespan,
-        public_paths=PUBLIC_PATHS | {"/"},
+        public_paths=PUBLIC_PATHS | PAGE_PATHS,
     )
-    app.add_api_route("/", show_page, include_in_schema=False)
-    app.router.dependencies.append(Depends(Roles.of(settings.users, learner.store).check))  # of all routes from here on
+    add_page(app)
+    roles = Roles.of(settings.users, learner.store)
+    app.router.dependencies.append(Depends(roles.check))  # of all routes from here on
+    add_user(app, roles)
     app.state.tokens.others = learner.members.tokens
     add_connections(app, learner.board, learner.members.needs_certificate)
     add_membership(app, learner.members)
@@ -147,7 +154,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     return app
 
 
-def _add_forecasts(app: FastAPI, learner: Learner) -> None:
+def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
     """Look ahead."""
 
     @app.post("/v1/forecasts", summary="What a run would achieve, before it is run", tags=["forecasts"])
@@ -171,7 +178,7 @@ def _add_forecasts(app: FastAPI, learner: Learner) -> None:
         return foreseen.model_copy(update={"majority": learner.engine.majority(draft.study.digest)})
 
 
-def _add_runs(app: FastAPI, learner: Learner) -> None:
+def _add_runs(app: FastAPI, learner: LearnerService) -> None:
     """Queue, look at and cancel runs."""
 
     @app.post("/v1/runs", status_code=202, summary="Train a model", tags=["runs"])
@@ -236,12 +243,26 @@ def _add_runs(app: FastAPI, learner: Learner) -> None:
         return await asyncio.to_thread(learner.view, run)
 
 
-def _add_events(app: FastAPI, learner: Learner) -> None:
-    """Watch a run."""
+def _add_events(app: FastAPI, learner: LearnerService) -> None:
+    """Watch a run, or the list of them."""
 
     def existing(run: str) -> None:
         """Answer 404 before the stream begins, not in it."""
         learner.store.state(run)
+
+    def summaries(runs: list[str]) -> list[str]:
+        """Runs in short, as JSON."""
+        unwritten = learner.engine.unwritten
+        return [ListedRun.of(learner.store.run(run), unwritten.get(run)).model_dump_json() for run in runs]
+
+    @app.get("/v1/events", summary="Watch all runs", tags=["runs"], response_class=EventStream)
+    async def watch_runs(request: Request, limit: PageLimit = 50) -> EventStream:
+        """Server-sent events ``runs``, each a list of runs in short: first the newest, then those that have news.
+
+        The stream ends when the token no longer counts.
+        """
+        news = watch_all(learner.store, learner.notifier, limit, summaries)
+        return EventStream.of_runs(_while_known(news, request))
 
     @app.get(
         "/v1/runs/{run}/events",
@@ -250,12 +271,15 @@ def _add_events(app: FastAPI, learner: Learner) -> None:
         response_class=EventStream,
         dependencies=[Depends(existing)],
     )
-    async def watch_run(run: str, last_event_id: Annotated[int, Header(ge=0)] = 0) -> EventStream:
-        """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``."""
-        return EventStream.of(watch(learner.store, learner.notifier, run, last_event_id))
+    async def watch_run(run: str, request: Request, last_event_id: Annotated[int, Header(ge=0)] = 0) -> EventStream:
+        """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
+
+        The stream ends with the run, or when the token no longer counts.
+        """
+        return EventStream.of(_while_known(watch(learner.store, learner.notifier, run, last_event_id), request))
 
 
-def _add_models(app: FastAPI, learner: Learner) -> None:
+def _add_models(app: FastAPI, learner: LearnerService) -> None:
     """Use what was trained."""
 
     @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"], response_model=ModelDocument)
@@ -300,7 +324,7 @@ def _add_models(app: FastAPI, learner: Learner) -> None:
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
 
 
-async def _carried(learner: Learner, response: Response, queue: Callable[[], Run]) -> RunView:
+async def _carried(learner: LearnerService, response: Response, queue: Callable[[], Run]) -> RunView:
     """The view of a run that is queued in a thread, and carried from then on, with its place in the response."""
     run = await asyncio.to_thread(queue)
     if run.state not in ENDS:
@@ -309,16 +333,15 @@ async def _carried(learner: Learner, response: Response, queue: Callable[[], Run
     return await asyncio.to_thread(learner.view, run.id)
 
 
-class _RunGauge(Collector):
-    """The number of runs in each state, counted when somebody looks."""
-
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
-
-    def collect(self) -> Iterable[Metric]:
-        """One gauge, by state."""
-        gauge = GaugeMetricFamily("parley_runs", "Runs by state.", labels=["state"])
-        counts = self._store.count()
-        for state in TRANSITIONS:
-            gauge.add_metric([state], counts.get(state, 0))
-        yield gauge
+async def _while_known(news: AsyncIterator[_News], request: Request) -> AsyncIterator[_News]:
+    """News for as long as the request's token counts: who asks again is then told that it does not."""
+    tokens: Tokens = request.app.state.tokens
+    looked = time.monotonic()
+    async for each in news:
+        if (now := time.monotonic()) - looked > _EVERY:
+            try:
+                tokens.identify(request.headers.get("authorization"))
+            except UnauthorizedError:
+                return
+            looked = now
+        yield each

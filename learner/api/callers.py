@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from fastapi import Request
+
 from common.errors import ForbiddenError
+from common.service.http.connections import CERTIFIED
 from learner.settings import INVITED, PEER
 
 
@@ -16,6 +19,13 @@ def peer_of(user: str) -> str:
     if not user.startswith(PEER):
         raise ForbiddenError(f"{user} is a user; this is for parties and key holders", rule="role")
     return user.removeprefix(PEER)
+
+
+def check_certified(request: Request, name: str) -> None:
+    """Raise ForbiddenError unless a certificate for this name was shown on the request's connection."""
+    shown = request.scope.get("state", {}).get(CERTIFIED)
+    if shown is None or name not in shown():
+        raise ForbiddenError(f"a certificate for {name} has to be shown", rule="certificate")
 
 
 def invited_of(user: str) -> str:

@@ -15,8 +15,9 @@ from common.data.study import Study
 from common.errors import InvalidInputError, NotFoundError, ParleyError
 from common.runs.specification import PublicRows
 from common.service import problems
+from common.service.application import caller
 from common.service.problems import ProblemDocument
-from common.wire.party_api import PartyFacts
+from common.wire.party_api import BudgetReport, PartyFacts
 from learner.api.schemas import (
     AlgorithmView,
     NewestReceipt,
@@ -25,23 +26,29 @@ from learner.api.schemas import (
     PartyView,
     PublicRowsPage,
     StudySummary,
+    UserView,
 )
 from learner.api.tables import TABLE_BODY, check_table, read_labelled, read_rows, read_start
 
 if TYPE_CHECKING:
-    from learner.api.app import Learner
+    from learner.api.app import LearnerService
+    from learner.api.roles import Roles
 
 
-def add_catalogue(app: FastAPI, learner: Learner) -> None:
+def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
     """What there is to run, and on whom."""
 
     @app.get("/v1/parties", summary="The parties of the roster and what they say of themselves", tags=["catalogue"])
     async def list_parties() -> list[PartyView]:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
         parties = list(learner.roster.values())
-        answers = await ask_all(parties, PartyClient.facts, learner.settings.deadline_seconds)
+        deadline = learner.settings.deadline_seconds
+        answers, budgets = await asyncio.gather(
+            ask_all(parties, PartyClient.facts, deadline), ask_all(parties, PartyClient.budget, deadline)
+        )
         urls = {entry.name: str(entry.url) for entry in learner.settings.parties if entry.url}
-        return [_party_view(p.name, urls.get(p.name), answer) for p, answer in zip(parties, answers, strict=True)]
+        told = zip(parties, answers, budgets, strict=True)
+        return [_party_view(party.name, urls.get(party.name), answer, report) for party, answer, report in told]
 
     @app.get("/v1/parties/{name}/receipt", summary="The newest receipt of a party or key holder", tags=["catalogue"])
     async def show_newest_receipt(name: str) -> NewestReceipt:
@@ -77,7 +84,7 @@ def add_catalogue(app: FastAPI, learner: Learner) -> None:
         return learner.studies[study]
 
 
-def add_public(app: FastAPI, learner: Learner) -> None:
+def add_public(app: FastAPI, learner: LearnerService) -> None:
     """Rows that are no secret, for runs to ask about."""
 
     @app.put(
@@ -118,8 +125,21 @@ def add_public(app: FastAPI, learner: Learner) -> None:
         return PublicRowsPage.of(found[:limit], is_last=len(found) <= limit)
 
 
-def _party_view(name: str, url: str | None, answer: PartyFacts | ParleyError) -> PartyView:
+def add_user(app: FastAPI, roles: Roles) -> None:
+    """Who one is."""
+
+    @app.get("/v1/user", summary="Whose token this is", tags=["catalogue"])
+    def show_user(request: Request) -> UserView:
+        """The caller's name, and what it may do here."""
+        user = caller(request)
+        return UserView(name=user, role=roles.role(user))
+
+
+def _party_view(
+    name: str, url: str | None, answer: PartyFacts | ParleyError, report: BudgetReport | ParleyError
+) -> PartyView:
+    budget = None if isinstance(report, ParleyError) else report
     if isinstance(answer, ParleyError):
         problem = ProblemDocument.model_validate(problems.document_of(answer))
-        return PartyView(name=name, url=url, facts=None, problem=problem)
-    return PartyView(name=name, url=url, facts=answer, problem=None)
+        return PartyView(name=name, url=url, facts=None, budget=budget, problem=problem)
+    return PartyView(name=name, url=url, facts=answer, budget=budget, problem=None)

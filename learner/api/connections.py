@@ -9,10 +9,10 @@ from fastapi import FastAPI, Request, Response
 
 from common.client.awaited import Switchboard
 from common.client.handshake import CONNECT_PATH, UPGRADE
-from common.errors import ForbiddenError, InvalidInputError
+from common.errors import InvalidInputError
 from common.service.application import caller
-from common.service.http.connections import CERTIFIED, TAKE_OVER
-from learner.api.callers import peer_of
+from common.service.http.connections import TAKE_OVER
+from learner.api.callers import check_certified, peer_of
 
 _SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
 
@@ -29,8 +29,8 @@ def add_connections(app: FastAPI, board: Switchboard, needs_certificate: Callabl
         name = peer_of(caller(request))
         if request.headers.get("upgrade", "").lower() != UPGRADE or TAKE_OVER not in request.scope.get("state", {}):
             raise InvalidInputError(f"this takes Connection: Upgrade and Upgrade: {UPGRADE}")
-        if needs_certificate(name) and name not in request.scope["state"][CERTIFIED]():
-            raise ForbiddenError(f"a certificate for {name} has to be shown", rule="certificate")
+        if needs_certificate(name):
+            check_certified(request, name)
         board.check(name)
         if not board.is_connected(name):
             structlog.get_logger().info("connected", peer=name)

@@ -28,6 +28,7 @@ from common.storage.certificates import Credentials, answer_request, pem_of
 from common.storage.keys import read_private
 from common.strict import Identifier, Strict
 from common.wire.membership import (
+    CertificateRequest,
     Invitation,
     JoinRequest,
     KnownKey,
@@ -37,7 +38,7 @@ from common.wire.membership import (
     check_words,
     words_of,
 )
-from learner.api.callers import invited_of, peer_of
+from learner.api.callers import check_certified, invited_of, peer_of
 from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.settings import INVITED, PEER, KeyHolderEntry, LearnerSettings
 from learner.storage.roster_store import Invited, JoinedMember, RosterStore
@@ -205,6 +206,14 @@ class LiveRoster:
                 await asyncio.to_thread(self.store.keep, confirmed)
                 self._admit(confirmed, await asyncio.to_thread(self.receipts))
 
+    async def renew(self, name: str, asked: CertificateRequest) -> Membership:
+        """A member's certificate anew; raises NotFoundError, InvalidInputError where it has none, or for no request."""
+        if not self.needs_certificate(self._member(name).name):
+            raise InvalidInputError("certificate_request: this learner gives no certificates")
+        certificate = await asyncio.to_thread(self._certificate, name, asked.certificate_request)
+        structlog.get_logger().info("certificate renewed", name=name)
+        return Membership(name=name, certificate=certificate)
+
     async def remove(self, name: str) -> None:
         """Have a member, or an invitation, count no more; raises NotFoundError."""
         if name not in self.store.invited:
@@ -271,15 +280,19 @@ class LiveRoster:
 
     def _membership(self, member: JoinedMember, asked: JoinRequest) -> Membership:
         """What a member is answered; raises InvalidInputError for a request that cannot be signed."""
+        wanted = asked.certificate_request
+        return Membership(name=member.name, certificate=wanted and self._certificate(member.name, wanted))
+
+    def _certificate(self, name: str, request: str) -> str | None:
+        """A certificate as PEM; None of a learner that gives none. Raises InvalidInputError."""
         joining = self.settings.joining
-        if asked.certificate_request is None or joining is None or not (joining.authority and joining.authority_key):
-            return Membership(name=member.name)
+        if joining is None or not (joining.authority and joining.authority_key):
+            return None
         try:
             authority = Credentials.read(joining.authority.read_bytes(), read_private(joining.authority_key))
-            certificate = answer_request(authority, asked.certificate_request, member.name)
+            return pem_of(answer_request(authority, request, name))
         except ValueError:
             raise InvalidInputError("certificate_request: this cannot be signed") from None
-        return Membership(name=member.name, certificate=pem_of(certificate))
 
     def _admit(self, member: JoinedMember, receipts: Mapping[str, Receipt]) -> None:
         """Have a member take part from now on."""
@@ -322,6 +335,13 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
     def show_keys(request: Request) -> RosterKeys:
         """Of parties and key holders: what a member's owner may pin when the words have been compared."""
         return members.keys(but=peer_of(caller(request)))
+
+    @app.post("/v1/roster/certificate", summary="Have one's certificate renewed, as a member", tags=["roster"])
+    async def renew_certificate(asked: CertificateRequest, request: Request) -> Membership:
+        """For the name of who asks, whatever the request's is; the certificate that it has must be shown meanwhile."""
+        name = peer_of(caller(request))
+        check_certified(request, name)
+        return await members.renew(name, asked)
 
     @app.post("/v1/roster/{name}/confirmation", status_code=204, summary="Confirm a member", tags=["roster"])
     async def confirm_member(name: str, confirmation: Confirmation) -> None:

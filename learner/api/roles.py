@@ -25,7 +25,9 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
     ("DELETE", "/v1/roster/{name}"): "operator",
     ("POST", "/v1/roster/{name}/confirmation"): "operator",
     ("GET", "/v1/roster/keys"): "peer",
+    ("POST", "/v1/roster/certificate"): "peer",
     ("POST", "/v1/invitations"): "operator",
+    ("GET", "/v1/user"): "viewer",
     ("GET", "/v1/parties"): "viewer",
     ("GET", "/v1/parties/{name}/receipt"): "submitter",
     ("GET", "/v1/algorithms"): "viewer",
@@ -35,6 +37,7 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
     ("PUT", "/v1/public"): "submitter",
     ("POST", "/v1/forecasts"): "viewer",
     ("POST", "/v1/runs"): "submitter",
+    ("GET", "/v1/events"): "viewer",
     ("GET", "/v1/runs"): "viewer",
     ("GET", "/v1/runs/{run}"): "viewer",
     ("GET", "/v1/runs/{run}/receipts"): "viewer",
@@ -67,6 +70,10 @@ class Roles:
         """The roles that the settings give."""
         return cls({user.name: user.role for user in users}, store)
 
+    def role(self, user: str) -> UserRole:
+        """What a user may do; until a restart, one whose token was added while the service runs may look."""
+        return self.roles.get(user, "viewer")
+
     async def check(self, request: Request) -> None:
         """Raise ForbiddenError where the user's role is too low for the route; NotFoundError for an unknown run."""
         place = (request.method, request.scope["route"].path_format)
@@ -79,7 +86,7 @@ class Roles:
             return
         if not is_user(user):
             raise ForbiddenError("a party or a key holder may join and connect, and nothing else", rule="role")
-        role = self.roles.get(user, "viewer")  # until a restart, of a user whose token was added while it runs
+        role = self.role(user)
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
         if place not in CHANGES or role == "operator":

@@ -17,9 +17,18 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
 from common.service.problems import ProblemDocument
 from common.strict import Identifier
-from common.wire.party_api import PartyFacts
-from learner.run import Pause, Run, RunState
+from common.wire.party_api import BudgetReport, PartyFacts
+from learner.run import Pause, Run
+from learner.run_states import RunState
+from learner.settings import UserRole
 from learner.storage.session_store import Opening
+
+
+class UserView(BaseModel):
+    """Who asks: a name of the settings, and what it may do."""
+
+    name: str
+    role: UserRole
 
 
 class NewestReceipt(BaseModel):
@@ -37,7 +46,7 @@ class RoundsView(BaseModel):
 
 
 class PauseView(BaseModel):
-    """Why a run is paused, who of the parties and key holders it waits for, since when, and whether that is written."""
+    """Why a run stands still, which parties and key holders it waits for, since when, and whether that is written."""
 
     reason: str
     who: tuple[str, ...]
@@ -46,7 +55,10 @@ class PauseView(BaseModel):
 
 
 class RunView(BaseModel):
-    """A run as users see it; ``problem`` is the problem document of a failed run, ``pause`` that of a paused one."""
+    """A run as users see it; ``problem`` is the problem document of a failed run.
+
+    ``pause`` is there while a run stands still: it is paused, or recruits and waits for owners to say yes.
+    """
 
     id: str
     user: str
@@ -93,6 +105,42 @@ class RunView(BaseModel):
             rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
             problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
             **{name: term for name, term in run.terms if name not in {"n_rounds", "any_algorithm"}},
+        )
+
+
+class ListedRun(BaseModel):
+    """A run as a list shows it, named as in `RunView`; ``epsilon`` is the largest of what it may cost a party."""
+
+    id: str
+    user: str
+    purpose: str
+    created: str
+    state: RunState
+    study: str
+    algorithm: str
+    epsilon: float
+    secure_sum: SecureSumKind
+    evaluates: str | None
+    rounds: RoundsView
+    pause: PauseView | None
+
+    @classmethod
+    def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
+        """The summary of a run, which may be paused without the store's knowledge."""
+        pause, terms = unwritten or run.pause, run.terms
+        return cls(
+            id=run.id,
+            user=run.user,
+            purpose=run.purpose,
+            created=run.created,
+            state="paused" if unwritten else run.state,
+            study=terms.study,
+            algorithm=terms.algorithm,
+            epsilon=max(terms.epsilon.values()),
+            secure_sum=terms.secure_sum,
+            evaluates=run.evaluates,
+            rounds=RoundsView(done=run.rounds, of=terms.n_rounds),
+            pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
         )
 
 
@@ -199,6 +247,7 @@ class PartyView(BaseModel):
     name: Identifier
     url: str | None
     facts: PartyFacts | None
+    budget: Annotated[BudgetReport | None, Field(description="what its ledger has left; null where it does not say")]
     problem: ProblemDocument | None
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from common.errors import ConflictError, InvalidInputError
 
+if TYPE_CHECKING:
+    import httpx
+
 BEGINNINGS = "Example: parley-learner init https://learner.example.org:8100 --out learner"
 """How the command is used."""
 
-_LOCAL, _EVERYWHERE = frozenset({"127.0.0.1", "localhost"}), "0.0.0.0"  # noqa: S104 -- a learner is to be reached
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 -- a learner is to be reached
 _AUTHORITY = ', authority = "{secrets}/authority.pem", authority_key = "{secrets}/authority.key"'
 
 
@@ -28,6 +31,9 @@ def init_learner_command(
     plain_http: Annotated[
         bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind something that has it")
     ] = False,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="write a Compose file too, which runs the learner in a container")
+    ] = False,
 ) -> None:
     """Make a learner: settings, an authority of its own for certificates, TLS, and an operator's token.
 
@@ -38,13 +44,11 @@ def init_learner_command(
     from common.secure_sum.envelope import public_hex
     from common.service.tokens import hash_token, new_token
     from common.storage.keys import identity_key, write_private
+    from common.strict import is_loopback
     from common.wire.membership import words_of
 
     where, root = httpx.URL(url), out.resolve()
-    if where.scheme not in {"https", "http"} or not where.host or where.raw_path not in {b"", b"/"}:
-        raise InvalidInputError(f"{url} is not https://host:port")
-    if (where.scheme == "http") != plain_http:
-        raise InvalidInputError("https:// means TLS, and http:// needs the word --plain-http")
+    host, port = _address(where, listen, plain_http=plain_http, compose=compose)
     if (root / "learner.toml").exists():
         raise ConflictError(f"{root} has a learner already")
     token, secrets = new_token(), root / "secrets"
@@ -56,10 +60,11 @@ def init_learner_command(
         settings = f"""\
 # The learner: where it listens, who may use it. Owners join by invitations: parley-learner invite.
 name = {json.dumps(name)}
-host = "{listen or ("127.0.0.1" if where.host in _LOCAL else _EVERYWHERE)}"
-port = {where.port or (80 if plain_http else 443)}
+host = "{host}"
+port = {port}
 state = {json.dumps(str(root / "state"))}
 studies = {json.dumps(str(root / "studies"))}
+{"plain_http = true  # something else has to protect it" if plain_http and not is_loopback(host) else ""}
 joining = {{ url = "{url.rstrip("/")}"{"" if plain_http else _AUTHORITY.format(secrets=secrets)} }}
 {tls}
 [[users]]
@@ -73,10 +78,35 @@ token_hash = "{hash_token(token)}"
     typer.echo(f"a learner in {root}; owners will ask for the words of its key:")
     typer.echo(f"  {' '.join(words_of(public_hex(key)))}")
     typer.echo(f"next: put studies into {root / 'studies'}, one JSON file each, and")
-    typer.echo(f"  parley-learner serve --config {root / 'learner.toml'}")
+    typer.echo(f"  {_start(root / 'learner.toml', where.host, port, compose=compose)}")
     trusted = "" if plain_http else f"SSL_CERT_FILE={secrets / 'authority.pem'} "
-    typer.echo(f"  export {trusted}PARLEY_URL={url.rstrip('/')} PARLEY_TOKEN_FILE={secrets / 'operator.token'}")
-    typer.echo("  parley-learner invite NAME --study STUDY")
+    exports = f"{trusted}PARLEY_URL={url.rstrip('/')} PARLEY_TOKEN_FILE={secrets / 'operator.token'}"
+    typer.echo(f"  export {exports}\n  parley-learner invite NAME --study STUDY")
+
+
+def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: bool) -> tuple[str, int]:
+    """Where a learner of this URL listens; raises InvalidInputError."""
+    from common.strict import is_loopback
+
+    if url.scheme not in {"https", "http"} or not url.host or url.raw_path not in {b"", b"/"}:
+        raise InvalidInputError(f"{url} is not https://host:port")
+    if (url.scheme == "http") != plain_http:
+        raise InvalidInputError("https:// means TLS, and http:// needs the word --plain-http")
+    host = listen or ("127.0.0.1" if is_loopback(url.host) and not compose else _EVERYWHERE)
+    if compose and is_loopback(host):
+        raise InvalidInputError(f"--listen {host}: nobody reaches that within a container; leave it out")
+    return host, url.port or (80 if plain_http else 443)
+
+
+def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
+    """The command that starts the learner, in a container whose Compose file is written now or without one."""
+    from common.service.compose import ContainerService
+    from common.strict import is_loopback
+
+    if not compose:
+        return f"parley-learner serve --config {settings}"
+    published = f"{'127.0.0.1:' if is_loopback(host) else ''}{port}:{port}"
+    return ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write()
 
 
 def _make_certificates(secrets: Path, name: str, host: str) -> str:

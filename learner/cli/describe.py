@@ -32,7 +32,7 @@ from learner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from learner.run import RunEvent
+    from learner.run_states import RunEvent
 
 DESCRIPTIONS = (
     "Examples:\n\n"

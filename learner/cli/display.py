@@ -11,15 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from learner.run import RunEvent, RunState
+from learner.client.progress import METRIC_WORDS, metrics_in_words
+from learner.run_states import RunEvent, RunState
 
 if TYPE_CHECKING:
     from common.data.study import StudyKind
     from learner.experiments.baselines import Baselines
     from learner.experiments.simulation import Metric
 
-_METRICS = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
-"""What metrics are called on a terminal."""
 _FIGURES = {"accuracy": "accuracy", "majority's share": "majority", "AUC": "auc", "R²": "r_squared", "RMSE": "rmse"}
 """What figures of an evaluation are called on a terminal."""
 _COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cancelled": "yellow", "paused": "yellow"}
@@ -64,11 +63,12 @@ def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
 
 
 def _explain(data: Mapping[str, Any], console: Console) -> None:
-    """Say why a run failed or is paused, or who opens its sums."""
+    """Say why a run failed or stands still, or who opens its sums."""
     if holders := data.get("key_holders"):
         console.print(f"secure sum: the learner sees nothing but sums, which {' and '.join(holders)} must open")
     if reason := data.get("reason"):
-        console.print(f"[yellow]paused, and asks again:[/] {reason}")
+        said = "waits for owners to say yes:" if data["state"] == "recruiting" else "paused, and asks again:"
+        console.print(f"[yellow]{said}[/] {reason}")
     if problem := data.get("problem"):
         console.print(f"[red]{problem['detail']}")
 
@@ -80,7 +80,7 @@ def _advance(bar: Progress, task: TaskID, data: Mapping[str, Any]) -> None:
         f"{data['ms']:.1f} ms",
         f"ε spent ≤ {max(data['epsilon'].values()):.3g}",
     ]
-    figures += [f"{shown} {data[name]:.3f}" for name, shown in _METRICS.items() if name in data]
+    figures += metrics_in_words(data)
     if data["stragglers"]:
         figures.append(f"waiting for {', '.join(data['stragglers'])}")
     bar.update(task, completed=data["round"], total=data["of"], figures=" · ".join(figures))
@@ -125,7 +125,7 @@ def show_receipts(opened: Sequence[Mapping[str, Any]], console: Console) -> None
 
 def measured(metrics: Mapping[str, Metric]) -> str:
     """A simulation's metrics in a line, each in four digits."""
-    return "; ".join(f"{_METRICS[name]} {each.mean:#.4g}, sd {each.sd:.4f}" for name, each in metrics.items())
+    return "; ".join(f"{METRIC_WORDS[name]} {each.mean:#.4g}, sd {each.sd:.4f}" for name, each in metrics.items())
 
 
 def beside(baselines: Baselines, kind: StudyKind) -> str:

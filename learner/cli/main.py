@@ -20,6 +20,7 @@ from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
 from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.health import HEALTH_CHECKS, learner_health_command
+from learner.cli.models.predict import PREDICTIONS, predict_command
 from learner.cli.options import (
     DEFAULT_URL,
     AdjacencyOption,
@@ -64,12 +65,12 @@ learner_app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     help="Train one model on data that stays with its owners.\n\n"
     "The learner asks each owner's party questions whose answers are differentially private, round by round, and makes "
-    "a model of them. Start it with **serve**; then **submit** a run, **watch** it, fetch its **model**, or "
-    "**evaluate** it on rows that the owners hold out. "
-    "**forecast** says what a run would achieve and who should take part; **simulate** tries an algorithm on public "
+    "a model of them. Start it with serve; then submit a run, watch it, fetch its model, or "
+    "evaluate it on rows that the owners hold out. "
+    "forecast says what a run would achieve and who should take part; simulate tries an algorithm on public "
     "data in this process.",
     epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage (of check and config: something cannot be used). "
     "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
@@ -195,6 +196,7 @@ learner_app.command("health", epilog=HEALTH_CHECKS)(learner_health_command)
 learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 learner_app.command("bounds", epilog=BOUNDS)(bounds_command)
 learner_app.command("project", epilog=PROJECTIONS)(project_command)
+learner_app.command("predict", epilog=PREDICTIONS)(predict_command)
 
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from common.client.cli_values import read_budgets, read_parameters
-from common.errors import InvalidInputError, ParleyError
+from common.errors import ParleyError
 
 if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
@@ -64,8 +64,9 @@ CohortOption = Annotated[
     str | None,
     typer.Option(
         "--cohort",
-        metavar="LEAST[,MOST[,SECONDS]]",
-        help="take those parties that answer within so many seconds, at least so many and of more than so many a part",
+        metavar="LEAST[,MOST[,SECONDS[,HOURS]]]",
+        help="take those parties that answer within so many seconds, at least so many and of more than so many a part; "
+        "wait so many hours for owners to say yes",
     ),
 ]
 AnswerEveryOption = Annotated[
@@ -120,14 +121,7 @@ def open_client(url: str, token: str | None, token_file: Path | None) -> Learner
     """The learner, with the token that was given; raises InvalidInputError where none was."""
     from learner.cli.client import LearnerClient
 
-    if token is None and token_file is None:
-        raise InvalidInputError("a token is needed: --token, --token-file, PARLEY_TOKEN or PARLEY_TOKEN_FILE")
-    if token is None and token_file is not None:
-        try:
-            token = token_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            raise InvalidInputError(f"the token file {token_file} cannot be read") from None
-    return LearnerClient(url, token or "")
+    return LearnerClient(url, token, token_file=None if token else token_file)
 
 
 def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value

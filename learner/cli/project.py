@@ -26,7 +26,7 @@ def project_command(
 ) -> None:
     """Make a study with a projection: on principal components of public rows, which it names by their file's SHA-256.
 
-    With fewer columns there is less noise in an answer of the same cost. The rows must be **public**: never fit a
+    With fewer columns there is less noise in an answer of the same cost. The rows must be public: never fit a
     projection to private rows, for what is computed from those must be paid for. What part of the rows' variance the
     components hold, and what part of the rows lies beyond the radius, is said on standard error. No service is asked.
     """

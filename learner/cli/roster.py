@@ -87,7 +87,7 @@ def confirm_command(
 ) -> None:
     """Have who has joined take part, if the words that its owner reads out are those of its key."""
     with open_client(url, token, token_file) as client:
-        client.tell("POST", f"/v1/roster/{name}/confirmation", {"words": " ".join(words)})
+        client.ask("POST", f"/v1/roster/{name}/confirmation", {"words": " ".join(words)})
     typer.echo(f"{name} takes part")
 
 
@@ -100,7 +100,7 @@ def remove_command(
 ) -> None:
     """Have a member, or an invitation, count no more. What its ledger holds stays there."""
     with open_client(url, token, token_file) as client:
-        client.tell("DELETE", f"/v1/roster/{name}")
+        client.ask("DELETE", f"/v1/roster/{name}")
     typer.echo(f"{name} is removed")
 
 

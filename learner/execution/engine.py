@@ -7,8 +7,9 @@ store checks every change of state against the table in `learner.run`.
 
 Nothing is lost to a party, a key holder or a disk that is out of use for a while. Whatever raises `UnavailableError`
 pauses the run, and after a pause it is taken up from the state it is in, as after a restart: the same question costs
-nothing. A run fails when somebody refuses, or when the operator's patience is spent. While the store itself cannot be
-written, why a run is paused is kept in memory, and the run goes on once that is written.
+nothing. A run fails when somebody refuses, or when the operator's patience is spent; owners who are to say whether they
+take part are waited for as long as their parties let them think, and the run recruits meanwhile. While the store itself
+cannot be written, why a run is paused is kept in memory, and the run goes on once that is written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import structlog
 
@@ -28,7 +29,7 @@ from common.client.federation import HttpFederation
 from common.client.party import PartyClient
 from common.client.peer import ask_all, names_in
 from common.client.receipted_peer import ReceiptedPeer
-from common.errors import ConflictError, NotFoundError, ParleyError, UnavailableError
+from common.errors import AwaitingOwnerError, ConflictError, NotFoundError, ParleyError, UnavailableError
 from common.protocol.driver import drive
 from common.protocol.facts import FederationFacts
 from common.runs.evaluation import weights_of
@@ -44,7 +45,8 @@ from learner.execution.reply_log import StoredLog
 from learner.execution.round_report import PublicExamples, Reporter
 from learner.execution.witnesses import Witnesses
 from learner.plan import Plan
-from learner.run import ENDS, Pause, Run
+from learner.run import Pause, Run
+from learner.run_states import ENDS
 from learner.secure_sum.federation import SecureSumFederation
 from learner.settings import LearnerSettings
 from learner.storage.public_rows import PublicRowStore
@@ -182,13 +184,15 @@ class Engine:
             now = await asyncio.to_thread(self._store.run, run)
             if now.state in ENDS:
                 return True
-            if now.state != "paused":  # it had moved
+            state: Literal["paused", "recruiting"] = "recruiting" if isinstance(error, AwaitingOwnerError) else "paused"
+            if now.pause is None or now.state != state:  # it had moved
                 patience.renew()
-            if not isinstance(error, UnavailableError) or patience.is_spent:
+            is_over = patience.is_spent and state == "paused"
+            if not isinstance(error, UnavailableError) or is_over:
                 await asyncio.to_thread(self._store.enter, run, "failed", problem=problems.document_of(error))
                 return True
-            if (pause := _pause(error, now.pause)) != now.pause:
-                await asyncio.to_thread(self._store.pause, run, pause)
+            if (pause := _pause(error, now.pause)) != now.pause or now.state != state:
+                await asyncio.to_thread(self._store.pause, run, pause, state)
         except UnavailableError as own:
             self.unwritten[run] = _pause(own, self.unwritten.get(run))
         return False
@@ -217,6 +221,7 @@ class Engine:
             self._settings.approval_seconds,
             self._settings.preparation_seconds,
             None if is_sum else cohort,
+            _seconds_since(run.pause),
         )
         news: dict[str, object] = {"rounds": plan.rounds}
         news["epsilon"] = {name: approval.epsilon for name, approval in approvals.items()}
@@ -346,6 +351,11 @@ async def _outlast(work: Callable[[], Awaitable[None]]) -> None:
             return await work()
         except UnavailableError:
             await patience.rest()
+
+
+def _seconds_since(pause: Pause | None) -> float:
+    """How long a run has stood still."""
+    return (datetime.now(UTC) - datetime.fromisoformat(pause.since)).total_seconds() if pause else 0.0
 
 
 def _pause(error: UnavailableError, earlier: Pause | None) -> Pause:

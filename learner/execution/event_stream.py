@@ -7,7 +7,7 @@ round's news is part of the round, and a stream is one generator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -17,12 +17,14 @@ from starlette.responses import StreamingResponse
 
 from common.errors import UnavailableError
 from common.service.openapi import EVENTS_MEDIA_TYPE
-from learner.run import RunEvent
+from learner.run_states import RunEvent
 from learner.storage.run_store import RunStore
 
 _PAUSE = 1.0  # seconds between attempts to read a store that is busy
 _AFTER = 0.002  # seconds: the next round's questions leave first, and watchers are told while parties work
 _LONGEST_SILENCE = 15.0  # seconds
+_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the last: nginx
+_GATHER = 0.1  # seconds in which news of many runs becomes one event
 _MOST_KEPT = 1000  # events that are handed over by memory; a watcher that is slower reads them from the store
 
 
@@ -45,10 +47,31 @@ class Watcher:
         self.heard.set()
 
 
+@dataclass(slots=True)
+class ChangedRuns:
+    """The runs that one watcher of all has yet to hear of, in the order of their news."""
+
+    runs: dict[str, None] = field(default_factory=dict)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    def hear(self, run: str) -> None:
+        """Note that a run has news."""
+        self.runs[run] = None
+        self.heard.set()
+
+    def take(self) -> list[str]:
+        """All of them, once."""
+        self.heard.clear()
+        taken, self.runs = list(self.runs), {}
+        return taken
+
+
 class RunNotifier:
-    """Wakes the watchers of a run. They wait in one event loop; news comes from any thread."""
+    """Wakes the watchers of a run, and those of all. They wait in event loops; news comes from any thread."""
 
     def __init__(self) -> None:
+        self._of_all: list[ChangedRuns] = []
         self._watchers: dict[str, tuple[asyncio.AbstractEventLoop, list[Watcher]]] = {}
 
     @contextmanager
@@ -64,8 +87,20 @@ class RunNotifier:
             if not watchers:
                 self._watchers.pop(run, None)
 
+    @contextmanager
+    def listening_to_all(self) -> Iterator[ChangedRuns]:
+        """What hears of each run that has news from now on."""
+        changed = ChangedRuns()
+        self._of_all.append(changed)
+        try:
+            yield changed
+        finally:
+            self._of_all.remove(changed)
+
     def notify(self, run: str, events: Sequence[RunEvent]) -> None:
         """Tell the watchers of a run its events, or, where there are none, that they find some in the store."""
+        for changed in self._of_all:
+            changed.loop.call_soon_threadsafe(changed.hear, run)
         if watched := self._watchers.get(run):
             loop, watchers = watched
             loop.call_soon_threadsafe(loop.call_later, _AFTER, _tell, watchers, events)
@@ -104,6 +139,28 @@ async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0
                 yield ()
 
 
+async def watch_all(
+    store: RunStore, notifier: RunNotifier, limit: int, read: Callable[[list[str]], list[str]]
+) -> AsyncIterator[Sequence[str]]:
+    """The newest runs, as ``read`` spells them, oldest first; then those with news; nothing after long silence."""
+    with notifier.listening_to_all() as changed:
+        runs = [run.id for run in reversed(await asyncio.to_thread(store.newest, limit))]
+        while True:
+            try:
+                yield await asyncio.to_thread(read, runs)
+            except UnavailableError:  # the stream has begun: it goes on when the store does
+                await asyncio.sleep(_PAUSE)
+                continue
+            try:
+                async with asyncio.timeout(_LONGEST_SILENCE):
+                    await changed.heard.wait()
+            except TimeoutError:
+                runs = []
+            else:
+                await asyncio.sleep(_GATHER)
+                runs = changed.take()
+
+
 class EventStream(StreamingResponse):
     """A response that tells of a run as it goes."""
 
@@ -112,10 +169,20 @@ class EventStream(StreamingResponse):
     @classmethod
     def of(cls, news: AsyncIterator[Sequence[RunEvent]]) -> Self:
         """Each piece of news as server-sent events; nothing is a comment, so that proxies go on waiting."""
-        return cls(_spelt(news), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})  # the last: nginx
+        return cls(_spelt(news), headers=_UNBUFFERED)
+
+    @classmethod
+    def of_runs(cls, news: AsyncIterator[Sequence[str]]) -> Self:
+        """Each piece of news as one event ``runs``, a JSON array of what is told of each run."""
+        return cls(_gathered(news), headers=_UNBUFFERED)
 
 
 async def _spelt(news: AsyncIterator[Sequence[RunEvent]]) -> AsyncIterator[bytes]:
     async for events in news:
         spelt = [format_sse_event(data_str=event.data, event=event.kind, id=str(event.number)) for event in events]
         yield b"".join(spelt) or KEEPALIVE_COMMENT
+
+
+async def _gathered(news: AsyncIterator[Sequence[str]]) -> AsyncIterator[bytes]:
+    async for runs in news:
+        yield format_sse_event(data_str=f"[{','.join(runs)}]", event="runs") if runs else KEEPALIVE_COMMENT

@@ -20,7 +20,7 @@ from common.learning.metrics import accuracy, fitness, r_squared, rmse
 from common.learning.model import Model
 from common.protocol.messages import Query, Reply
 from learner.plan import Plan
-from learner.run import Notice
+from learner.run_states import Notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class SecureSumFederation(PartyPool):
         self._thread.submit(self._role.end)
         self._thread.shutdown(wait=False)
 
-    async def answer(self, run: str, query: Query) -> Reply:
+    async def _answer(self, run: str, query: Query) -> Reply:
         """The exact sum of all active parties' answers."""
         if query.reveal != "sum":
             raise InvalidInputError(f"round {query.round} asks for each party's answer, which a secure sum never shows")

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pydantic import AwareDatetime, ValidationError
 
-from common.errors import InvalidInputError, UnavailableError
-from common.storage.keys import read_private, replace_private
+from common.errors import InvalidInputError
+from common.storage.keys import read_private, replace_private, writing
 from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
 from common.wire.membership import MemberRole
 
@@ -80,16 +80,12 @@ class RosterStore:
         self.invited = {name: each for name, each in self.invited.items() if each.expires > now}
 
     def _write(self, kind: str, entry: Invited | JoinedMember) -> None:
-        try:
+        with writing("the roster"):
             replace_private(self._directory / kind / f"{entry.name}.json", entry.model_dump_json(indent=1).encode())
-        except OSError as error:
-            raise UnavailableError(f"the roster cannot be written: {error.strerror}") from None
 
     def _forget(self, kind: str, name: str) -> None:
-        try:
+        with writing("the roster"):
             (self._directory / kind / f"{name}.json").unlink(missing_ok=True)
-        except OSError as error:
-            raise UnavailableError(f"the roster cannot be written: {error.strerror}") from None
 
 
 def _read(directory: Path, schema: type[_E]) -> dict[str, _E]:

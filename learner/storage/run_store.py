@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from common.encoding.npy import pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError, ParleyError
@@ -26,7 +26,8 @@ from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
 from common.storage.sqlite import Database
 from learner.plan import Plan
-from learner.run import DEFAULT_SECONDS, ENDS, Notice, Pause, Run, RunEvent, RunState, RunTerms, check_transition
+from learner.run import DEFAULT_SECONDS, Pause, Run, RunTerms
+from learner.run_states import ENDS, Notice, RunEvent, RunState, check_transition
 from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
@@ -91,6 +92,7 @@ class RunStore:
             if earlier is None:
                 _queue(connection, row)
         if earlier is None:
+            self._announce(row["id"], ())
             return self.run(row["id"])
         if earlier[1] != row["draft"]:
             raise ConflictError("the idempotency key has been used for another run")
@@ -160,10 +162,11 @@ class RunStore:
         text = self._found(run, sql.FIND_EVALUATION)[0]
         return RunSpec.model_validate_json(text) if text else None
 
-    def pause(self, run: str, pause: Pause) -> None:
-        """Move a run to ``paused``, which keeps its stage. Raises ConflictError for one that has ended."""
+    def pause(self, run: str, pause: Pause, state: Literal["paused", "recruiting"] = "paused") -> None:
+        """Have a run stand still in a state, which keeps its stage. Raises ConflictError for one that has ended."""
         fields = pause.to_json()
-        self._move(run, "paused", sql.PAUSE_RUN, {"pause": json.dumps(fields)}, {"state": "paused", **fields})
+        values = {"state": state, "pause": json.dumps(fields)}
+        self._move(run, state, sql.PAUSE_RUN, values, {"state": state, **fields})
 
     def _move(  # noqa: PLR0913, PLR0917 -- a change, what is told of it, and what follows from it
         self,
@@ -183,6 +186,8 @@ class RunStore:
                 if follower:
                     _queue(connection, follower)
             self._announce(run, ())
+        if follower:
+            self._announce(follower["id"], ())
 
     def settle(
         self,

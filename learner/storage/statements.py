@@ -125,7 +125,7 @@ ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
         terms = coalesce(:terms, terms)
     WHERE id = :run"""
-PAUSE_RUN = "UPDATE runs SET state = 'paused', pause = :pause WHERE id = :run"
+PAUSE_RUN = "UPDATE runs SET state = :state, pause = :pause WHERE id = :run"
 GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'paused'"
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"

@@ -38,7 +38,6 @@ from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from party.policy.approval import Terms, check_lengths, review, sum_policy, terms
-from party.policy.questions import Notifier, question_of
 from party.settings import PartySettings, Policy
 
 _T = TypeVar("_T")
@@ -98,11 +97,22 @@ class Party:
     Answers are for one thread at a time, as the noise is that is drawn ahead; the rest is for any.
     """
 
-    def __init__(self, settings: PartySettings, noise: NoiseFactory = SystemNoise, *, apart: bool = False) -> None:
-        """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise."""
+    def __init__(
+        self,
+        settings: PartySettings,
+        noise: NoiseFactory = SystemNoise,
+        tell_owner: Callable[[str, RunProposal, Price, float, Account], None] = lambda *_: None,
+        *,
+        apart: bool = False,
+    ) -> None:
+        """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise.
+
+        ``tell_owner`` is told of each run that waits for the owner's word: who asks what, at which price, until when,
+        and the account that it would be paid from.
+        """
         self.settings = settings
         self._noise = noise
-        self._tell_owner = Notifier(settings.notify)
+        self._tell_owner = tell_owner
         check_exists(settings.state)
         self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
@@ -183,9 +193,10 @@ class Party:
 
     def _ask_owner(self, learner: str, proposal: RunProposal, price: Price) -> None:
         """Raise AwaitingOwnerError until the owner has said yes, which is a consent; ForbiddenError for a no."""
-        self.store.account().reserve(price.whole)  # refuses what no yes could bear
+        account = self.store.account()
+        account.reserve(price.whole)  # refuses what no yes could bear
         known = self.store.books.owner.get((learner, proposal.run))
-        book = self.store.ask_owner(learner, proposal, price, self.settings.policy.approval_hours * 3600)
+        book = self.store.questions.ask(learner, proposal, price, self.settings.policy.approval_hours * 3600)
         if book.denied is not None:
             said = f": {book.denied}" if book.denied else ""
             raise ForbiddenError(f"the owner does not want to take part{said}", rule="owner")
@@ -193,7 +204,7 @@ class Party:
             raise ForbiddenError("the owner did not answer in time", rule="owner")
         if known is not book:
             structlog.get_logger().info("pending", learner=learner, run=proposal.run)
-            self._tell_owner(lambda: question_of(learner, proposal, price, book.expires))
+            self._tell_owner(learner, proposal, price, book.expires, account)
         raise AwaitingOwnerError("its owner is asked, and has not answered yet")
 
     def recall(self, learner: str, run: str, query: Query) -> Answer | None:

@@ -39,6 +39,8 @@ from common.wire.roster_api import Signature
 from party.answering.noise_pool import NoisePool
 from party.answering.party import Party, open_witness
 from party.answering.release import NoiseFactory
+from party.api.budget_metrics import BudgetGauges
+from party.policy.questions import Notifier
 from party.secure_sum.obfuscator_pool import Obfuscators
 from party.secure_sum.participant import SecureSumParticipant
 from party.settings import PartySettings
@@ -89,11 +91,13 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         require_gmpy2()
     metrics, stock = Metrics(), NoisePool()
     with ExitStack() as stack:
-        party = stack.enter_context(Party(settings, noise or stock, apart=apart))
+        party = stack.enter_context(Party(settings, noise or stock, Notifier(settings), apart=apart))
         sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
         worker = stack.enter_context(closing(Worker("party")))
         witness = stack.enter_context(closing(open_witness(settings)))
         opened = stack.pop_all()
+
+    metrics.registry.register(BudgetGauges(party.holding.study.name, lambda: party.store.books.account))
 
     async def ready() -> None:
         await worker.do(party.store.probe)

@@ -37,6 +37,10 @@ PortOption = Annotated[
     int | None, typer.Option("--port", help="Port on loopback, for health checks; a free one if not given.")
 ]
 
+ComposeOption = Annotated[
+    bool, typer.Option("--compose", help="Write a Compose file too, which runs the service in a container.")
+]
+
 
 def join_command(
     invitation: InvitationArgument,
@@ -55,6 +59,7 @@ def join_command(
     ] = False,
     proxy: ProxyOption = None,
     port: PortOption = None,
+    compose: ComposeOption = False,
 ) -> None:
     """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
 
@@ -74,11 +79,11 @@ def join_command(
                 "the invitation names more than one study: ask for one with the study of this table"
             )
         _compare(words, invited)
+        reads = _mounted(data, invited) if compose else None
         folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
         enrolment.check()
         folder.begin(invited)
-        study = folder.root / "study.json"
-        _write(study, invited.studies[0].model_dump_json(indent=1))
+        _write(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))
         policy = (epsilon, delta, epsilon_per_run, delta_per_run)
         text = _party_toml(
             invited,
@@ -102,7 +107,7 @@ def join_command(
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         _register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-    typer.echo(f"  parley-party serve --config {folder.root / 'party.toml'}")
+        _say_start("party", ("parley-party",), folder.root / "party.toml", reads)
 
 
 def join_key_holder_command(
@@ -111,6 +116,7 @@ def join_key_holder_command(
     out: FolderOption = None,
     proxy: ProxyOption = None,
     port: PortOption = None,
+    compose: ComposeOption = False,
 ) -> None:
     """Join a learner as a key holder: makes keys, settings and journal, and registers.
 
@@ -125,6 +131,7 @@ def join_key_holder_command(
     with refusing():
         invited = _opened(invitation, "key_holder")
         _compare(words, invited)
+        reads = _mounted(None, invited) if compose else None
         folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
         enrolment.check()
         folder.begin(invited)
@@ -134,7 +141,7 @@ def join_key_holder_command(
         own = f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n"
         text = _service_toml(invited, folder, own, proxy, port or _free_port())
         _register(invited, folder, enrolment, text, "keyholder.toml")
-    typer.echo(f"  parley-party keyholder serve --config {folder.root / 'keyholder.toml'}")
+        _say_start("key-holder", ("parley-party", "keyholder"), folder.root / "keyholder.toml", reads)
 
 
 def _register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> None:
@@ -233,8 +240,8 @@ url = {_quoted(invited.url)}
 token_file = {_quoted(secrets / "connect.token")}
 """
     if invited.authority:
-        files = {"ca": "authority.pem", "certificate": "tls.pem", "key": "tls.key"}
-        text += "".join(f"{name} = {_quoted(secrets / file)}\n" for name, file in files.items())
+        files = {"ca": secrets / "authority.pem", "certificate": folder.certificate, "key": secrets / "tls.key"}
+        text += "".join(f"{name} = {_quoted(file)}\n" for name, file in files.items())
     if proxy:
         host, password = _parted(proxy)
         text += f"proxy = {_quoted(host)}\n"
@@ -258,6 +265,27 @@ def _absolute(source: str) -> str:
     return source if DataSource(source=source).is_query else str(Path.cwd() / source)
 
 
+def _mounted(data: str | None, invited: Invitation) -> tuple[Path, ...]:
+    """What a container is to see beside its folder; raises InvalidInputError where it would be of no use."""
+    from common.service.compose import check_reachable, data_folder
+
+    check_reachable(invited.url)
+    if data is None:
+        return ()
+    absolute = _absolute(data)
+    if not Path(absolute).is_absolute():
+        raise InvalidInputError("--compose: a query's tables cannot be mounted; give a file, a pattern or a table")
+    return (data_folder(absolute),)
+
+
+def _say_start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Path, ...] | None) -> None:
+    """Say how the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
+    from common.service.compose import ContainerService
+
+    start = f"{' '.join(command)} serve --config {settings}"
+    typer.echo(f"  {start if reads is None else ContainerService(name, command, settings, reads).write()}")
+
+
 def _pins(table: str, keys: Sequence[KnownKey]) -> str:
     """An array of tables that say whose public key is which."""
     return "".join(f'\n[[{table}]]\nname = {_quoted(key.name)}\npublic_key = "{key.public_key}"\n' for key in keys)
@@ -269,13 +297,10 @@ def _quoted(text: object) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    from common.errors import UnavailableError
-    from common.storage.keys import replace_private
+    from common.storage.keys import replace_private, writing
 
-    try:
+    with writing(path):
         replace_private(path, text.encode())
-    except OSError as error:
-        raise UnavailableError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _free_port() -> int:

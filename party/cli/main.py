@@ -127,6 +127,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
+    from common.service.tracing.switch import require_tracing
     from common.wire.party_api import BudgetReport
     from party.answering.party import check_pin, facts_of, open_store
     from party.data.owner_data import load_holding
@@ -134,6 +135,8 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
 
     with refusing():
         settings = PartySettings.load(config)
+        if settings.tracing:
+            require_tracing()
         holding, left = load_holding(settings), {}
         facts = facts_of(settings, holding).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():

@@ -29,11 +29,11 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForm
     Runs wait where policy.approval is "manual". What is shown of user and purpose are the learner's words.
     """
     from party.answering.party import open_store
-    from party.owner.waiting import waiting
+    from party.policy.questions import WaitingRuns
     from party.settings import PartySettings
 
     with refusing(), open_store(PartySettings.load(config)) as store:
-        questions = waiting(store)
+        questions = WaitingRuns(store).questions()
     if output is OutputFormat.JSON:
         print_json(questions)
         return
@@ -53,7 +53,7 @@ def approve_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerO
 
     with refusing(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
-        store.allow(whose, run)
+        store.questions.allow(whose, run)
     typer.echo(f"{run} of {whose} is approved; the learner asks again within a minute")
 
 
@@ -69,7 +69,7 @@ def deny_command(
 
     with refusing(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
-        withdrawn = store.deny(whose, run, reason[:200])
+        withdrawn = store.questions.deny(whose, run, reason[:200])
     typer.echo(f"{run} of {whose} is {'ended' if withdrawn else 'denied'}")
 
 

@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from common.errors import InvalidInputError, UnavailableError
+from common.errors import InvalidInputError
 from party.cli.output import DEFAULT_CONFIG, Config, read_text, refusing
-
-if TYPE_CHECKING:
-    from common.client.endpoints import LearnerAddress
-    from common.wire.membership import RosterKeys
 
 
 def pin_command(
@@ -29,14 +25,15 @@ def pin_command(
     pinned. With a name and the words that its owner reads to you by telephone: adds it to the settings, which count
     when the service is started again.
     """
-    from common.wire.membership import check_words
+    from common.client.handshake import ask_as_member
+    from common.wire.membership import RosterKeys, check_words
     from party.settings import PartySettings
 
     with refusing():
         settings = PartySettings.load(config)
         if not settings.outbound:
             raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
-        told = _ask(settings.outbound[0])
+        told = ask_as_member(settings.outbound[0], "/v1/roster/keys", RosterKeys, "tell")
         pinned = settings.secure_sum.party_pins | settings.secure_sum.pins if settings.secure_sum else {}
         open_ones = {
             key.name: (table, key.public_key)
@@ -61,40 +58,16 @@ def pin_command(
     typer.echo(f"{name} is pinned in {config}: start the service again")
 
 
-def _ask(learner: LearnerAddress) -> RosterKeys:
-    """The other members' keys, as the learner tells them."""
-    import ssl
-
-    import httpx
-    from pydantic import ValidationError
-
-    from common.client.handshake import proxy_of
-    from common.service.http.tls import client_context
-    from common.wire.membership import RosterKeys
-
-    context = client_context(learner.ca, learner.certificate, learner.key) or ssl.create_default_context()
-    headers = {"Authorization": f"Bearer {learner.token_text()}"}
-    try:
-        with httpx.Client(verify=context, proxy=proxy_of(learner), trust_env=False, headers=headers) as client:
-            response = client.get(f"{str(learner.url).rstrip('/')}/v1/roster/keys").raise_for_status()
-            return RosterKeys.model_validate_json(response.content)
-    except httpx.HTTPStatusError as error:
-        raise UnavailableError(f"{learner.name} does not tell: HTTP status {error.response.status_code}") from None
-    except (httpx.TransportError, ValidationError) as error:
-        raise UnavailableError(f"{learner.name} does not tell ({type(error).__name__})") from None
-
-
 def _append(config: Path, text: str) -> None:
     """Add to the settings, if what comes of it can be read."""
     import tomllib
 
-    from common.storage.keys import replace_private
+    from common.storage.keys import replace_private, writing
 
     whole = read_text(config).rstrip("\n") + "\n" + text
     try:
         tomllib.loads(whole)
-        replace_private(config.resolve(), whole.encode())
     except tomllib.TOMLDecodeError:
         raise InvalidInputError(f"{config} has secure_sum in one line: add the pin by hand:{text}") from None
-    except OSError as error:
-        raise UnavailableError(f"{config} cannot be written: {error.strerror}") from None
+    with writing(config):
+        replace_private(config.resolve(), whole.encode())

@@ -21,7 +21,8 @@ from common.protocol.head import Head
 from common.protocol.receipts import Receipt, verify_receipt
 from common.storage.chain import attached, next_link
 from party.ledger.books import NOTHING, Books, RunKey
-from party.ledger.ledger import SALT, TOLD, Ledger, read_price
+from party.ledger.ledger import SALT, TOLD, Ledger
+from party.ledger.prices import read_price
 from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
 
 AUDIT_FORMAT = "parley-audit-1"

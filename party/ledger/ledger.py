@@ -15,7 +15,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.encoding.npy import pack_array
-from common.errors import ConflictError, ForbiddenError, InvalidInputError, LedgerError, NotFoundError
+from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError
 from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
 from common.protocol.head import Head
@@ -35,7 +35,9 @@ from common.storage.beginning import begin_chain, check_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.signed_chain import SignedChain
 from common.wire.party_api import RunProposal
-from party.ledger.books import NOTHING, OWNER, Books, OwnerBook, RunBook, is_accounted, refusal_day
+from party.ledger.books import NOTHING, OWNER, Books, RunBook, is_accounted, refusal_day
+from party.ledger.prices import packed_price, read_price
+from party.ledger.questions import OwnerQuestions
 from party.ledger.records import (
     Answered,
     Approved,
@@ -47,8 +49,6 @@ from party.ledger.records import (
     Joined,
     LedgerRecord,
     Limited,
-    OwnerAsked,
-    OwnerDenied,
     Pinned,
     Refused,
     Released,
@@ -63,8 +63,6 @@ Compute = Callable[[Kept], tuple[bytes, Kept]]
 LEDGER = chain_schema("ledger", 0x504C4731)
 MOST_REFUSALS = 1000
 """Of one learner and day that are noted: a learner must not fill the owner's disk."""
-MOST_PENDING = 100
-"""Questions to the owner of one learner's at a time."""
 TOLD = "told"
 """The attachment of an answer that is what its owner said."""
 SALT = "salt"
@@ -125,6 +123,9 @@ class Ledger:
         self._prices = lru_cache(256)(self._read_price)
         self.books = Books()
         self._chain = SignedChain(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
+        self.questions = OwnerQuestions(
+            self._chain, self.books, self.approve, self.consent, RunProposal.model_validate_json
+        )
         try:
             self._open(limit)
         except BaseException:
@@ -164,77 +165,11 @@ class Ledger:
                     adjacency=price.adjacency,
                     lasts=self._reservation,
                 )
-                attachments = {"spec": spec.model_dump_json().encode(), "price": json.dumps(asdict(price)).encode()}
+                attachments = {"spec": spec.model_dump_json().encode(), "price": packed_price(price)}
                 self._append(chain, approved, attachments)
         consent = self.consent(learner, proposal.run)
         assert consent is not None  # noqa: S101 -- written above
         return consent
-
-    def ask_owner(self, learner: str, proposal: RunProposal, price: Price, lasts: float) -> OwnerBook:
-        """What the owner was asked about a run, and has said; asked now, for so many seconds, where it was not.
-
-        A run with another specification than it was asked about is asked about anew. Raises ForbiddenError where the
-        owner has `MOST_PENDING` questions of this learner before it.
-        """
-        key = learner, proposal.run
-        with self._chain.transaction() as chain:
-            found = self.books.owner.get(key)
-            if found is None or found.asked.spec != proposal.spec.digest:
-                if sum(who == learner for (who, _), _ in self.books.pending(_now())) >= MOST_PENDING:
-                    raise ForbiddenError(f"{MOST_PENDING} runs of {learner} wait for the owner already", rule="owner")
-                asked = OwnerAsked(learner, proposal.run, proposal.spec.digest, price.whole, int(lasts))
-                attachments = {
-                    "proposal": proposal.model_dump_json().encode(),
-                    "price": json.dumps(asdict(price)).encode(),
-                }
-                self._append(chain, asked, attachments)
-        return self.books.owner[key]
-
-    def pending(self) -> list[tuple[str, RunProposal, Price, OwnerBook]]:
-        """What the owner has not answered: learner, what it proposes, its price, until when; oldest first."""
-        self._chain.look()
-        return [(key[0], *self._read_asked(book), book) for key, book in list(self.books.pending(_now()))]
-
-    def allow(self, learner: str, run: str) -> Consent:
-        """The owner's yes: consent to a run as it was asked about, with its price reserved; twice is once.
-
-        Raises NotFoundError, ConflictError where it is too late, BudgetExhaustedError.
-        """
-        self._chain.look()
-        if (learner, run) not in self.books.runs:
-            book = self._asked(learner, run)
-            if book.denied is not None:
-                raise ConflictError(f"run {run} was denied, and its learner told so")
-            if book.expires <= _now():
-                raise ConflictError(f"run {run} waited for an answer until it was too late")
-            return self.approve(learner, *self._read_asked(book))
-        if (ended := self.books.runs[learner, run].ended) is not None:
-            raise ConflictError(f"run {run} has ended ({ended})")
-        consent = self.consent(learner, run)
-        assert consent is not None  # noqa: S101 -- it is among the runs
-        return consent
-
-    def deny(self, learner: str, run: str, reason: str = "") -> bool:
-        """The owner's no; of a run that was approved its end. Whether it was. Raises NotFoundError, ConflictError."""
-        with self._chain.transaction() as chain:
-            if (learner, run) in self.books.runs:
-                if self.books.runs[learner, run].ended is None:
-                    self._append(chain, Ended(learner, run, "owner"))
-                return True
-            if self._asked(learner, run).denied is None:
-                self._append(chain, OwnerDenied(learner, run, reason))
-            return False
-
-    def _asked(self, learner: str, run: str) -> OwnerBook:
-        """What the owner was asked about a run; raises NotFoundError."""
-        if (found := self.books.owner.get((learner, run))) is None:
-            raise NotFoundError(f"nothing was asked about run {run}")
-        return found
-
-    def _read_asked(self, book: OwnerBook) -> tuple[RunProposal, Price]:
-        """What the owner is asked about."""
-        proposal = RunProposal.model_validate_json(self._chain.attachment(book.number, "proposal"))
-        return proposal, read_price(self._chain.attachment(book.number, "price"))
 
     def begin_own(self, run: str, algorithm: str, spec: bytes, rounds: int, price: Price) -> RunBook:
         """Where a run of the owner's own stands, which is written down, and its price reserved, where there is none.
@@ -260,7 +195,7 @@ class Ledger:
                     adjacency=price.adjacency,
                     lasts=_FOR_EVER,
                 )
-                self._append(chain, approved, {"spec": spec, "price": json.dumps(asdict(price)).encode()})
+                self._append(chain, approved, {"spec": spec, "price": packed_price(price)})
         found = self.books.runs[OWNER, run]
         if found.approved.spec != digest:
             raise ConflictError(f"{run} was begun with other terms: say the same again, or take another name")
@@ -515,17 +450,6 @@ def check_exists(directory: Path) -> None:
         "recover, for what it had spent stays spent",
         recover="parley-party recover",
     )
-
-
-def read_price(content: bytes) -> Price:
-    """A price list as it is attached to an approval; raises LedgerError."""
-    try:
-        columns: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(content).items()
-        }
-        return Price(**columns)
-    except (ValueError, TypeError, AttributeError):
-        raise LedgerError("a price list that cannot be read") from None
 
 
 def _terms(account: Account) -> Limited:

@@ -36,7 +36,8 @@ from common.strict import Strict
 from common.wire.party_api import BudgetReport
 from party.ledger.ledger import Ledger
 from party.owner.address import HOST, owner_token
-from party.owner.waiting import approved, waiting
+from party.owner.approved import approved
+from party.policy.questions import WaitingRuns
 from party.settings import PartySettings
 
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
@@ -56,9 +57,10 @@ class OwnersWord(Strict):
 
 def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
     """The page of a party, whose ledger is ``store``; raises OwnKeyError."""
+    runs = WaitingRuns(store)
 
     async def show_pending(_: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(_state, settings, store), headers=_HEADERS)
+        return JSONResponse(await asyncio.to_thread(_state, settings, store, runs), headers=_HEADERS)
 
     async def hear(request: Request) -> Response:
         try:
@@ -67,7 +69,7 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
             raise InvalidInputError("the body must be JSON with learner, run, word and reason") from None
         await asyncio.to_thread(_say, store, said)
         structlog.get_logger().info("owner", said=said.word, learner=said.learner, run=said.run)
-        return JSONResponse(await asyncio.to_thread(_state, settings, store), headers=_HEADERS)
+        return await show_pending(request)
 
     return Starlette(
         routes=[Route("/", _show_page), Route("/pending", show_pending), Route("/word", hear, methods=["POST"])],
@@ -152,15 +154,15 @@ async def _on_error(_: Request, error: Exception) -> Response:
     return of_error(error)
 
 
-def _state(settings: PartySettings, store: Ledger) -> dict[str, object]:
+def _state(settings: PartySettings, store: Ledger, runs: WaitingRuns) -> dict[str, object]:
     """All that the page shows."""
     budget = BudgetReport.of(store.account()).model_dump(exclude={"units"})
-    return {"party": settings.name, "budget": budget, "waiting": waiting(store), "approved": approved(store)}
+    return {"party": settings.name, "budget": budget, "waiting": runs.questions(), "approved": approved(store)}
 
 
 def _say(store: Ledger, said: OwnersWord) -> None:
     """Write the owner's word down; raises what `Ledger.allow` and `Ledger.deny` raise."""
     if said.word == "approve":
-        store.allow(said.learner, said.run)
+        store.questions.allow(said.learner, said.run)
     else:
-        store.deny(said.learner, said.run, said.reason)
+        store.questions.deny(said.learner, said.run, said.reason)

@@ -1,29 +1,36 @@
-"""What an owner is asked about a run that waits for its word, and how it hears of that."""
+"""What an owner is asked about a run that waits for its word, public facts and the learner's words; how it hears."""
 
 from __future__ import annotations
 
 import json
 import math
 import subprocess
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
+import numpy as np
 import structlog
 
-from common.privacy.account import DELTA_UNITS, MICRO, Price
+from common.errors import BudgetExhaustedError, InvalidInputError
+from common.forecast.forecast import NoForecast, forecast
+from common.privacy.account import DELTA_UNITS, MICRO, Account, Price
 from common.privacy.guarantee import Guarantee
 from common.runs.pricing import guarantees
+from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
-from party.settings import Notify
+from party.settings import PartySettings
 
-_SECONDS = 10.0
+if TYPE_CHECKING:
+    from party.ledger.books import OwnerBook
+    from party.ledger.ledger import Ledger
+
+_SECONDS = 10.0  # for which a command may run, and a web hook be silent
 
 
-def question_of(learner: str, proposal: RunProposal, price: Price, expires: float) -> dict[str, Any]:
-    """Who asks for what, at which price, with whom, what is promised: public facts, and the learner's words."""
+def question_of(own: str, learner: str, proposal: RunProposal, price: Price, expires: float) -> dict[str, Any]:
+    """Who asks the party ``own`` for what, at which price, with whom, what is promised, and what it may gain."""
     spec = proposal.spec
     secure = spec.secure_sum != "none"
     return {
@@ -42,6 +49,7 @@ def question_of(learner: str, proposal: RunProposal, price: Price, expires: floa
         "learner_sees": "sums of all contributors' noisy answers" if secure else "your noisy answers, one by one",
         "co_owners_see": "the questions of each round, and so what can be told from them; never your answers",
         "guarantee": [promise_in_words(each) for each in guarantees(spec.build(), spec.facts())],
+        "you_gain": gain_in_words(spec, own),
         "until": datetime.fromtimestamp(expires, UTC).isoformat(timespec="minutes"),
     }
 
@@ -65,25 +73,93 @@ def promise_in_words(promise: Guarantee) -> str:
     )
 
 
+def budget_after(account: Account, price: Price) -> dict[str, Any]:
+    """What a yes would leave: ``epsilon_left_after_it`` is what one more run may cost then.
+
+    It is None where the budget does not bear the run, and ``cannot_be_approved`` says what is left.
+    """
+    try:
+        return {"epsilon_left_after_it": account.reserve(price.whole).epsilon_left}
+    except BudgetExhaustedError as error:
+        return {"epsilon_left_after_it": None, "cannot_be_approved": error.detail}
+
+
+def gain_in_words(spec: RunSpec, own: str) -> str:
+    """What theory expects of a run for one of its parties, by the sizes and budgets of all: no data are looked at."""
+    try:
+        with np.errstate(all="ignore"):
+            told = forecast(spec.build(), spec.facts())
+    except InvalidInputError as error:
+        return f"no forecast: {error.detail}"
+    except (ArithmeticError, ValueError):
+        return "no forecast: the run's parameters and budgets cannot be computed with"
+    if isinstance(told, NoForecast):
+        return f"no forecast: {told.reason}"
+    alone, common = told.owners[spec.index(own)].alone, told.excess
+    worth = "expected to be worth it" if told.owners[spec.index(own)].worth_joining else "not expected to be worth it"
+    return (
+        f"joining is {worth} for you: of the common model excess fitness {common.estimate:.3g} is expected (from "
+        f"{common.low:.3g} to {common.high:.3g}; less is better), of one of your rows alone {alone.low:.3g} to "
+        f"{alone.high:.3g}"
+    )
+
+
+class WaitingRuns:
+    """Each question that the owner has not answered, oldest first, and what a yes would leave of the budget.
+
+    A question stays what it is as long as it waits, so it is put into words once: guarantees and forecasts may take
+    seconds. They are kept by the number of the ledger's entry that asks.
+    """
+
+    def __init__(self, store: Ledger) -> None:
+        self._store = store
+        self._known: dict[int, tuple[dict[str, Any], Price]] = {}
+
+    def questions(self) -> list[dict[str, Any]]:
+        """As `question_of` and `budget_after` have them; may take seconds for what is new."""
+        account, known = self._store.account(), self._known
+        self._known = {
+            book.number: known.get(book.number) or self._in_words(learner, book)
+            for learner, book in self._store.questions.pending()
+        }
+        return [question | budget_after(account, price) for question, price in self._known.values()]
+
+    def _in_words(self, learner: str, book: OwnerBook) -> tuple[dict[str, Any], Price]:
+        proposal, price = self._store.questions.read(book)
+        return question_of(self._store.identity.name, learner, proposal, price, book.expires), price
+
+
 class Notifier:
-    """Tells the owner by the means of the settings, in a thread of its own; what fails is logged, and stops nothing."""
+    """Tells the owner, in a thread of its own, which ends with the party; what fails is logged, and stops nothing."""
 
-    def __init__(self, means: Notify) -> None:
-        self._means = means
+    def __init__(self, settings: PartySettings) -> None:
+        self._own, self._means = settings.name, settings.notify
 
-    def __call__(self, question: Callable[[], Mapping[str, Any]]) -> None:
-        """Begin to tell a question, which is made in the thread."""
+    def __call__(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
+        """Begin to tell what a learner asks; ``account`` is what it would be paid from."""
         if self._means.command or self._means.url:
-            Thread(target=self._tell, args=(question,), daemon=True).start()
+            asked = learner, proposal, price, expires, account
+            Thread(target=self._tell, args=asked, name="notify", daemon=True).start()
 
-    def _tell(self, question: Callable[[], Mapping[str, Any]]) -> None:
-        text = json.dumps(question())
-        try:
-            if self._means.command:
-                subprocess.run(self._means.command, input=text.encode(), timeout=_SECONDS, check=True)  # noqa: S603 -- the owner's
-            if self._means.url:
-                headers = {"Content-Type": "application/json"}
-                with httpx.Client(trust_env=False, timeout=_SECONDS) as client:
-                    client.post(str(self._means.url), content=text, headers=headers).raise_for_status()
-        except (OSError, subprocess.SubprocessError, httpx.HTTPError) as error:
-            structlog.get_logger().warning("notify", failed=type(error).__name__)
+    def _tell(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
+        """By each means that there is: that one fails says nothing of the other."""
+        question = question_of(self._own, learner, proposal, price, expires) | budget_after(account, price)
+        text = json.dumps(question).encode()
+        for name, tell in (("command", self._run), ("url", self._post)):
+            try:
+                tell(text)
+            except (OSError, subprocess.SubprocessError, httpx.HTTPError) as error:
+                structlog.get_logger().warning("notify", means=name, failed=type(error).__name__)
+
+    def _run(self, text: bytes) -> None:
+        if self._means.command:
+            subprocess.run(self._means.command, input=text, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=True)  # noqa: S603 -- the owner's
+
+    def _post(self, text: bytes) -> None:
+        if self._means.url:
+            headers = {"Content-Type": "application/json"}
+            with (
+                httpx.Client(trust_env=False, timeout=_SECONDS) as client,
+                client.stream("POST", str(self._means.url), content=text, headers=headers) as answer,
+            ):
+                answer.raise_for_status()

@@ -75,6 +75,8 @@ class Obfuscators:
             ["when"],
             registry=metrics.registry,
         )
+        for when in ("ahead", "late"):  # from 0 on, so that the first late one is an increase
+            self._drawn.labels(when)
         self._pools: dict[int, _Pool] = {}
         self._changed = threading.Condition()
         self._closing = False

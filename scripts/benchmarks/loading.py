@@ -4,10 +4,13 @@
 
 One JSON line a kind of file, alone and as the table of a query, of which one sorts: ``peak_to_X`` is the largest
 resident memory of a process that loads it, interpreter and libraries counted, as a multiple of the design matrix;
+``beyond_base_to_X`` is the same without what the process takes before it loads, with its libraries in memory;
 ``cpu_s`` its processor time in loading, beside ``floor_s``, that of a process in which pyarrow reads the same file by
-batches into nothing, and the ratio of the two. The goal is a peak of 1.5 at 1,000,000 rows; the exit status is 1 when a
-file alone misses it. Queries have DuckDB in memory too, one over Parquet also a few decoded pages of all columns at
-once, and one that sorts all rows once more. A smaller table leaves more of the peak to libraries.
+batches into nothing, and the ratio of the two. The goal at 1,000,000 rows is 1.5, of a file alone by its peak, of a
+query that does not sort by what is beyond the base; the exit status is 1 when one misses it. Queries have DuckDB in
+memory too, one over Parquet also a few decoded pages of all columns at once, and one that sorts all rows once more:
+DuckDB would spill them to the disk in the clear, for it encrypts only by an extension that is not in its package. A
+smaller table leaves more of the peak to libraries.
 """
 
 from __future__ import annotations
@@ -46,8 +49,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = written(Path(folder), given.rows, given.features)
         peaks = [measured(path, given.rows) for path in files]
-        for path, query in ((files[0], QUERY), (files[1], QUERY), (files[1], SORTED)):
-            measured(path, given.rows, query)
+        peaks += [measured(path, given.rows, QUERY) for path in files]
+        measured(files[1], given.rows, SORTED)
     sys.exit(max(peaks) > GOAL)
 
 
@@ -68,19 +71,21 @@ def written(folder: Path, rows: int, features: int) -> list[Path]:
 
 
 def measured(path: Path, rows: int, query: str = "") -> float:
-    """Print one kind of file, the least processor times of a few; the peak beside the matrix."""
+    """Print one kind of file, the least processor times of a few; what the goal is about, as multiple of the matrix."""
     loads = [child("load", path, query) for _ in range(REPEAT)]
     floors = [child("floor", path, query) for _ in range(REPEAT)]
     peak = max(each["peak"] for each in loads) / loads[0]["size"]
+    beyond = max(each["peak"] - each["base"] for each in loads) / loads[0]["size"]
     cpu, bare = (min(each["cpu"] for each in runs) for runs in (loads, floors))
     figures = {
         "benchmark": "loading", "kind": path.suffix[1:], "query": query, "rows": rows,
         "X_mb": round(loads[0]["size"] / 1e6),
-        "peak_to_X": round(peak, 2), "goal": GOAL, "cpu_s": round(cpu, 2), "floor_s": round(bare, 2),
+        "peak_to_X": round(peak, 2), "beyond_base_to_X": round(beyond, 2), "goal": GOAL,
+        "cpu_s": round(cpu, 2), "floor_s": round(bare, 2),
         "ratio_to_floor": round(cpu / bare, 2),
     }  # fmt: skip
     print(json.dumps(figures))
-    return peak
+    return beyond if query else peak
 
 
 def child(what: str, path: Path, query: str) -> dict[str, float]:
@@ -97,10 +102,12 @@ def load(file: str, study: Path, query: str) -> dict[str, float]:
     from common.files.sources import DataSource  # noqa: PLC0415 -- as above
     from common.files.studies import read_study  # noqa: PLC0415 -- as above
 
-    terms, start = read_study(study), time.process_time()
+    if query:
+        import common.files.query  # noqa: F401, PLC0415 -- DuckDB is part of the base
+    base, terms, start = resident_bytes("VmRSS"), read_study(study), time.process_time()
     data = DataSource(source=query, tables={"t": file}) if query else DataSource(source=file)
     shard = load_source(data, terms).shard
-    return {"cpu": time.process_time() - start, "size": shard.X.nbytes, "peak": peak_bytes()}
+    return {"cpu": time.process_time() - start, "size": shard.X.nbytes, "peak": resident_bytes("VmHWM"), "base": base}
 
 
 def floor(path: Path) -> dict[str, float]:
@@ -115,10 +122,10 @@ def floor(path: Path) -> dict[str, float]:
     return {"cpu": time.process_time() - start, "rows": rows}
 
 
-def peak_bytes() -> int:
-    """The largest resident memory of this process so far; getrusage's may be that of the process which forked it."""
+def resident_bytes(which: str) -> int:
+    """Resident memory of this process: VmRSS now, VmHWM at most; getrusage's may be of the process that forked it."""
     status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
+    return int(next(line for line in status if line.startswith(which)).split()[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -142,6 +142,7 @@ def test_equal_rows_make_equal_shards(folder: Path, expected: Loaded, source: st
 
 
 @pytest.mark.parametrize("query", ["SELECT * FROM visits ORDER BY id", TWO])
+@pytest.mark.slow
 def test_postgresql_makes_the_same_shard(
     folder: Path, expected: Loaded, postgres: str, tmp_path: Path, query: str
 ) -> None:

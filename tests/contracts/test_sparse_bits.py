@@ -25,7 +25,8 @@ from common.runs.evaluation import weights_of
 
 WIDE = DENSE_COLUMNS + 452
 ENTRIES = 9
-SHAPES = pytest.mark.parametrize(("n", "d"), [(40, 12), (9, 60), (700, 300), (30, WIDE), (WIDE + 60, WIDE)])
+LARGE = [pytest.param(n, d, marks=pytest.mark.slow) for n, d in ((700, 300), (WIDE + 60, WIDE))]
+SHAPES = pytest.mark.parametrize(("n", "d"), [(40, 12), (9, 60), (130, 70), (30, WIDE), *LARGE])
 """More rows than columns and fewer, of one block and of several; and of more columns than blocks are dense for."""
 RELEASES: list[tuple[Mechanism, Law, SiteCalibration, Loss]] = [
     ("output", "gaussian", "tight", Logistic()),
@@ -86,7 +87,7 @@ def test_so_is_that_of_a_stack(
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.1), Softmax(3)], ids=repr)
-@pytest.mark.parametrize("n", [4, 300])
+@pytest.mark.parametrize("n", [4, pytest.param(300, marks=pytest.mark.slow)])
 def test_of_many_columns_a_party_of_a_stack_is_solved_as_alone(loss: Loss, n: int) -> None:
     shards = [dense(seed, size, WIDE, loss) for seed, size in enumerate((n, n // 2, n))]
     tilt = np.random.default_rng(1).normal(size=(3, WIDE) if loss.outputs == 1 else (3, loss.outputs, WIDE))
@@ -154,7 +155,7 @@ def test_minimisers_are_the_same_to_the_last_bit(loss: Loss, n: int, d: int, *, 
         assert np.linalg.norm(gradient) <= 2e-9
 
 
-@pytest.mark.parametrize("n", [40, WIDE])
+@pytest.mark.parametrize("n", [40, pytest.param(WIDE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
 def test_so_are_those_of_many_columns_that_are_well_filled(loss: Loss, n: int) -> None:
     shard = dense(n, n, WIDE, loss, entries=WIDE // 3)

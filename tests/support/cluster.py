@@ -31,7 +31,7 @@ from common.privacy.noise import SeededNoise, SystemNoise
 from common.service.tokens import hash_token
 from learner.api.app import create_learner_app as create_learner
 from learner.api.tables import read_labelled, read_rows
-from learner.cli.client import parse_events
+from learner.client.watching import parse_events
 from learner.settings import LearnerSettings
 from party.answering.release import KeepingNoise, NoiseFactory
 from party.api.app import create_party_app as create_party
@@ -258,6 +258,16 @@ async def until_paused(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
     async with asyncio.timeout(60):
         while (view := (await client.get(f"/v1/runs/{run}")).json())["state"] != "paused":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+    pause: dict[str, Any] = view["pause"]
+    return pause
+
+
+async def until_owners_are_asked(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+    """Why a run that recruits stands still, once it does."""
+    async with asyncio.timeout(60):
+        while (view := (await client.get(f"/v1/runs/{run}")).json())["pause"] is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert view["state"] == "recruiting"
     pause: dict[str, Any] = view["pause"]
     return pause
 

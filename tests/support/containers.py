@@ -32,6 +32,7 @@ _TAG = f"test-{uuid.uuid4().hex[:12]}"
 """The images of this run of the tests; what it leaves for the next one to build on is tagged ``tested``."""
 
 _COMMAND_SECONDS = 120.0
+_BUILD_SECONDS = 600.0
 _WAIT_SECONDS = 90.0
 _PAUSE = 0.05
 
@@ -46,10 +47,9 @@ class Project:
 
     def compose(self, *arguments: str, seconds: float = _COMMAND_SECONDS) -> str:
         """What a compose command prints; raises CalledProcessError."""
-        command = ["docker-compose"] if shutil.which("docker-compose") else ["docker", "compose"]
         places = ["-f", str(self.folder / "docker-compose.yml"), "--project-directory", str(_ROOT), "-p", self.name]
         variables = {"PARLEY_DEPLOY": str(self.folder), "PARLEY_PORT": "0", "PARLEY_TAG": _TAG}
-        return _output([*command, *places, *arguments], seconds, variables)
+        return output([*compose_command(), *places, *arguments], seconds, variables)
 
     def start(self) -> None:
         """Start the services that do not run; wait until the learner hears from every party."""
@@ -159,11 +159,25 @@ class Project:
 
     def rebuild(self) -> None:
         """Build both images anew: with the same content, yet other images."""
-        label = f"rebuilt={uuid.uuid4().hex}"
-        base = [f"--build-arg=BASE={os.environ['BASE']}"] if "BASE" in os.environ else []
-        for kind in _IMAGES:
-            places = "-f", str(_ROOT / kind / "Dockerfile"), "-t", f"parley-{kind}:{_TAG}", str(_ROOT)
-            docker("build", "-q", "--label", label, *base, *places)
+        build_images("--label", f"rebuilt={uuid.uuid4().hex}")
+
+
+def compose_command() -> list[str]:
+    """Compose, whichever version there is."""
+    return ["docker-compose"] if shutil.which("docker-compose") else ["docker", "compose"]
+
+
+def image(kind: str) -> str:
+    """An image's name and tag in this run of the tests."""
+    return f"parley-{kind}:{_TAG}"
+
+
+def build_images(*options: str) -> None:
+    """Build both images, as Compose would."""
+    base = [f"--build-arg=BASE={os.environ['BASE']}"] if "BASE" in os.environ else []
+    for kind in _IMAGES:
+        build = ["docker", "build", "-q", "--target", kind, *options, *base, "-t", image(kind), str(_ROOT)]
+        output(build, _BUILD_SECONDS, {})
 
 
 @contextmanager
@@ -174,7 +188,7 @@ def project(root: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False
     (root / "docker-compose.yml").write_text(compose_yml(parties), encoding="utf-8")
     try:
         for step in compose_steps(deployment):
-            made.compose(*step, seconds=600.0)
+            made.compose(*step, seconds=_BUILD_SECONDS)
         wait_for(lambda: all(map(made.is_healthy, made.services)))
         yield made
     except (subprocess.CalledProcessError, TimeoutError) as error:
@@ -187,31 +201,20 @@ def project(root: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False
 def keep_images() -> None:
     """Have the next run of the tests build on the images of this one, whose own tags go."""
     for kind in _IMAGES:
-        docker("tag", f"parley-{kind}:{_TAG}", f"parley-{kind}:tested")
-        docker("rmi", f"parley-{kind}:{_TAG}")
+        docker("tag", image(kind), f"parley-{kind}:tested")
+        docker("rmi", image(kind))
 
 
 def _copy_volume(source: str, target: str) -> None:
     """Add all that is in a volume to another, which is made where there is none."""
-    mounts = "-v", f"{source}:/source:ro", "-v", f"{target}:/target"
-    docker(
-        "run",
-        "--rm",
-        "--user",
-        "0",
-        *mounts,
-        "--entrypoint",
-        "cp",
-        f"parley-party:{_TAG}",
-        "-a",
-        "/source/.",
-        "/target",
-    )
+    mounts = "-v", f"{source}:/source:ro", "-v", f"{target}:/var/lib/parley"
+    copy = "import shutil; shutil.copytree('/source', '/var/lib/parley', dirs_exist_ok=True)"
+    docker("run", "--rm", *mounts, "--entrypoint", "python", image("party"), "-c", copy)
 
 
 def docker(*arguments: str) -> str:
     """What a command of the container engine prints; raises CalledProcessError."""
-    return _output(["docker", *arguments], _COMMAND_SECONDS, {})
+    return output(["docker", *arguments], _COMMAND_SECONDS, {})
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
@@ -274,7 +277,7 @@ def _is_ready(learner: LearnerClient) -> bool:
     return True
 
 
-def _output(command: list[str], seconds: float, variables: Mapping[str, str]) -> str:
+def output(command: list[str], seconds: float, variables: Mapping[str, str]) -> str:
     """What a command prints on standard output; its error output is noted on CalledProcessError."""
     environment = os.environ | variables
     done = subprocess.run(

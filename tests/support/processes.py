@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,7 +34,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [__name__, "pyarrow.csv", "dp_accounting.pld.privacy_loss_distribution", forest.__name__]
 )
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
 REGISTRY.add("probe", "tests.support.probe:Probe")  # which services in other processes know too
 
 
@@ -90,12 +91,13 @@ def party_processes(
         yield urls
 
 
-def wait_until_ready(url: str) -> None:
-    """Wait until a service answers."""
+def wait_until_ready(url: str, authority: Path | None = None) -> None:
+    """Wait until a service answers, whose certificate an authority has signed if it is an https one."""
+    trusted = ssl.create_default_context(cafile=authority)
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
-            httpx.get(f"{url}/readyz", trust_env=False).raise_for_status()
+            httpx.get(f"{url}/readyz", trust_env=False, verify=trusted).raise_for_status()
         except httpx.HTTPError:
             if time.monotonic() > deadline:
                 raise

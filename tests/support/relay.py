@@ -1,4 +1,4 @@
-"""A relay of bytes between two ports that loses connections: by closing them, or by forgetting them without a word."""
+"""A relay of bytes between two ports that closes connections, forgets them without a word, delays and doubles bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 _PIECE = 2**14
+_LONGEST_DELAY = 0.3  # seconds
 
 
 @dataclass
 class Relay:
-    """``port`` is where it listens. Of the pieces that come the share ``faulty`` is lost with its connection.
+    """``port`` is where it listens. Something befalls the share ``faulty`` of the pieces that come.
 
-    What befalls them: ``cut`` closes both sides; ``half`` passes a part on first; ``forget`` passes nothing on from
-    then on and closes neither side, as a firewall does that has lost its state. ``is_open`` lets nobody in while unset.
+    ``cut`` closes both sides; ``half`` passes a part on first; ``forget`` passes nothing on from then on and closes
+    neither side, as a firewall does that has lost its state; ``delay`` lets a piece wait; ``twice`` passes it on twice.
+    ``is_open`` lets nobody in while unset.
     """
 
     upstream_port: int
@@ -83,9 +85,12 @@ class Relay:
             if fault == "forget":
                 await self.ended.wait()
                 return
-            writer.write(piece[: len(piece) // 2] if fault == "half" else b"" if fault == "cut" else piece)
+            if fault == "delay":
+                await asyncio.sleep(self.random.uniform(0, _LONGEST_DELAY))
+            part = {"cut": 0, "half": self.random.randrange(len(piece))}.get(fault, len(piece))
+            writer.write(piece[:part] * (2 if fault == "twice" else 1))
             await writer.drain()
-            if fault != "none":
+            if fault in {"cut", "half"}:
                 raise ConnectionResetError
         for each in both:
             each.close()

@@ -32,6 +32,7 @@ def split(loss: Loss, y: np.ndarray[tuple[int], np.dtype[np.float64]], k: int = 
 LABELS = np.where(np.arange(400) % 4 == 0, 1.0, -1.0)
 
 
+@pytest.mark.slow
 def test_the_majority_is_the_training_examples_commonest_class() -> None:
     told = baselines([split(Logistic(), LABELS)], "binary")
     assert told.majority == 0.75
@@ -67,6 +68,7 @@ def test_the_best_is_private_and_needs_no_curator() -> None:
     assert {"pooled", "local", "gop"} <= set(REGISTRY)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_trained_on_the_loss_is_left_out() -> None:
     told = baselines([split(Hinge(), LABELS)], "binary")
     assert (told.pooled, told.alone, told.alone_worst) == (None, None, None)
@@ -74,6 +76,7 @@ def test_what_cannot_be_trained_on_the_loss_is_left_out() -> None:
     assert line.startswith("beside it, over 1 repetitions: the majority 0.7500, best at this budget, ")
 
 
+@pytest.mark.slow
 def test_they_are_told_with_a_simulation_from_its_first_splits() -> None:
     settings = SimulationSettings("simulated", repeat=7, seed=3)
     result = run_simulation(settings, with_baselines=True)
@@ -86,6 +89,7 @@ def test_they_are_told_with_a_simulation_from_its_first_splits() -> None:
     assert "the mean 0.1000" in beside(Baselines(1, 0.1, 0.9, 0.5, 0.4, "dp_gd", 0.8), "regression")
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own_is_compared_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     rows = [(x, "yes" if x + rng.normal(0, 10) > 50 else "no") for x in rng.uniform(0, 100, 300).round(2).tolist()]

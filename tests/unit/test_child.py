@@ -58,6 +58,7 @@ def test_arrays_arrive_as_they_were_sent(child: str) -> None:
     ],
     indirect=["child"],
 )
+@pytest.mark.slow
 def test_a_refusal_is_raised_again(child: str, expected: type[ParleyError], words: str) -> None:
     with pytest.raises(expected) as refused:
         list(receive_arrays(child))
@@ -66,6 +67,7 @@ def test_a_refusal_is_raised_again(child: str, expected: type[ParleyError], word
 
 
 @pytest.mark.parametrize("child", ["raise ZeroDivisionError('age is thirty-seven')"], indirect=True)
+@pytest.mark.slow
 def test_another_error_keeps_its_text_in_the_child(child: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ParleyError, match=r"ZeroDivisionError at .*sender\.py:8") as failed:
         list(receive_arrays(child))

@@ -147,6 +147,7 @@ def test_compose_is_for_as_many_parties_as_there_are(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, MOST_PARTIES])
+@pytest.mark.slow
 def test_each_of_many_or_few_parties_would_start(root: Path, count: int) -> None:
     parties = hospitals(count)
     services = services_of(parties)

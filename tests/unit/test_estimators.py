@@ -77,6 +77,7 @@ class TestConventions:
             {"mechanism": "objective"},
         ],
     )
+    @pytest.mark.slow
     def test_with_little_noise_or_two_classes_none_fails(self, given: dict[str, Any]) -> None:
         found = statuses(PrivateClassifier(bounds=(-5, 5), **given))
         assert "check_classifiers_train" in found["passed"]

@@ -210,6 +210,7 @@ def test_asking_for_groups_too_is_worth_it() -> None:
     assert bins_alone / math.sqrt(counts.covariance(right, right)) == pytest.approx(2.345, abs=0.001)
 
 
+@pytest.mark.slow
 def test_the_sampling_deviation_is_that_of_other_rows() -> None:
     figures = []
     for seed in range(300):

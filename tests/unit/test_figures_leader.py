@@ -28,6 +28,7 @@ from scripts.figures.jain_leader_runs import (
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.slow
 def test_expected_regret_is_that_of_leaders_who_draw(adversary: str) -> None:
     actions, rounds = 4, 60
     world = ADVERSARIES[adversary](actions, rounds, 3)
@@ -76,6 +77,7 @@ def made_up(exponent: float = 1.0) -> list[Curve]:
     return curves
 
 
+@pytest.mark.slow
 def test_claims_hold_or_not_by_the_table(tmp_path: Path) -> None:
     verdicts = {each.claim: each.holds for each in judge(made_up())}
     assert verdicts["ε = 1: regret grows as √T, slope .5 ± .05 for each p"]

@@ -61,6 +61,7 @@ def test_what_covers_a_pure_release_is_rounded_up() -> None:
     "d", [1, 2, pytest.param(3, marks=pytest.mark.slow), 10, pytest.param(50, marks=pytest.mark.slow), 1000]
 )
 @pytest.mark.parametrize("bound", [1e-3, 0.1, 1.0, 5.0, 15.0])
+@pytest.mark.slow
 def test_the_gaussian_profile_lies_above_that_of_l2_laplace_noise(bound: float, d: int) -> None:
     mu = l2_laplace_mu(bound, d)
     losses = bound * np.unique(np.concatenate([np.linspace(0, 1, 777), np.geomspace(1e-6, 1, 500)]))

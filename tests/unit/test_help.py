@@ -7,7 +7,19 @@ import sys
 
 import pytest
 
-HEAVY = {"cryptography", "dp_accounting", "fastapi", "httpx", "numpy", "phe", "pyarrow", "scipy", "structlog"}
+HEAVY = {
+    "cryptography",
+    "dp_accounting",
+    "fastapi",
+    "httpx",
+    "markdown_it",
+    "numpy",
+    "phe",
+    "pyarrow",
+    "pygments",
+    "scipy",
+    "structlog",
+}
 HELP = """
 import sys
 from {service}.cli.main import {service}_app
@@ -25,6 +37,10 @@ finally:
         ("learner", ["submit"]),
         ("learner", ["describe"]),
         ("learner", ["health"]),
+        ("learner", ["predict"]),
+        ("learner", ["simulate"]),
+        ("learner", ["study", "init"]),
+        ("learner", ["roster", "list"]),
         ("party", []),
         ("party", ["health"]),
         ("party", ["keyholder", "serve"]),

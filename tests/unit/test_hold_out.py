@@ -99,6 +99,7 @@ def test_each_row_is_trained_on_or_evaluated_on() -> None:
     assert unset.parts == {"training": whole.shard}
 
 
+@pytest.mark.slow
 def test_a_party_loads_the_same_parts_here_and_apart(tmp_path: Path) -> None:
     made = Cluster(tmp_path, n_parties=1, makes_ledgers=False)
     agreed = made.study.model_copy(update={"hold_out": 0.25})

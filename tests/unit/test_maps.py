@@ -26,7 +26,8 @@ from common.errors import InvalidInputError
 from common.learning.column_sums import ColumnChoice, ColumnSums
 from common.learning.model import Model
 from common.runs.members import Budget, Member
-from common.runs.model_document import model_document, predict
+from common.runs.model_document import model_document
+from common.runs.predictions import predict
 from common.runs.specification import RunSpec
 from common.strict import faults
 

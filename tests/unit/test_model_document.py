@@ -10,7 +10,8 @@ import pytest
 
 from common.errors import InvalidInputError
 from common.learning.model import Model
-from common.runs.model_document import model_document, predict, read_model
+from common.runs.model_document import model_document, read_model
+from common.runs.predictions import predict
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 

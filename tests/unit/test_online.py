@@ -130,6 +130,7 @@ def test_weights_are_off_by_no_more_than_is_counted(scale_of: float) -> None:
             assert abs(found - exact) <= 2.0**-53 * (2 * horizon / scale_of + 16)
 
 
+@pytest.mark.slow
 def test_actions_are_drawn_with_the_chances_that_are_declared() -> None:
     terms, noise = LeaderTerms(4, 20, 10.0, DELTA), SeededNoise(3)
     totals = np.array([0, COST_UNIT, -3 * COST_UNIT, 7 * COST_UNIT])

@@ -174,6 +174,7 @@ class TestSaturation:
 
     @pytest.mark.parametrize("loss", [Logistic(), Softmax(3), Softmax(10)])
     @pytest.mark.parametrize("deviation", [0.1, 1.0, 3.0, 30.0])
+    @pytest.mark.slow
     def test_it_is_how_the_loss_grows(self, loss: Logistic | Softmax, deviation: float) -> None:
         x = deviation**2 / 2 * (0.25 if loss.outputs == 1 else 1 - 1 / loss.outputs)
         scale = saturation(loss)

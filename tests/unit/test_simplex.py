@@ -109,6 +109,7 @@ def test_dense_and_sparse_rows_make_the_same_draws() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("scale", "strength"), [(1.0, 3.0), (4.0, 10.0), (10.0, 500.0)])
+@pytest.mark.slow
 def test_neighbours_chances_differ_by_no_more_than_the_bound(loss: Loss, scale: float, strength: float) -> None:
     """60 pairs here, half of them of corners and of labels as far apart as can be: 540 in all."""
     worst = 0.0

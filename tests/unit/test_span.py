@@ -71,6 +71,7 @@ def test_the_span_has_the_minimisers_that_newtons_method_finds(
 
 
 @EVERY
+@pytest.mark.slow
 def test_a_party_alone_has_the_weights_that_it_has_in_a_stack(loss: Loss) -> None:
     """On the grid: those with few rows, and those beside them that have more rows than columns."""
     strength = 1e-2

@@ -60,6 +60,7 @@ def test_by_the_max_norm_nothing_is_divided_and_by_the_largest_all_are_alike(fil
     assert shard.X[0] == pytest.approx(np.array([1, 0, -0.5, 0, 0]) / 3**0.5, abs=2.0**-15)
 
 
+@pytest.mark.slow
 def test_a_child_reads_the_same_rows(files: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "study.json"
     path.write_text(study(hold_out=0.5).model_dump_json())

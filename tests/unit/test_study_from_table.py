@@ -212,6 +212,7 @@ def test_a_byte_order_mark_and_unicode_are_names_as_any(tmp_path: Path) -> None:
     assert fit_of_file(study, path).fits
 
 
+@pytest.mark.slow
 def test_five_thousand_columns_make_a_study(tmp_path: Path) -> None:
     text = io.StringIO()
     names = [f"x{i}" for i in range(5_000)]

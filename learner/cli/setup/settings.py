@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from common.errors import InvalidInputError
-from learner.cli.options import ConfigOption, FormatOption, print_json_line
+from learner.cli.options import (
+    DEFAULT_URL,
+    FAILED,
+    ConfigOption,
+    FormatOption,
+    TokenFileOption,
+    TokenOption,
+    UrlOption,
+    open_client,
+    print_json_line,
+)
 from learner.cli.setup.exits import unusable
 
 if TYPE_CHECKING:
     from learner.settings import LearnerSettings
+
+_PATIENCE = 5.0  # seconds for which a party is tried
 
 CHECKS = "Example: parley-learner check --config learner.toml"
 """How the command is used."""
@@ -46,30 +58,79 @@ def learner_config_command(
         typer.echo("\n".join(lines))
 
 
-def learner_check_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
-    """Say whether this learner would start: settings, studies, tokens, certificates, roster. Opens and asks nothing.
+def learner_check_command(
+    config: ConfigOption = None,
+    output: FormatOption = "text",
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Say whether this learner would start: settings, studies, tokens, certificates; and whether its parties answer.
 
-    Exit status 0 if it would; 2, and one line on standard error, if something cannot be used.
+    Each party that has a URL is asked who it is. Of those that connect themselves the learner is asked, where it runs
+    and a user's token is given, whether they have.
+
+    Exit status 0 if it would and all answer; 1 if a party does not, or has not connected; 2, and one line on standard
+    error, if something cannot be used.
     """
     from learner.settings import LearnerSettings
 
     with unusable():
-        facts = _facts(LearnerSettings.load(config))
+        settings = LearnerSettings.load(config)
+        facts, reached = _facts(settings), _reached(settings)
+        if token is not None or token_file is not None:
+            with open_client(url, token, token_file) as client:
+                members = client.ask("GET", "/v1/roster")
+            reached |= {
+                each["name"]: None if each["connected"] else "it has not connected"
+                for each in members
+                if each["connected"] is not None
+            }
     if output == "json":
-        print_json_line(facts)
-        return
-    for name, value in facts.items():
-        typer.echo(f"{name}  {', '.join(value) if isinstance(value, list) else value}")
+        print_json_line(facts | {"reached": {name: why or "yes" for name, why in reached.items()}})
+    else:
+        for name, value in facts.items():
+            typer.echo(f"{name}  {', '.join(value) if isinstance(value, list) else value}")
+        for name, why in reached.items():
+            typer.echo(f"{name}: {why or 'reached'}")
+    if any(reached.values()):
+        raise typer.Exit(FAILED)
+
+
+def _reached(settings: LearnerSettings) -> dict[str, str | None]:
+    """Why each party that has a URL does not answer; None for one that does. Raises InvalidInputError."""
+    import asyncio
+
+    from common.client.party import PartyClient
+    from common.client.peer import Line, ask_all
+    from common.errors import ParleyError
+
+    async def ask() -> dict[str, str | None]:
+        clients = [
+            PartyClient(entry.name, Line(entry), None, entry.public_key) for entry in settings.parties if entry.url
+        ]
+        told = await ask_all(clients, PartyClient.facts, min(settings.deadline_seconds, _PATIENCE))
+        for client in clients:
+            await client.close()
+        return {
+            client.name: answer.detail if isinstance(answer, ParleyError) else None
+            for client, answer in zip(clients, told, strict=True)
+        }
+
+    return asyncio.run(ask())
 
 
 def _facts(settings: LearnerSettings) -> dict[str, Any]:
     """What others should know of the learner; raises ParleyError for whatever it could not start with."""
     from common.secure_sum.envelope import public_hex
     from common.service.serve import tls_context
+    from common.service.tracing.switch import require_tracing
     from learner.settings import load_studies
 
     if settings.tls:
         tls_context(settings.tls)
+    if settings.tracing:
+        require_tracing()
     studies = load_studies(settings.studies)
     if settings.studies and not settings.studies.is_dir():
         raise InvalidInputError(f"studies: {settings.studies} is no directory")

@@ -21,7 +21,7 @@ study_app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     help="Make a study of a table, or check a table against one.",
     epilog="Example: parley-learner study init adult.csv --public --label income --positive '>50K'",
 )

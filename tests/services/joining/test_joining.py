@@ -175,7 +175,8 @@ def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
         assert made.join(made.invite()).exit_code == 0
         assert made.confirm(NAMES[0]).exit_code == 0
         before, secrets = made.party(NAMES[0]), made.root / NAMES[0] / "secrets"
-        held = {file.name: file.read_bytes() for file in secrets.iterdir()}
+        changing = (secrets / "connect.token", secrets / "tls.key", made.root / NAMES[0] / "state" / "tls.pem")
+        held = {file: file.read_bytes() for file in changing}
         ledger = (made.root / NAMES[0] / "state" / "ledger.db").stat().st_ino
         path = tmp_path / "again.json"
         assert made.learner("roster", "rotate", NAMES[0], "--out", path).exit_code == 0
@@ -184,7 +185,7 @@ def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
         assert now.identity.key == before.identity.key
         assert (made.root / NAMES[0] / "state" / "ledger.db").stat().st_ino == ledger
         assert now.learners[0].token_hash != before.learners[0].token_hash
-        assert all((secrets / file).read_bytes() != held[file] for file in ("connect.token", "tls.pem", "tls.key"))
+        assert all(file.read_bytes() != before for file, before in held.items())
         with stopped_at_exit(start_party(made.party(NAMES[0]))):
             made.until(lambda: bool(made.roster()[NAMES[0]]["connected"]))
         assert made.roster()[NAMES[0]]["state"] == "member", "its words have been compared before"

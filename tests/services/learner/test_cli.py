@@ -114,7 +114,7 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
     assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)
     refused = command("evaluate", follower, "--epsilon", "1", "--delta", "1e-6", status=1)
     assert "predicts for nobody" in refused.output
-    assert "evaluate: greater_than" in command(*SUBMIT, "--evaluate", "0", status=1).output
+    assert "evaluate must be greater than 0" in command(*SUBMIT, "--evaluate", "0", status=1).output
 
 
 def test_says_what_an_evaluation_does_not_know() -> None:

@@ -45,7 +45,7 @@ async def test_who_is_absent_does_not_fail_the_run_and_is_asked_nothing_later(
     assert events[-1][1]["state"] == "completed", events[-1]
     shown = await view(client, run)
     assert shown["parties"] == ["party-1", "party-3", "party-5"] == list(shown["epsilon"])
-    assert shown["cohort"] == {"least": 3, "most": None, "seconds": 2.0}
+    assert shown["cohort"] == {"least": 3, "most": None, "seconds": 2.0, "owner_hours": 24}
     assert shown["absent"].keys() == {"party-2", "party-4"}
     assert "cannot be reached" in shown["absent"]["party-2"]
     assert shown["absent"]["party-4"] == "party-4 refused: not today"

@@ -12,7 +12,7 @@ import pytest
 from common.errors import UnavailableError
 from learner.execution import event_stream
 from learner.execution.event_stream import EventStream, RunNotifier, watch
-from learner.run import RunEvent
+from learner.run_states import RunEvent
 from learner.storage.run_store import RunStore
 
 

@@ -17,7 +17,7 @@ from common.client.peer import all_of, ask_all
 from common.encoding.npy import NPY, pack_array
 from common.errors import PartyRefusedError, UnavailableError
 from learner.cli.display import follow
-from learner.run import RunEvent
+from learner.run_states import RunEvent
 from tests.support.cluster import DEADLINE, Cluster, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, unreachable
 from tests.support.lines import line_to
@@ -114,14 +114,16 @@ class Answers(httpx.AsyncBaseTransport):
         return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
 
 
-@pytest.mark.parametrize("status", [401, 408, 425, 429, 500, 503])
+@pytest.mark.parametrize("status", [400, 401, 408, 425, 429, 500, 503])
 async def test_what_time_may_mend_is_asked_again(status: int) -> None:
     answers = Answers((status, {}, b""), (status, {}, b""), (200, {}, b""))
     assert await ask_all([answers.party()], PartyClient.greet, 30) == [None]
     assert len(answers.asked) == 3
 
 
-@pytest.mark.parametrize(("status", "kind"), [(503, "ledger-refused"), (400, "http"), (404, "x"), (409, "conflict")])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(503, "ledger-refused"), (422, "invalid-input"), (404, "x"), (409, "conflict")]
+)
 async def test_what_time_does_not_mend_is_asked_once(status: int, kind: str) -> None:
     document = json.dumps({"type": f"urn:parley:problem:{kind}", "detail": "no"})
     answers = Answers((status, {}, document.encode()))

@@ -250,6 +250,11 @@ async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str 
             "party-2 refused: 0.1 is left",
         ),
         (always(500, b"", "/rounds/"), "quorum-lost", "party-2 cannot answer: HTTP status 500"),
+        (
+            always(400, b"Invalid HTTP request received.", "/rounds/"),
+            "quorum-lost",
+            "party-2 cannot answer: HTTP status 400",
+        ),
     ],
 )
 async def test_a_run_fails_naming_the_party_and_why(
@@ -294,7 +299,7 @@ async def test_a_run_fails_when_the_roster_has_lost_a_party(cluster: Cluster, pa
 
 
 async def test_no_problem_shows_what_a_party_said_at_length(cluster: Cluster, parties: Parties) -> None:
-    parties["party-1"].intercept = always(400, json.dumps({"detail": "x" * 10_000}).encode())
+    parties["party-1"].intercept = always(422, json.dumps({"detail": "x" * 10_000}).encode())
     async with learner_of(cluster, parties) as client:
         events = await watch(client, await submit(client))
     assert len(events[-1][1]["problem"]["detail"]) < 600

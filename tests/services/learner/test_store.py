@@ -18,7 +18,8 @@ from common.protocol.head import Head
 from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt, write_receipt
 from common.runs.evaluation import evaluation_spec
-from learner.run import ENDS, TRANSITIONS, Notice, Pause, RunState, RunTerms
+from learner.run import Pause, RunTerms
+from learner.run_states import ENDS, TRANSITIONS, Notice, RunState
 from learner.storage import statements
 from learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster
@@ -169,7 +170,8 @@ def test_listens_to_its_own_news(tmp_path: Path) -> None:
     store.enter(run, "recruiting")
     store.append(run, Query(1, "gradient", np.zeros(1)), Reply(np.zeros(1), (0,)), [Notice("round", {})], [])
     store.close()
-    assert heard == [(run, []), (run, ["round"])], "an event that ends or pauses a run is read, a round's is told"
+    to_be_read: tuple[str, list[str]] = (run, [])
+    assert heard == [to_be_read, to_be_read, (run, ["round"])], "a round's event is told, what else is new is read"
 
 
 def test_does_not_know_an_unknown_run(store: RunStore) -> None:

@@ -68,6 +68,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "list_studies",
         "make_predictions",
         "remove_member",
+        "renew_certificate",
         "resume_run",
         "show_description",
         "show_keys",
@@ -77,10 +78,12 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "show_roster",
         "show_run",
         "show_study",
+        "show_user",
         "submit_run",
         "take_connection",
         "upload_public_rows",
         "watch_run",
+        "watch_runs",
     ]
 
 

@@ -33,6 +33,7 @@ from tests.support.rounds import run_spec
 
 TOKENS = {"learner": USER, "party": LEARNER, "key holder": TOKEN}
 SESSION = "5e" * 16
+ENDLESS = "/v1/events"  # in process its answer is waited for as a whole; tests of the page ask for it over a line
 ORDER = {"study": "made-up", "algorithm": "dp_gd", "parameters": {"n_rounds": 2}}
 
 Case = schemathesis.Case[Any]
@@ -141,8 +142,8 @@ def _try(cases: SearchStrategy[Any], ask: Callable[[Any], None], examples: int) 
 
 
 def try_all(asked: Asked, examples: int) -> None:
-    """Send so many well-formed and so many malformed requests to each operation."""
-    schema = schemathesis.openapi.from_asgi("/openapi.json", asked.app)
+    """Send so many well-formed and so many malformed requests to each operation that comes to an end."""
+    schema = schemathesis.openapi.from_asgi("/openapi.json", asked.app).exclude(path=ENDLESS)
     for found in schema.get_all_operations():
         assert isinstance(found, Ok), found
         operation = found.ok()

@@ -28,7 +28,8 @@ from common.secure_sum.session import Identity
 from common.storage.chain import Chain
 from common.wire.party_api import RunProposal
 from party.ledger import ledger as module
-from party.ledger.ledger import LEDGER, Ask, Kept, Ledger, create_ledger, read_price
+from party.ledger.ledger import LEDGER, Ask, Kept, Ledger, create_ledger
+from party.ledger.prices import read_price
 from party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released
 from tests.support.ledgers import KEY, open_ledger
 

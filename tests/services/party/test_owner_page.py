@@ -6,16 +6,21 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 
 from common.errors import InvalidInputError
+from common.wire.party_api import RunProposal
 from party.answering.party import open_store
 from party.ledger.ledger import Ledger
 from party.owner.address import owner_address, owner_token
 from party.owner.page import create_owner_app
+from party.policy.questions import question_of
 from party.settings import PartySettings
 from tests.support.cluster import Cluster, asgi_cluster, submit
 
@@ -30,7 +35,7 @@ async def run(tmp_path: Path) -> AsyncIterator[tuple[Cluster, str]]:
         name = await submit(client, parameters={"n_rounds": 3}, purpose="<b>cures</b>")
         with open_store(cluster.party_settings("party-1")) as store:
             async with asyncio.timeout(60):
-                while not store.pending():  # noqa: ASYNC110 -- written by another ledger
+                while not store.questions.pending():  # noqa: ASYNC110 -- written by another ledger
                     await asyncio.sleep(0.02)
         yield cluster, name
 
@@ -116,3 +121,33 @@ def test_the_token_is_the_owners_alone(settings: PartySettings, run: tuple[Clust
     assert stat.S_IMODE((settings.state / "owner.token").stat().st_mode) == 0o600
     with pytest.raises(InvalidInputError, match="no owner's page"):
         owner_address(run[0].party_settings("party-1"))
+
+
+def test_polling_is_cheap(run: tuple[Cluster, str], page: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[str]()
+
+    def counted(own: str, learner: str, proposal: RunProposal, *terms: object) -> dict[str, Any]:
+        made.append(proposal.run)
+        return question_of(own, learner, proposal, *terms)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("party.policy.questions.question_of", counted)
+    seconds = list[float]()
+    for _ in range(20):
+        began = perf_counter()
+        ((question,),) = (page.get("/pending").json()["waiting"],)
+        seconds.append(perf_counter() - began)
+        assert question["run"] == run[1]
+    print(f"the first look at one question {1e3 * seconds[0]:.1f} ms, a later one {1e3 * median(seconds[1:]):.1f} ms")
+    assert made == [run[1]]
+
+
+def test_a_question_asked_anew_is_shown_anew(run: tuple[Cluster, str], page: httpx.Client, store: Ledger) -> None:
+    (shown,) = page.get("/pending").json()["waiting"]
+    ((learner, book),) = store.questions.pending()
+    proposal, price = store.questions.read(book)
+    other = proposal.model_copy(
+        update={"spec": proposal.spec.model_copy(update={"minimum_contributors": 1}), "purpose": "more"}
+    )
+    store.questions.ask(learner, other, price, 3600)
+    (again,) = page.get("/pending").json()["waiting"]
+    assert (shown["purpose"], again["purpose"]) == ("<b>cures</b>", "more")

@@ -24,6 +24,7 @@ def encrypt(key: PaillierPrivateKey, blocks: list[int], seed: int = 0) -> list[i
 
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
+@pytest.mark.slow
 def test_decryption_is_that_of_phe(data: st.DataObject, keys: list[PaillierPrivateKey]) -> None:
     key = keys[0]
     blocks = data.draw(st.lists(st.integers(0, 2**1994), min_size=1, max_size=3))
@@ -92,6 +93,7 @@ def test_phe_without_gmpy2_is_refused(monkeypatch: pytest.MonkeyPatch, refused: 
         paillier.public_key(3)
 
 
+@pytest.mark.slow
 def test_a_key_at_rest(keys: list[PaillierPrivateKey], refused: Refused) -> None:
     key = keys[0]
     sealed = keyfile.seal_key(key, b"secret", random.Random(0).randbytes)

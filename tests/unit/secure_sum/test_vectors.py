@@ -55,6 +55,7 @@ def test_pads_by_definition(vectors: dict[str, Any]) -> None:
         assert [sum(blocks) % 2**1984 for blocks in zip(*parts, strict=True)] == numbers(case["plaintexts"])
 
 
+@pytest.mark.slow
 def test_paillier_by_definition(vectors: dict[str, Any], keys: list[PaillierPrivateKey]) -> None:
     """Paillier 1999: c = (1 + n)^m r^n mod n^2, m = L(c^lambda mod n^2) / lambda mod n."""
     case, key = vectors["paillier"], keys[0]

@@ -1,0 +1,26 @@
+"""A price list as it is attached to what it prices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from common.errors import LedgerError
+from common.privacy.account import Price
+
+
+def packed_price(price: Price) -> bytes:
+    """A price list as an attachment."""
+    return json.dumps(asdict(price)).encode()
+
+
+def read_price(content: bytes) -> Price:
+    """The price list that `packed_price` packed; raises LedgerError."""
+    try:
+        columns: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(content).items()
+        }
+        return Price(**columns)
+    except (ValueError, TypeError, AttributeError):
+        raise LedgerError("a price list that cannot be read") from None

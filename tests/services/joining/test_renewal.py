@@ -1,0 +1,113 @@
+"""A member's certificate renews itself while it lasts; what has ended says what to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from common.client.endpoints import LearnerAddress
+from common.client.renewal import renew_if_due
+from common.errors import UnavailableError
+from common.storage.certificates import Credentials, answer_request, pem_of
+from tests.services.joining.test_joining import NAMES, Scene, scene
+from tests.support.processes import start_party, stopped_at_exit
+
+NAME = NAMES[0]
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[Scene]:
+    with scene(tmp_path) as (made, _):
+        assert made.join(made.invite()).exit_code == 0
+        assert made.confirm(NAME).exit_code == 0
+        yield made
+
+
+def shorten(made: Scene, lasts: dt.timedelta) -> Credentials:
+    """Have the member's certificate, which began an hour ago, last for so long from now on."""
+    at_learner = made.root / "learner" / "secrets"
+    authority = Credentials.read(
+        (at_learner / "authority.pem").read_bytes(), (at_learner / "authority.key").read_bytes()
+    )
+    held = now(made)
+    (made.root / NAME / "state" / "tls.pem").write_text(pem_of(answer_request(authority, held.request(), NAME, lasts)))
+    return held
+
+
+def now(made: Scene) -> Credentials:
+    own = made.root / NAME
+    return Credentials.read((own / "state" / "tls.pem").read_bytes(), (own / "secrets" / "tls.key").read_bytes())
+
+
+def log(made: Scene, state: Path) -> str:
+    path = state.with_suffix(".log")
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_certificate_renews_itself_with_the_same_key(member: Scene) -> None:
+    before, identity = shorten(member, dt.timedelta(minutes=20)), member.party(NAME).identity.key
+    assert now(member).share_left < 1 / 3
+    secrets = {file: file.read_bytes() for file in (member.root / NAME / "secrets").iterdir()}
+    with stopped_at_exit(start_party(member.party(NAME))):
+        member.until(lambda: now(member).lasts > dt.timedelta(days=360))
+        member.until(lambda: bool(member.roster()[NAME]["connected"]))
+    assert now(member).key_pem == before.key_pem
+    assert {file: file.read_bytes() for file in (member.root / NAME / "secrets").iterdir()} == secrets, "read alone"
+    assert member.party(NAME).identity.key == identity == member.roster()[NAME]["public_key"]
+    assert '"renewed": true' in log(member, member.party(NAME).state)
+    assert "certificate renewed" in log(member, member.root / "learner" / "state")
+
+
+def test_what_lasts_is_left_alone(member: Scene) -> None:
+    held = now(member).certificate_pem
+    renew_if_due(member.party(NAME).outbound[0])
+    assert now(member).certificate_pem == held
+
+
+def test_one_that_has_ended_says_what_to_do(member: Scene) -> None:
+    shorten(member, -dt.timedelta(minutes=5))
+    with stopped_at_exit(start_party(member.party(NAME))):
+        member.until(lambda: f"roster rotate {NAME}, and join again" in log(member, member.party(NAME).state))
+    renewed = member.root / "again.json"
+    assert member.learner("roster", "rotate", NAME, "--out", renewed).exit_code == 0
+    assert member.join(renewed).exit_code == 0
+    with stopped_at_exit(start_party(member.party(NAME))):
+        member.until(lambda: bool(member.roster()[NAME]["connected"]))
+
+
+def test_nobody_else_is_given_one(member: Scene) -> None:
+    assert member.join(member.invite(NAMES[1]), NAMES[1]).exit_code == 0
+    own, other = member.party(NAME).outbound[0], member.party(NAMES[1]).outbound[0]
+    request = {"certificate_request": now(member).request()}
+
+    def asked(shown: LearnerAddress | None, token: str, body: object = request) -> int:
+        context = ssl.create_default_context(cafile=own.ca)
+        if shown and shown.certificate:
+            context.load_cert_chain(shown.certificate, shown.key)
+        with httpx.Client(verify=context, trust_env=False, headers={"Authorization": f"Bearer {token}"}) as client:
+            return client.post(f"{member.url}/v1/roster/certificate", json=body).status_code
+
+    assert asked(own, "x" * 40) == 401
+    assert asked(None, own.token_text()) == 403, "a stolen token is not enough"
+    assert asked(other, own.token_text()) == 403
+    assert asked(None, (member.root / "learner" / "secrets" / "operator.token").read_text().strip()) == 403
+    assert asked(own, own.token_text(), {"certificate_request": "no"}) == 422
+    assert asked(own, own.token_text()) == 200
+    assert member.learner("roster", "remove", NAME).exit_code == 0
+    assert asked(own, own.token_text()) == 401
+
+
+def test_a_folder_that_cannot_be_written_is_named(member: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten(member, dt.timedelta(minutes=20))
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("common.client.renewal.replace_private", full)
+    with pytest.raises(UnavailableError, match=r"tls\.pem cannot be written: No space left"):
+        renew_if_due(member.party(NAME).outbound[0])

@@ -1,0 +1,76 @@
+"""``parley-learner check`` says of each party whether it can be reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from common.service.tokens import hash_token
+from learner.cli.main import learner_app
+from tests.support.cluster import LEARNER, USER, Cluster
+from tests.support.processes import (
+    free_port,
+    party_processes,
+    start_learner,
+    start_party,
+    stopped_at_exit,
+    wait_until_ready,
+)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[Cluster, dict[str, str]]]:
+    made = Cluster(tmp_path, n_parties=2)
+    with party_processes(made) as urls:
+        yield made, urls
+
+
+def check(cluster: Cluster, parties: dict[str, str], *args: object) -> Result:
+    roster = "".join(
+        f'[[parties]]\nname = "{name}"\nurl = "{url}"\ntoken = "{LEARNER}"\n' for name, url in parties.items()
+    )
+    path = cluster.root / "learner.toml"
+    path.write_text(
+        f'name = "learner"\nstate = "{cluster.root / "learner"}"\ndeadline_seconds = 1\n'
+        f'[[users]]\nname = "alice"\ntoken_hash = "{hash_token(USER)}"\n{roster}'
+    )
+    return CliRunner().invoke(learner_app, ["check", "--config", str(path), *map(str, args)])
+
+
+def test_parties_that_answer_are_reached(cluster: tuple[Cluster, dict[str, str]]) -> None:
+    done = check(*cluster)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-2:] == ["party-1: reached", "party-2: reached"]
+
+
+def test_each_that_does_not_is_named_with_why(cluster: tuple[Cluster, dict[str, str]]) -> None:
+    made, urls = cluster
+    parties = {"party-1": urls["party-1"], "another": urls["party-2"], "nobody": f"http://127.0.0.1:{free_port()}"}
+    done = check(made, parties, "--format", "json")
+    assert done.exit_code == 1, done.output
+    reached = json.loads(done.stdout)["reached"]
+    assert reached["party-1"] == "yes"
+    assert reached["another"] == "another refused: a receipt of 'party-2', not of another"
+    assert "nobody cannot be reached" in reached["nobody"]
+    assert LEARNER not in done.output
+
+
+def test_of_those_that_connect_themselves_the_learner_is_asked(tmp_path: Path) -> None:
+    made, port = Cluster(tmp_path, n_parties=2), free_port()
+    roster = [{"name": name, "connects_with": hash_token(f"of-{name}"), "token": LEARNER} for name in made.names]
+    url = f"http://127.0.0.1:{port}"
+    address = {"name": "learner", "url": url, "token": "of-party-1"}
+    party = start_party(made.party_settings("party-1", port=free_port(), outbound=[address]))
+    with stopped_at_exit(start_learner(made.learner_settings(port=port, parties=roster)), party):
+        wait_until_ready(url)
+        for _ in range(100):
+            done = check(made, {}, "--url", url, "--token", USER)
+            if "party-1: reached" in done.stdout:
+                break
+        assert done.stdout.splitlines()[-2:] == ["party-1: reached", "party-2: it has not connected"]
+        assert done.exit_code == 1
+        assert check(made, {}).exit_code == 0, "without a token nobody is asked"
