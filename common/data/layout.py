@@ -108,7 +108,7 @@ class DesignLayout:
 
 def centred(projection: Projection, columns: FloatArray) -> FloatArray:
     """P (x - mean), (n, k), exactly, of columns (n, m) put on the grid."""
-    matrix, offset = _matrix_and_offset(projection.mean, projection.components)
+    matrix, offset = matrix_and_offset(projection.mean, projection.components)
     return np.asarray(truncate(columns, FEATURE_BITS) @ matrix.T - offset)
 
 
@@ -120,13 +120,17 @@ def _project(projection: Projection, columns: FloatArray) -> FloatArray:
 
 def _random_features(features: RandomFeatures, columns: FloatArray) -> FloatArray:
     """Columns (n, m) on the unit sphere: (n, features.n)."""
-    W = math.sqrt(2 * features.gamma) * _normals(features.seed, features.n // 2, columns.shape[1])
-    angles = columns @ W.T
+    angles = columns @ frequencies(features, columns.shape[1]).T
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * math.sqrt(2 / features.n)
 
 
+def frequencies(features: RandomFeatures, n_columns: int) -> FloatArray:
+    """W (n/2, n_columns), by which rows become angles."""
+    return math.sqrt(2 * features.gamma) * _normals(features.seed, features.n // 2, n_columns)
+
+
 @lru_cache(4)
-def _matrix_and_offset(mean: str, components: str) -> tuple[FloatArray, FloatArray]:
+def matrix_and_offset(mean: str, components: str) -> tuple[FloatArray, FloatArray]:
     """P (k, m) on the grid of weights, and P mean (k,): read once, though rows are mapped in blocks."""
     centre = truncate(numbers_of(mean), FEATURE_BITS)
     matrix = weights_on_grid(numbers_of(components).reshape(-1, len(centre)))

@@ -153,6 +153,15 @@ def checked_text(text: str) -> str:
     return text
 
 
+def document_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a `ModelDocument`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A model of Parley, format {FORMAT}",
+        **_DOCUMENT.json_schema(),
+    }
+
+
 def read_document(document: Mapping[str, Any]) -> ModelDocument:
     """A model's document, checked; raises InvalidInputError for one of an unknown format or kind, or that is none."""
     if (found := document.get("format")) != FORMAT:

@@ -20,6 +20,7 @@ from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
 from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.health import HEALTH_CHECKS, learner_health_command
+from learner.cli.models.export import EXPORTS, SCHEMAS, export_command, schema_command
 from learner.cli.models.predict import PREDICTIONS, predict_command
 from learner.cli.options import (
     DEFAULT_URL,
@@ -197,6 +198,8 @@ learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 learner_app.command("bounds", epilog=BOUNDS)(bounds_command)
 learner_app.command("project", epilog=PROJECTIONS)(project_command)
 learner_app.command("predict", epilog=PREDICTIONS)(predict_command)
+learner_app.command("export", epilog=EXPORTS)(export_command)
+learner_app.command("schema", epilog=SCHEMAS)(schema_command)
 
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")

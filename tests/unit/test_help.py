@@ -14,10 +14,12 @@ HEAVY = {
     "httpx",
     "markdown_it",
     "numpy",
+    "onnx",
     "phe",
     "pyarrow",
     "pygments",
     "scipy",
+    "sklearn",
     "structlog",
 }
 HELP = """
@@ -36,6 +38,7 @@ finally:
         ("learner", []),
         ("learner", ["submit"]),
         ("learner", ["describe"]),
+        ("learner", ["export"]),
         ("learner", ["health"]),
         ("learner", ["predict"]),
         ("learner", ["simulate"]),

@@ -16,6 +16,7 @@ import typer
 
 from common.errors import InvalidInputError
 from learner.cli.options import FormatOption
+from learner.models.model_files import read_model_file
 
 if TYPE_CHECKING:
     from common.runs.predictions import Predictor
@@ -51,7 +52,7 @@ def predict_command(
     from common.runs.predictions import Predictor
     from learner.models.feature_rows import FeatureRows
 
-    predictor = Predictor.of(_read(model))
+    predictor = Predictor.of(read_model_file(model))
     with TemporaryDirectory() as folder:
         path = Path(table) if table != "-" else _standard_input(Path(folder))
         rows = FeatureRows(path, predictor.study, _checked(keep or []))
@@ -124,19 +125,6 @@ def _values(predictor: Predictor) -> tuple[str, ...]:
     """The values of a label that has probabilities."""
     values: tuple[str, ...] = getattr(predictor.study.label, "values", ())
     return values
-
-
-def _read(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
-    """A document; raises InvalidInputError for what is none."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInputError(f"model {path} cannot be read ({type(error).__name__})") from None
-    except ValueError:
-        raise InvalidInputError(f"model {path} is not a model's document: it is not JSON, or cut short") from None
-    if not isinstance(document, dict):
-        raise InvalidInputError(f"model {path} is not a model's document")
-    return document
 
 
 def _standard_input(folder: Path) -> Path:

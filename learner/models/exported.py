@@ -1,0 +1,99 @@
+"""A model's document as what other tools load: what can be taken away, and the files that are written."""
+# ruff: noqa: PLC0415 -- each form needs packages of the extra `export`, and not those of the other
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.data.columns import Category
+from common.data.records import rows_of
+from common.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from common.runs.predictions import Predictor
+
+_CLOSE = 1e-6
+_TRUSTED = {"numpy.dtype"}
+"""What a pipeline holds that skops trusts only when it is named: it is data, and runs nothing."""
+
+
+def check_portable(predictor: Predictor) -> None:
+    """Raise InvalidInputError for what cannot be exported.
+
+    Members' models and statistics predict for nobody, and rows of sparse features are lists, not columns.
+    """
+    if predictor.study.sparse:
+        raise InvalidInputError("a model of sparse features cannot be exported: its rows are lists, not columns")
+    predictor.scores(np.zeros((0, predictor.study.n_features)))
+
+
+def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
+    """An ONNX file, and how it was checked: by ONNX itself, and by ONNX Runtime on made rows if that is installed.
+
+    Raises InvalidInputError as `onnx_model`, where the extra is not installed, and for a file that predicts otherwise.
+    """
+    _check_installed("onnx")
+    from learner.models.onnx_graph import onnx_model
+
+    content: bytes = onnx_model(predictor).SerializeToString()
+    if find_spec("onnxruntime") is None:
+        return content, "checked by onnx; install onnxruntime to compare predictions too"
+    _compare(predictor, content)
+    return content, "checked by onnx, and by onnxruntime on made rows"
+
+
+def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
+    """A skops file of a scikit-learn pipeline, and how to load it.
+
+    Raises InvalidInputError as `sklearn_pipeline`, and where the extra is not installed.
+    """
+    _check_installed("skops")
+    import skops.io
+
+    from learner.models.sklearn_pipeline import sklearn_pipeline
+
+    content: bytes = skops.io.dumps(sklearn_pipeline(predictor))
+    named = sorted(_TRUSTED & set(skops.io.get_untrusted_types(data=content)))
+    return content, f"load it by skops.io.load(file, trusted={named}): scikit-learn's own parts, no pickle"
+
+
+def _check_installed(package: str) -> None:
+    """Raise InvalidInputError unless a package of the extra is there."""
+    if find_spec(package) is None:
+        raise InvalidInputError(f"{package} is not installed: pip install 'parley[export]'")
+
+
+def _compare(predictor: Predictor, content: bytes) -> None:
+    """Raise InvalidInputError where ONNX Runtime predicts made rows otherwise than Parley."""
+    import onnxruntime
+
+    study = predictor.study
+    records = [{each.name: _made(each, i) for each in study.named} for i in range(5)]
+    scores = predictor.scores(rows_of(study, records))
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    columns: dict[str, npt.NDArray[Any]] = {
+        each.name: np.array([[record[each.name]] for record in records], dtype=_dtype(each)) for each in study.named
+    }
+    found, *chances = session.run(None, columns)
+    labels, expected = predictor.labels(scores), predictor.probabilities(scores)
+    if isinstance(labels[0], str):
+        alike = list(found) == labels
+    else:
+        alike = bool(np.allclose(found, np.array(labels), rtol=_CLOSE, atol=_CLOSE))
+    if not alike or (expected is not None and not np.allclose(chances[0], expected, rtol=0, atol=_CLOSE)):
+        raise InvalidInputError("onnxruntime predicts otherwise than Parley: nothing was written")
+
+
+def _dtype(feature: object) -> type:
+    return object if isinstance(feature, Category) else np.float64
+
+
+def _made(feature: Any, i: int) -> object:  # noqa: ANN401 -- a number or a category
+    """A value of a feature for row i, within its bounds and beyond."""
+    if isinstance(feature, Category):
+        return feature.values[i % len(feature.values)]
+    return feature.lower + (feature.upper - feature.lower) * (i / 3 - 0.1)

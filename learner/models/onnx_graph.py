@@ -1,0 +1,227 @@
+"""A model as an ONNX graph of a table's raw columns: the study's mapping of records to rows is inside it.
+
+All numbers are double, and operations come in the order of `common.data.layout` and of a shard: rows lie on its grid
+here as there, so scores are those of ``predict`` but for the last bits. An operator cannot raise an error: a row that
+the study has no place for becomes NaN, and so do its probabilities and its number; its label is an empty text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
+
+from common.arrays import FloatArray
+from common.data.cells import MISSING_TEXTS
+from common.data.columns import Category, Feature, RealLabel
+from common.data.layout import DesignLayout, frequencies, matrix_and_offset
+from common.data.maps import Projection, RowMap
+from common.encoding.fixed_point import FEATURE_BITS
+from common.encoding.spelling import spelling
+from common.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from common.runs.predictions import Predictor
+
+PREDICTION, PROBABILITIES = "prediction", "probabilities"
+"""The outputs of a graph."""
+_OPSETS = {"": 17, "ai.onnx.ml": 3}
+_IR_VERSION = 9
+_UNFIT = -1
+"""The code of a text that the study has no place for."""
+
+
+def onnx_model(predictor: Predictor) -> ModelProto:
+    """A checked graph: an input (n, 1) for each feature by its name, double for numbers and string for categories.
+
+    A missing value is NaN or an empty text. ``prediction`` (n,) is the label, a string or a double; ``probabilities``
+    (n, K), where the loss fits them, are those of the label's values in order. Raises InvalidInputError for features
+    that are sparse, or named as an output is.
+    """
+    study = predictor.study
+    if taken := {PREDICTION, PROBABILITIES} & set(study.feature_names):
+        raise InvalidInputError(f"the feature {min(taken)!r} cannot be exported: an output of the graph is called that")
+    graph = _Graph({*study.feature_names, PREDICTION, PROBABILITIES})
+    rows = _rows(graph, predictor)
+    outputs = _outputs(graph, predictor, rows)
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "parley", graph.inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()],
+        ir_version=_IR_VERSION,
+        producer_name="parley",
+    )
+    helper.set_model_props(made, {"study": study.name, "study_digest": study.digest})
+    checker.check_model(made, full_check=True)
+    return made
+
+
+class _Graph:
+    """Nodes, constants and inputs under construction; no name of the graph's own is that of an input or output."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+        self._taken = taken
+
+    def take(self, feature: Feature | Category) -> str:
+        """The input (n, 1) of a feature."""
+        kind = TensorProto.STRING if isinstance(feature, Category) else TensorProto.DOUBLE
+        self.inputs.append(helper.make_tensor_value_info(feature.name, kind, ["rows", 1]))
+        return feature.name
+
+    def add(
+        self,
+        operator: str,
+        *inputs: str | float | npt.NDArray[Any],
+        output: str = "",
+        **attributes: Any,  # noqa: ANN401 -- numbers, texts and lists of them
+    ) -> str:
+        """The output of an operator on names and constants."""
+        names = [each if isinstance(each, str) else self._constant(each) for each in inputs]
+        output = output or self._name(operator)
+        domain = "ai.onnx.ml" if operator == "LabelEncoder" else ""
+        self.nodes.append(helper.make_node(operator, names, [output], domain=domain, **attributes))
+        return output
+
+    def joined(self, parts: list[str]) -> str:
+        """Columns side by side."""
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
+
+    def on_grid(self, rows: str) -> str:
+        """Numbers rounded toward zero to the grid of a shard."""
+        steps = self.add("Mul", rows, 2.0**FEATURE_BITS)
+        whole = self.add("Mul", self.add("Sign", steps), self.add("Floor", self.add("Abs", steps)))
+        return self.add("Mul", whole, 2.0**-FEATURE_BITS)
+
+    def norms(self, rows: str) -> str:
+        """The norm (n, 1) of each row."""
+        return self.add("Sqrt", self.add("ReduceSumSquare", rows, axes=[1], keepdims=1))
+
+    def _constant(self, value: float | npt.NDArray[Any]) -> str:
+        name = self._name("constant")
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(np.asarray(value)), name))
+        return name
+
+    def _name(self, stem: str) -> str:
+        name = f"{stem}_{len(self._taken)}"
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def _rows(graph: _Graph, predictor: Predictor) -> str:
+    """Rows (n, d) of the design, on the grid."""
+    study = predictor.study
+    layout = DesignLayout.of(study)
+    parts: list[str] = []
+    for is_category, features in groupby(study.named, lambda each: isinstance(each, Category)):
+        if is_category:
+            parts += [_one_hot(graph, each, layout.unit) for each in features if isinstance(each, Category)]
+        else:
+            parts.append(_scaled(graph, [each for each in features if isinstance(each, Feature)], layout.unit))
+    rows = graph.joined(parts)
+    width = study.n_columns
+    for each in layout.maps:
+        rows, width = _mapped(graph, each, rows, width), each.n_outputs
+    if layout.maps:
+        rows = graph.add("Mul", rows, layout.scale)
+    if layout.intercept:
+        zero = graph.add("Mul", graph.add("Slice", rows, np.array([0]), np.array([1]), np.array([1])), 0.0)  # or NaN
+        rows = graph.joined([rows, graph.add("Add", zero, layout.intercept)])
+    if layout.own:
+        norms = graph.norms(rows)
+        rows = graph.add("Mul", rows, graph.add("Div", 1 - 2.0**-30, _or_one(graph, norms)))
+    elif study.norm == "euclidean" and not isinstance(study.row_norm, str):
+        largest = graph.add("ReduceMax", graph.add("Abs", rows), axes=[1], keepdims=1)
+        rows = graph.add("Div", rows, graph.add("Max", largest, 1.0))
+        rows = graph.add("Div", rows, graph.add("Max", graph.norms(rows), 1.0))
+    return graph.on_grid(rows)
+
+
+def _or_one(graph: _Graph, norms: str) -> str:
+    """Norms, and 1 where they are 0."""
+    return graph.add("Where", graph.add("Equal", norms, 0.0), 1.0, norms)
+
+
+def _scaled(graph: _Graph, features: list[Feature], unit: float) -> str:
+    """Numbers within their bounds, as columns in [-unit, unit]; NaN where one is missing and none stands in."""
+    lower, upper = (np.array([[getattr(each, side) for each in features]]) for side in ("lower", "upper"))
+    fill = np.array([[math.nan if each.fill is None else each.fill for each in features]])
+    numbers = graph.joined([graph.take(each) for each in features])
+    within = graph.add("Min", graph.add("Max", numbers, lower), upper)
+    there = graph.add("Where", graph.add("IsNaN", numbers), fill, within)
+    shares = graph.add("Div", graph.add("Sub", there, lower), upper - lower)
+    return graph.add("Sub", graph.add("Mul", shares, 2 * unit), unit)
+
+
+def _one_hot(graph: _Graph, category: Category, unit: float) -> str:
+    """A column for each value, ``unit`` where it is the row's; NaN in all of them for a text that has no place."""
+    codes = _codes(category)
+    default = _UNFIT if category.other_code is None else category.other_code
+    code = graph.add(
+        "LabelEncoder",
+        graph.take(category),
+        keys_strings=list(codes),
+        values_int64s=list(codes.values()),
+        default_int64=default,
+    )
+    chosen = graph.add("Equal", code, np.arange(category.n_columns)[None])
+    columns = graph.add("Mul", graph.add("Cast", chosen, to=TensorProto.DOUBLE), unit)
+    return graph.add("Where", graph.add("Equal", code, np.array(_UNFIT)), math.nan, columns)
+
+
+def _codes(category: Category) -> Mapping[str, int]:
+    """The code of each text: as the study spells it, or missing."""
+    missing = _UNFIT if category.fill is None else category.codes[spelling(category.fill)]
+    declared = {value: code for code, value in enumerate(category.column_values)}
+    return dict.fromkeys(("", *sorted(MISSING_TEXTS)), missing) | declared
+
+
+def _mapped(graph: _Graph, row_map: RowMap, rows: str, width: int) -> str:
+    """Rows through a map into the unit ball; a cosine is the sine of a quarter more, which every runtime has."""
+    if isinstance(row_map, Projection):
+        matrix, offset = matrix_and_offset(row_map.mean, row_map.components)
+        centred = graph.add("Sub", graph.add("MatMul", graph.on_grid(rows), matrix.T), offset[None])
+        return graph.add("Div", centred, graph.add("Max", graph.norms(centred), row_map.radius))
+    angles = graph.add("MatMul", rows, frequencies(row_map, width).T)
+    waves = [graph.add("Sin", graph.add("Add", angles, math.pi / 2)), graph.add("Sin", angles)]
+    return graph.add("Mul", graph.joined(waves), math.sqrt(2 / row_map.n))
+
+
+def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
+    """The prediction, and the probabilities where there are some; of two classes the first scores 0."""
+    weights, label = predictor.model.weights, predictor.study.label
+    if isinstance(label, RealLabel):
+        _number(graph, label, graph.add("MatMul", rows, weights))
+        return [helper.make_tensor_value_info(PREDICTION, TensorProto.DOUBLE, ["rows"])]
+    both = weights if weights.ndim > 1 else np.stack([np.zeros_like(weights), weights])
+    scores = graph.add("MatMul", rows, both.T)
+    best = graph.add("ArgMax", scores, axis=1, keepdims=0)
+    unfit = graph.add("IsNaN", graph.add("ReduceSum", scores, np.array([1]), keepdims=0))
+    place = graph.add("Where", unfit, np.array(len(label.values)), best)
+    graph.add("Gather", np.array([*label.values, ""], dtype=object), place, output=PREDICTION)
+    outputs = [helper.make_tensor_value_info(PREDICTION, TensorProto.STRING, ["rows"])]
+    if predictor.probabilities(_no_scores(weights)) is not None:
+        graph.add("Softmax", scores, axis=1, output=PROBABILITIES)
+        shape: list[str | int | None] = ["rows", len(label.values)]
+        outputs.append(helper.make_tensor_value_info(PROBABILITIES, TensorProto.DOUBLE, shape))
+    return outputs
+
+
+def _number(graph: _Graph, label: RealLabel, scores: str) -> None:
+    """The prediction of a real label, within its bounds and in its unit."""
+    within = graph.add("Min", graph.add("Max", scores, -1.0), 1.0)
+    share = graph.add("Mul", graph.add("Add", within, 1.0), (label.upper - label.lower) / 2)
+    graph.add("Where", graph.add("IsNaN", scores), math.nan, graph.add("Add", share, label.lower), output=PREDICTION)
+
+
+def _no_scores(weights: FloatArray) -> FloatArray:
+    """The scores of no row."""
+    return np.zeros((0, *weights.shape[:-1]))

@@ -1,0 +1,185 @@
+"""A model as a pipeline of scikit-learn's own parts, so that whoever loads it needs no Parley.
+
+What is public, such as bounds and weights, is set on the parts as if they had been fitted. The intercept's column comes
+first here, last in a study. Only binary operations with a constant that a scaler has can be said: where a row is
+divided by a norm that it may fall short of, by a projection or a bound that is given, there is no such part.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import TruncatedSVD
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
+from sklearn.svm import LinearSVC
+
+from common.arrays import FloatArray
+from common.data.columns import Category, RealLabel
+from common.data.layout import DesignLayout, frequencies
+from common.data.maps import RandomFeatures
+from common.data.study import Study
+from common.encoding.fixed_point import FEATURE_BITS
+from common.encoding.spelling import spelling
+from common.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from common.runs.predictions import Predictor
+
+_EMPTY = (math.nan, None, "")
+"""What a missing text may be: NaN first, of which the others' parts want none."""
+
+
+def sklearn_pipeline(predictor: Predictor) -> Pipeline:
+    """A pipeline that takes a data frame (n, m) of the study's features by name, NaN where a value is missing.
+
+    It predicts the label, and probabilities where the loss fits them; a row that the study has no place for is a
+    ValueError. Raises InvalidInputError for a study with a projection, or a row norm that is given as a number.
+    """
+    study = predictor.study
+    layout = DesignLayout.of(study)
+    if study.projection:
+        raise InvalidInputError("a study with a projection has no scikit-learn pipeline; export it to onnx")
+    if not isinstance(study.row_norm, str):
+        raise InvalidInputError("a study whose row_norm is a number has no scikit-learn pipeline; export it to onnx")
+    steps = [("columns", _columns(study)), ("cells", _cells(study)), *_scaling(study, layout)]
+    if study.random_features:
+        steps += _random_features(study.random_features, study.n_columns, layout.scale)
+    width = study.n_features - study.intercept
+    if layout.intercept:
+        bias = PolynomialFeatures(degree=1).fit(np.zeros((1, width)))
+        steps += [("bias", bias), ("intercept", _multiplied(np.array([layout.intercept, *np.ones(width)])))]
+    if layout.own:
+        inside = np.full(study.n_features, 1 - 2.0**-30)
+        steps += [("divided", Normalizer().fit(np.zeros((1, study.n_features)))), ("inside", _multiplied(inside))]
+    steps += [
+        ("steps", _multiplied(np.full(study.n_features, 2.0**FEATURE_BITS))),
+        ("whole", FunctionTransformer(np.trunc)),
+    ]
+    return Pipeline([*steps, *_scores(predictor)])
+
+
+def _set(part: BaseEstimator, n_features: int, **learnt: object) -> Any:  # noqa: ANN401 -- scikit-learn has no types
+    """A part as if it were fitted."""
+    for name, value in {"n_features_in_": n_features, **learnt}.items():
+        setattr(part, name, value)
+    return part
+
+
+def _multiplied(by: FloatArray) -> Any:  # noqa: ANN401 -- as above
+    """Columns times numbers (d,)."""
+    return _affine(by, np.zeros(len(by)))
+
+
+def _affine(scale: FloatArray, offset: FloatArray, **terms: Any) -> Any:  # noqa: ANN401 -- as above
+    return _set(MinMaxScaler(**terms), len(scale), scale_=scale, min_=offset)
+
+
+def _columns(study: Study) -> ColumnTransformer:
+    """The study's features in order, by their names, out of any data frame that has them."""
+    names = study.feature_names
+    made = ColumnTransformer([("features", "passthrough", list(range(len(names))))]).fit(_sample(study))
+    made.feature_names_in_ = np.array(names, dtype=object)
+    return made
+
+
+def _cells(study: Study) -> ColumnTransformer:
+    """Raw columns, those of categories as one of 0 or 1 for each value, none missing that has a value to stand in."""
+    parts: list[tuple[str, Any, list[int]]] = []
+    for place, feature in enumerate(study.named):
+        if isinstance(feature, Category):
+            parts += _category(feature, place)
+        elif feature.fill is None:
+            parts.append((f"{place}", "passthrough", [place]))
+        else:
+            parts.append((f"{place}", SimpleImputer(strategy="constant", fill_value=feature.fill), [place]))
+    return ColumnTransformer(parts, sparse_threshold=0).fit(_sample(study))
+
+
+def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]]:
+    """The parts that make columns of a category, and refuse a missing value where nothing stands in.
+
+    The column of values not declared is that of what is infrequent in the sample.
+    """
+    terms = {"handle_unknown": "infrequent_if_exist", "min_frequency": 2} if category.other else {}
+    values = np.array(category.column_values, dtype=object)
+    steps: list[Any] = [OneHotEncoder(categories=[values], sparse_output=False, **terms)]
+    checks = []
+    if category.fill is not None:
+        fill = category.column_values[category.codes[spelling(category.fill)]]
+        steps[:0] = [SimpleImputer(missing_values=each, strategy="constant", fill_value=fill) for each in _EMPTY]
+    elif category.other:
+        checks = [
+            (f"{place} is there {i}", MissingIndicator(missing_values=each), [place]) for i, each in enumerate(_EMPTY)
+        ]
+    named = [(f"{step}", each) for step, each in enumerate(steps)]
+    return [*checks, (f"{place}", Pipeline(named), [place])]
+
+
+def _sample(study: Study) -> npt.NDArray[np.object_]:
+    """Rows in which each declared value is often, and those not declared are once."""
+    columns: list[list[object]] = []
+    for feature in study.named:
+        if isinstance(feature, Category):
+            columns.append([*feature.values * 2, *feature.column_values[len(feature.values) :]])
+        else:
+            columns.append([feature.lower])
+    longest = max(map(len, columns))
+    filled = [[column[0]] * (longest - len(column)) + column for column in columns]
+    return np.array(filled, dtype=object).T
+
+
+def _scaling(study: Study, layout: DesignLayout) -> list[tuple[str, Any]]:
+    """Numbers clipped to their bounds and scaled to [-unit, unit], values of categories to the unit."""
+    lower, spread, scale, offset = (np.full(study.n_columns, value) for value in (0.0, 1.0, layout.unit, 0.0))
+    numbers = layout.numbers
+    lower[numbers.positions], spread[numbers.positions] = numbers.lower, numbers.upper - numbers.lower
+    scale[numbers.positions], offset[numbers.positions] = 2 * layout.unit, -layout.unit
+    whole = _affine(np.ones(study.n_columns), np.zeros(study.n_columns), feature_range=(0.0, 1.0), clip=True)
+    return [
+        ("shares", _set(StandardScaler(), study.n_columns, mean_=lower, scale_=spread, var_=spread**2)),
+        ("bounds", whole),
+        ("scaled", _affine(scale, offset)),
+    ]
+
+
+def _random_features(features: RandomFeatures, width: int, scale: float) -> list[tuple[str, Any]]:
+    """Columns as cosines and sines."""
+    waves = FeatureUnion([("cosine", FunctionTransformer(np.cos)), ("sine", FunctionTransformer(np.sin))])
+    return [
+        ("angles", _set(TruncatedSVD(), width, components_=frequencies(features, width))),
+        ("waves", waves.fit(np.zeros((1, features.n // 2)))),
+        ("norm 1", _multiplied(np.full(features.n, math.sqrt(2 / features.n)))),
+        ("scale", _multiplied(np.full(features.n, scale))),
+    ]
+
+
+def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
+    """What makes a prediction of rows in units of the grid."""
+    weights, label = np.atleast_2d(predictor.model.weights) * 2.0**-FEATURE_BITS, predictor.study.label
+    if predictor.study.intercept:
+        weights = np.roll(weights, 1, axis=1)
+    width = weights.shape[1]
+    if isinstance(label, RealLabel):
+        half = (label.upper - label.lower) / 2
+        unit = _set(LinearRegression(), 1, coef_=np.array([half]), intercept_=label.lower + half)
+        within = _affine(np.ones(1), np.zeros(1), feature_range=(-1.0, 1.0), clip=True)
+        return [("score", _set(TruncatedSVD(), width, components_=weights)), ("within", within), ("unit", unit)]
+    has_probabilities = predictor.probabilities(np.zeros((0, *predictor.model.weights.shape[:-1]))) is not None
+    kind = LogisticRegression() if has_probabilities else LinearSVC()
+    learnt = {"coef_": weights, "intercept_": np.zeros(len(weights)), "classes_": np.array(label.values)}
+    return [("score", _set(kind, width, **learnt))]

@@ -1,0 +1,217 @@
+"""A model that was taken away predicts as it did: ONNX Runtime and scikit-learn say what ``predict`` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pandas as pd
+import pytest
+import skops.io
+
+from common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
+from common.data.losses import AnyLoss, HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
+from common.data.maps import Projection, RandomFeatures
+from common.data.records import rows_of_columns
+from common.data.study import Study
+from common.errors import InvalidInputError
+from common.runs.predictions import Predictor
+from learner.models.exported import check_portable
+from learner.models.onnx_graph import onnx_model
+from learner.models.sklearn_pipeline import sklearn_pipeline
+
+N = 10_000
+FEATURES = (
+    Category(name="ward", values=("north", "007", "a b"), other=True, fill="other"),
+    Feature(name="age", lower=0, upper=100, missing="value", fill=40),
+    Feature(name="dose", lower=-1, upper=1),
+    Category(name="sex", values=("f", "m")),
+    Feature(name="weight in kg", lower=1.5, upper=7e3, fill=70.1),
+    Category(name="site", values=("x",), other=True),
+)
+TWO, THREE, REAL = (
+    Label(name="ill", values=("no", "yes")),
+    Label(name="kind", values=("c", "a", "b")),
+    RealLabel(name="rate", lower=10, upper=30),
+)
+WIDTH = 11
+RNG = np.random.default_rng(3)
+PROJECTION = Projection.of(np.full(WIDTH, 0.25), np.linalg.qr(RNG.normal(size=(WIDTH, 4)))[0].T, 1.2)
+WAVES = RandomFeatures(n=16, seed=5, gamma=0.3)
+
+
+def study_of(label: Label | RealLabel, loss: AnyLoss, **more: object) -> Study:
+    return Study.model_validate({"name": "s", "features": FEATURES, "label": label, "loss": loss} | more)
+
+
+def document_of(study: Study, **more: object) -> dict[str, Any]:
+    """A model's document with weights of no training."""
+    outputs = () if study.n_classes <= 2 else (study.n_classes,)
+    weights = np.random.default_rng(1).normal(size=(*outputs, study.n_features))
+    return {
+        "format": "parley-model-2", "kind": "softmax" if outputs else "linear", "weights": weights.tolist(),
+        "column_names": list(study.column_names), "classes": None, "study": study.model_dump(mode="json"),
+        "study_digest": study.digest, "spec_digest": "0" * 64, "algorithm": "dp_gd", "parameters": {}, "rounds": 1,
+        "public": None, "contributors": ["party-1"], "adjacency": "replace_one", "guarantees": [], "evaluation": None,
+    } | more  # fmt: skip
+
+
+def portable_predictor(document: dict[str, Any]) -> Predictor:
+    predictor = Predictor.of(document)
+    check_portable(predictor)
+    return predictor
+
+
+def table(n: int = N) -> pd.DataFrame:
+    """Rows with values that are missing, not declared, at and beyond the bounds."""
+    rng = np.random.default_rng(7)
+
+    def texts(*values: object) -> Any:  # noqa: ANN401 -- what pandas reads of a file
+        return rng.choice(np.array(values, dtype=object), n)
+
+    return pd.DataFrame(
+        {
+            "sex": texts("f", "m"),
+            "ward": texts("north", "007", "a b", "other", "elsewhere", math.nan),
+            "age": rng.choice([-5.0, 0.0, 25.0, 50.0, 100.0, 1e300, math.nan, 33.3], n),
+            "dose": np.where(rng.random(n) < 0.3, 0.5, rng.normal(size=n)),
+            "weight in kg": np.where(rng.random(n) < 0.1, math.nan, rng.uniform(-10, 9000, n)),
+            "site": texts("x", "y"),
+            "not asked": 1,
+        }
+    )
+
+
+def expected_of(predictor: Predictor, frame: pd.DataFrame) -> tuple[list[Any], Any]:
+    block = {each.name: frame[each.name].to_numpy(dtype=object) for each in predictor.study.named}
+    scores = predictor.scores(rows_of_columns(predictor.study, block, len(frame)))
+    return list(predictor.labels(scores)), predictor.probabilities(scores)
+
+
+def by_onnx(predictor: Predictor, frame: pd.DataFrame) -> dict[str, Any]:
+    session = ort.InferenceSession(onnx_model(predictor).SerializeToString(), providers=["CPUExecutionProvider"])
+    columns = {
+        each.name: (frame[each.name].fillna("").astype(object) if "string" in each.type else frame[each.name])
+        .to_numpy()
+        .reshape(-1, 1)
+        for each in session.get_inputs()
+    }
+    return dict(zip([each.name for each in session.get_outputs()], session.run(None, columns), strict=True))
+
+
+def by_sklearn(predictor: Predictor) -> Any:  # noqa: ANN401 -- scikit-learn has no types
+    """The pipeline as whoever trusts no type but NumPy's own loads it."""
+    return skops.io.loads(skops.io.dumps(sklearn_pipeline(predictor)), trusted=["numpy.dtype"])
+
+
+def same(found: Any, expected: tuple[list[Any], Any], chances: Callable[[], Any]) -> None:  # noqa: ANN401
+    labels, probabilities = expected
+    if isinstance(labels[0], str):
+        assert list(found) == labels
+        assert len(set(labels)) > 1
+    else:
+        assert np.abs(found - np.array(labels)).max() < 1e-6
+        assert np.ptp(found) > 1
+    if probabilities is not None:
+        assert np.abs(chances() - probabilities).max() < 1e-6
+
+
+STUDIES = [
+    study_of(TWO, LogisticLoss()),
+    study_of(TWO, LogisticLoss(), row_norm="largest"),
+    study_of(TWO, LogisticLoss(), intercept=False, norm="max"),
+    study_of(TWO, HuberLoss()),
+    study_of(TWO, HingeLoss(), intercept=False),
+    study_of(TWO, SquaredLoss()),
+    study_of(THREE, SoftmaxLoss()),
+    study_of(REAL, SquaredLoss()),
+    study_of(REAL, SquaredLoss(), random_features=WAVES),
+    study_of(THREE, SoftmaxLoss(), random_features=WAVES, intercept=False),
+]
+ONNX_ALONE = [
+    study_of(TWO, LogisticLoss(), row_norm=1.5),
+    study_of(THREE, SoftmaxLoss(), projection=PROJECTION),
+    study_of(REAL, SquaredLoss(), projection=PROJECTION, random_features=WAVES, row_norm=1.1),
+]
+
+
+@pytest.mark.parametrize("study", [*STUDIES, *ONNX_ALONE])
+def test_onnx_predicts_as_predict_does(study: Study) -> None:
+    predictor, frame = portable_predictor(document_of(study)), table()
+    found = by_onnx(predictor, frame)
+    expected = expected_of(predictor, frame)
+    same(found["prediction"], expected, lambda: found["probabilities"])
+    assert ("probabilities" in found) == (expected[1] is not None)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_scikit_learn_predicts_as_predict_does(study: Study) -> None:
+    predictor, frame = portable_predictor(document_of(study)), table()
+    pipeline = by_sklearn(predictor)
+    expected = expected_of(predictor, frame)
+    same(pipeline.predict(frame), expected, lambda: pipeline.predict_proba(frame))
+    assert hasattr(pipeline, "predict_proba") == (expected[1] is not None)
+
+
+UNFIT: list[tuple[str, object]] = [("dose", math.nan), ("sex", "x"), ("sex", math.nan), ("site", math.nan)]
+
+
+@pytest.mark.parametrize(("column", "value"), UNFIT)
+def test_a_row_without_a_place_has_no_prediction(column: str, value: object) -> None:
+    frame = table(3)
+    frame.loc[1, column] = value
+    for study in (STUDIES[0], STUDIES[7]):
+        predictor = portable_predictor(document_of(study))
+        found = by_onnx(predictor, frame)
+        if study.label is TWO:
+            assert [bool(each) for each in found["prediction"]] == [True, False, True]
+            assert np.isnan(found["probabilities"]).all(axis=1).tolist() == [False, True, False]
+        else:
+            assert np.isnan(found["prediction"]).tolist() == [False, True, False]
+        pipeline = by_sklearn(predictor)
+        assert len(pipeline.predict(frame.drop(index=1))) == 2
+        with pytest.raises(ValueError, match=r"NaN|missing|unknown categories"):
+            pipeline.predict(frame)
+
+
+def test_onnx_reads_texts_that_mean_a_missing_value_as_such() -> None:
+    predictor, frame = portable_predictor(document_of(STUDIES[0])), table(2)
+    frame["ward"] = ["NA", "null"]
+    frame["site"] = ["x", "n/a"]
+    assert [bool(each) for each in by_onnx(predictor, frame)["prediction"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (document_of(STUDIES[0], kind="members", weights=[[0.0] * 12] * 2), "several models, one a party"),
+        (document_of(STUDIES[0], kind="statistics", weights=[1.0]), "predict for nobody"),
+        (document_of(STUDIES[0], weights=[1.0]), "not of the shape that its study has"),
+        (document_of(STUDIES[0], format="parley-model-1"), "the model's format must be"),
+        (document_of(STUDIES[0]) | {"study": STUDIES[6].model_dump(mode="json")}, "not of the shape"),
+        (
+            document_of(
+                Study(name="s", features=(SparseFeatures(name="e", columns=5, entries=3),), label=TWO)
+            ),
+            "sparse features cannot be exported",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_taken_away_is_refused(document: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInputError, match=why):
+        portable_predictor(document)
+
+
+@pytest.mark.parametrize(("study", "why"), [(ONNX_ALONE[0], "row_norm is a number"), (ONNX_ALONE[1], "a projection")])
+def test_what_scikit_learn_has_no_part_for_is_refused(study: Study, why: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{why} has no scikit-learn pipeline; export it to onnx"):
+        sklearn_pipeline(portable_predictor(document_of(study)))
+
+
+def test_a_feature_is_not_called_as_an_output_is() -> None:
+    study = Study(name="s", features=(Feature(name="prediction", lower=0, upper=1),), label=TWO)
+    with pytest.raises(InvalidInputError, match="'prediction' cannot be exported"):
+        onnx_model(portable_predictor(document_of(study)))
