@@ -180,6 +180,8 @@ def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
         within = _affine(np.ones(1), np.zeros(1), feature_range=(-1.0, 1.0), clip=True)
         return [("score", _set(TruncatedSVD(), width, components_=weights)), ("within", within), ("unit", unit)]
     has_probabilities = predictor.probabilities(np.zeros((0, *predictor.model.weights.shape[:-1]))) is not None
+    if len(weights) == 2:  # noqa: PLR2004 -- of two classes scikit-learn wants one score
+        weights = weights[1:] - weights[:1]
     kind = LogisticRegression() if has_probabilities else LinearSVC()
     learnt = {"coef_": weights, "intercept_": np.zeros(len(weights)), "classes_": np.array(label.values)}
     return [("score", _set(kind, width, **learnt))]

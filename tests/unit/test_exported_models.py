@@ -49,7 +49,7 @@ def study_of(label: Label | RealLabel, loss: AnyLoss, **more: object) -> Study:
 
 def document_of(study: Study, **more: object) -> dict[str, Any]:
     """A model's document with weights of no training."""
-    outputs = () if study.n_classes <= 2 else (study.n_classes,)
+    outputs = (study.n_classes,) if study.loss.kind == "softmax" else ()
     weights = np.random.default_rng(1).normal(size=(*outputs, study.n_features))
     return {
         "format": "parley-model-2", "kind": "softmax" if outputs else "linear", "weights": weights.tolist(),
@@ -126,6 +126,7 @@ STUDIES = [
     study_of(TWO, HuberLoss()),
     study_of(TWO, HingeLoss(), intercept=False),
     study_of(TWO, SquaredLoss()),
+    study_of(TWO, SoftmaxLoss()),
     study_of(THREE, SoftmaxLoss()),
     study_of(REAL, SquaredLoss()),
     study_of(REAL, SquaredLoss(), random_features=WAVES),
@@ -163,7 +164,7 @@ UNFIT: list[tuple[str, object]] = [("dose", math.nan), ("sex", "x"), ("sex", mat
 def test_a_row_without_a_place_has_no_prediction(column: str, value: object) -> None:
     frame = table(3)
     frame.loc[1, column] = value
-    for study in (STUDIES[0], STUDIES[7]):
+    for study in (STUDIES[0], STUDIES[8]):
         predictor = portable_predictor(document_of(study))
         found = by_onnx(predictor, frame)
         if study.label is TWO:
@@ -191,7 +192,7 @@ def test_onnx_reads_texts_that_mean_a_missing_value_as_such() -> None:
         (document_of(STUDIES[0], kind="statistics", weights=[1.0]), "predict for nobody"),
         (document_of(STUDIES[0], weights=[1.0]), "not of the shape that its study has"),
         (document_of(STUDIES[0], format="parley-model-1"), "the model's format must be"),
-        (document_of(STUDIES[0]) | {"study": STUDIES[6].model_dump(mode="json")}, "not of the shape"),
+        (document_of(STUDIES[0]) | {"study": STUDIES[7].model_dump(mode="json")}, "not of the shape"),
         (
             document_of(
                 Study(name="s", features=(SparseFeatures(name="e", columns=5, entries=3),), label=TWO)
@@ -203,6 +204,28 @@ def test_onnx_reads_texts_that_mean_a_missing_value_as_such() -> None:
 def test_what_cannot_be_taken_away_is_refused(document: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidInputError, match=why):
         portable_predictor(document)
+
+
+def test_an_infinite_number_is_clipped_but_by_scikit_learn() -> None:
+    predictor, frame = portable_predictor(document_of(STUDIES[0])), table(2)
+    frame["dose"] = [math.inf, 0.5]
+    found = by_onnx(predictor, frame)
+    same_chances = np.abs(found["probabilities"] - expected_of(predictor, frame)[1]).max()
+    assert same_chances < 1e-6
+    with pytest.raises(ValueError, match="infinity"):
+        by_sklearn(predictor).predict(frame)
+
+
+def test_names_of_features_are_not_the_graphs_own_and_no_type_is_trusted_without_fills() -> None:
+    names = ("constant_9", "constant_10", "Sub_12", "Max_10")
+    study = Study(name="s", features=tuple(Feature(name=name, lower=0, upper=1) for name in names), label=TWO)
+    predictor = portable_predictor(document_of(study))
+    frame = pd.DataFrame(np.random.default_rng(1).uniform(-0.5, 1.5, size=(100, 4)), columns=list(names))
+    labels, _ = expected_of(predictor, frame)
+    assert list(by_onnx(predictor, frame)["prediction"]) == labels
+    content = skops.io.dumps(sklearn_pipeline(predictor))
+    assert skops.io.get_untrusted_types(data=content) == []
+    assert list(skops.io.loads(content).predict(frame)) == labels
 
 
 @pytest.mark.parametrize(("study", "why"), [(ONNX_ALONE[0], "row_norm is a number"), (ONNX_ALONE[1], "a projection")])
