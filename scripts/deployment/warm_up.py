@@ -10,7 +10,12 @@ import sys
 from importlib import import_module
 from pkgutil import walk_packages
 
-_OTHER_EXTRAS = {"common.files.postgres_tables", "common.service.tracing.spans", "learner.models.onnx_graph"}
+_OTHER_EXTRAS = {
+    "common.files.postgres_tables",
+    "common.service.tracing.spans",
+    "learner.models.onnx_graph",
+    "learner.models.sklearn_pipeline",
+}
 """Modules that need packages of an extra, which an image lacks."""
 
 _LAZY = (
