@@ -29,7 +29,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import LinearSVC
 
 from common.arrays import FloatArray
-from common.data.columns import Category, RealLabel
+from common.data.columns import OTHER, Category, RealLabel
 from common.data.layout import DesignLayout, frequencies
 from common.data.maps import RandomFeatures
 from common.data.study import Study
@@ -40,6 +40,8 @@ from common.errors import InvalidInputError
 if TYPE_CHECKING:
     from common.runs.predictions import Predictor
 
+_MOST_NUMBERS = 2**24
+"""The most numbers of a sample, 128 MiB: it has two rows for each value of a category with others."""
 _EMPTY = (math.nan, None, "")
 """What a missing text may be: NaN first, of which the others' parts want none."""
 
@@ -48,7 +50,8 @@ def sklearn_pipeline(predictor: Predictor) -> Pipeline:
     """A pipeline that takes a data frame (n, m) of the study's features by name, NaN where a value is missing.
 
     It predicts the label, and probabilities where the loss fits them; a row that the study has no place for is a
-    ValueError. Raises InvalidInputError for a study with a projection, or a row norm that is given as a number.
+    ValueError. Raises InvalidInputError for a study with a projection, with a row norm that is given as a number,
+    or with a category of thousands of values and others.
     """
     study = predictor.study
     layout = DesignLayout.of(study)
@@ -56,6 +59,11 @@ def sklearn_pipeline(predictor: Predictor) -> Pipeline:
         raise InvalidInputError("a study with a projection has no scikit-learn pipeline; export it to onnx")
     if not isinstance(study.row_norm, str):
         raise InvalidInputError("a study whose row_norm is a number has no scikit-learn pipeline; export it to onnx")
+    many = max((len(each.values) for each in study.named if isinstance(each, Category) and each.other), default=0)
+    if 2 * many * study.n_columns > _MOST_NUMBERS:
+        raise InvalidInputError(
+            f"a category of {many} values and others is too large for a scikit-learn pipeline; export the model to onnx"
+        )
     steps = [("columns", _columns(study)), ("cells", _cells(study)), *_scaling(study, layout)]
     if study.random_features:
         steps += _random_features(study.random_features, study.n_columns, layout.scale)
@@ -131,11 +139,11 @@ def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]
 
 
 def _sample(study: Study) -> npt.NDArray[np.object_]:
-    """Rows in which each declared value is often, and those not declared are once."""
+    """Rows in which each declared value is twice, and one not declared once, where a study has such."""
     columns: list[list[object]] = []
     for feature in study.named:
         if isinstance(feature, Category):
-            columns.append([*feature.values * 2, *feature.column_values[len(feature.values) :]])
+            columns.append([*feature.values * 2, OTHER] if feature.other else [feature.values[0]])
         else:
             columns.append([feature.lower])
     longest = max(map(len, columns))

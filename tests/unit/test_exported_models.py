@@ -234,6 +234,15 @@ def test_what_scikit_learn_has_no_part_for_is_refused(study: Study, why: str) ->
         sklearn_pipeline(portable_predictor(document_of(study)))
 
 
+def test_a_category_is_not_sampled_past_memory() -> None:
+    many = Category(name="c", values=tuple(f"v{i}" for i in range(5000)), other=True)
+    predictor = portable_predictor(document_of(Study(name="s", features=(many,), label=TWO)))
+    with pytest.raises(InvalidInputError, match="a category of 5000 values and others is too large"):
+        sklearn_pipeline(predictor)
+    frame = pd.DataFrame({"c": ["v7", "v4999", "none"]})
+    assert list(by_onnx(predictor, frame)["prediction"]) == expected_of(predictor, frame)[0]
+
+
 def test_a_feature_is_not_called_as_an_output_is() -> None:
     study = Study(name="s", features=(Feature(name="prediction", lower=0, upper=1),), label=TWO)
     with pytest.raises(InvalidInputError, match="'prediction' cannot be exported"):
