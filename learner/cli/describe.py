@@ -11,14 +11,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from common.service.commands import ExitCode, FormatOption, print_json_line
 from learner.cli.options import (
     DEFAULT_URL,
-    FAILED,
     BudgetOption,
     ColludersOption,
     DeltaOption,
     EpsilonOption,
-    FormatOption,
     MinimumOption,
     PartyOption,
     SecureSumOption,
@@ -27,7 +26,6 @@ from learner.cli.options import (
     TokenOption,
     UrlOption,
     open_client,
-    print_json_line,
     read_terms,
 )
 
@@ -120,7 +118,7 @@ def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
             yield event
 
     if follow(noted(), Console(stderr=True))["state"] != "completed":
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.NO)
     return cost
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from common.client.cli_values import pair
 from common.errors import InvalidInputError
+from common.service.commands import FormatOption, print_json_line
 from learner.cli.options import (
     DEFAULT_URL,
     AdjacencyOption,
@@ -22,7 +23,6 @@ from learner.cli.options import (
     DeltaOption,
     EpsilonOption,
     ExplainOption,
-    FormatOption,
     MinimumOption,
     ParameterOption,
     PartyOption,
@@ -34,7 +34,6 @@ from learner.cli.options import (
     TokenOption,
     UrlOption,
     open_client,
-    print_json_line,
     read_terms,
 )
 from learner.cli.outlook import chosen, costly

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typer
 
+from common.service.commands import refusal_is_no
 from learner.cli.options import ConfigOption
 
 HEALTH_CHECKS = "Example: parley-learner health --config learner.toml   (as the container's health check does)"
@@ -19,5 +20,7 @@ def learner_health_command(config: ConfigOption = None) -> None:
     from common.client.health import ask_ready
     from learner.settings import LearnerSettings
 
-    ask_ready(LearnerSettings.load(config))
+    settings = LearnerSettings.load(config)
+    with refusal_is_no():
+        ask_ready(settings)
     typer.echo("ready")

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_cohort
+from common.service.commands import CommandGroup, FormatOption, print_json_line
 from learner.cli.begin import BEGINNINGS, init_learner_command
 from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
@@ -29,13 +30,11 @@ from learner.cli.options import (
     BudgetOption,
     CohortOption,
     ColludersOption,
-    Commands,
     ConfigOption,
     DeltaOption,
     EpsilonOption,
     EvaluateOption,
     ExplainOption,
-    FormatOption,
     KeyOption,
     MinimumOption,
     ParameterOption,
@@ -51,7 +50,6 @@ from learner.cli.options import (
     UrlOption,
     WatchOption,
     open_client,
-    print_json_line,
     read_terms,
 )
 from learner.cli.project import PROJECTIONS, project_command
@@ -62,7 +60,8 @@ from learner.cli.setup.study import study_app
 from learner.cli.simulate import SIMULATIONS, simulate_command
 
 learner_app = typer.Typer(
-    cls=Commands,
+    name="parley-learner",
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -72,7 +71,7 @@ learner_app = typer.Typer(
     "evaluate it on rows that the owners hold out. "
     "forecast says what a run would achieve and who should take part; simulate tries an algorithm on public "
     "data in this process.",
-    epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage (of check and config: something cannot be used). "
+    epilog="Exit status: 0 done, 1 the answer is no, 2 wrong usage, 3 refused or failed, 4 no answer from a service. "
     "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
     "SSL_CERT_FILE names the authority of an https learner whose own this machine does not know.",
 )

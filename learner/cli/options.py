@@ -3,24 +3,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from common.client.cli_values import read_budgets, read_parameters
-from common.errors import ParleyError
 
 if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-FAILED = 1  # exit status
 
-Format = Literal["text", "json"]
-FormatOption = Annotated[Format, typer.Option("--format", help="text for people, JSON for programs")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables win over it")
 ]
@@ -105,18 +99,6 @@ ExplainOption = Annotated[
 ]
 
 
-class Commands(TyperGroup):
-    """Commands whose foreseen errors are a line on standard error and exit status 1."""
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and whatever the command returns
-        """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except ParleyError as error:
-            typer.echo(f"parley-learner: {error.detail}", err=True)
-            raise typer.Exit(FAILED) from None
-
-
 def open_client(url: str, token: str | None, token_file: Path | None) -> LearnerClient:
     """The learner, with the token that was given; raises InvalidInputError where none was."""
     from learner.cli.client import LearnerClient
@@ -140,8 +122,3 @@ def read_terms(study: str, parameter: list[str] | None, budget: list[str] | None
         "parameters": read_parameters(parameter),
         "budgets": read_budgets(budget),
     } | terms
-
-
-def print_json_line(value: object) -> None:
-    """A JSON value on a line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))

@@ -10,14 +10,12 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_budgets, read_parameters
+from common.service.commands import ExitCode, Format, FormatOption, print_json_line
 from learner.cli.options import (
     DEFAULT_URL,
-    FAILED,
     BudgetOption,
     DeltaOption,
     EpsilonOption,
-    Format,
-    FormatOption,
     KeyOption,
     ParameterOption,
     PurposeOption,
@@ -27,7 +25,6 @@ from learner.cli.options import (
     UrlOption,
     WatchOption,
     open_client,
-    print_json_line,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +90,6 @@ def watch_run(client: LearnerClient, run: str, output: Format) -> None:
             last = json.loads(event.data)
             print_json_line({"number": event.number, "kind": event.kind, **last})
     if last.get("state") != "completed":
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.NO)
     if (follower := last.get("evaluated_by")) is not None:
         watch_run(client, follower, output)

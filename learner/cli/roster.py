@@ -10,24 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from common.errors import ConflictError, InvalidInputError
-from learner.cli.options import (
-    DEFAULT_URL,
-    Commands,
-    FormatOption,
-    TokenFileOption,
-    TokenOption,
-    UrlOption,
-    open_client,
-    print_json_line,
-)
+from common.service.commands import CommandGroup, FormatOption, print_json_line
+from learner.cli.options import DEFAULT_URL, TokenFileOption, TokenOption, UrlOption, open_client
 
 INVITATIONS = "Example: parley-learner invite hospital-b --study wdbc   (writes hospital-b.invitation.json)"
 """How the command is used."""
 
 roster_app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Who takes part: list, confirm, remove, rotate.",
     epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )

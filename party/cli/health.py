@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from common.errors import ParleyError
+from common.service.commands import refusal_is_no
 from party.cli.output import DEFAULT_CONFIG, Config
 
 if TYPE_CHECKING:
     from common.service.settings import ServiceSettings
-
-_NOT_READY = 1  # exit status
 
 
 def party_health_command(config: Config = DEFAULT_CONFIG) -> None:
@@ -31,9 +29,7 @@ def end_by_readiness(kind: type[ServiceSettings], config: Path) -> None:
     """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
     from common.client.health import ask_ready
 
-    try:
-        ask_ready(kind.load(config))
-    except ParleyError as error:
-        typer.echo(f"parley-party: {error.detail}", err=True)
-        raise typer.Exit(_NOT_READY) from None
+    settings = kind.load(config)
+    with refusal_is_no():
+        ask_ready(settings)
     typer.echo("ready")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.errors import InvalidInputError
-from party.cli.output import read_text, refusing
+from party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
     from common.wire.membership import Invitation, KnownKey
@@ -55,7 +55,7 @@ def join_command(
         bool, typer.Option("--by-policy", help="Take part in all runs that the policy allows, without asking you.")
     ] = False,
     clip: Annotated[
-        bool, typer.Option("--clip", help="Clip values beyond the study's bounds instead of refusing.")
+        bool, typer.Option("--clip", help="Clip values beyond the study's bounds instead of quietly.")
     ] = False,
     proxy: ProxyOption = None,
     port: PortOption = None,
@@ -72,7 +72,7 @@ def join_command(
     from party.ledger.ledger import create_ledger
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         invited = _opened(invitation, "party")
         if len(invited.studies) != 1:
             raise InvalidInputError(
@@ -128,7 +128,7 @@ def join_key_holder_command(
     from party.joining import Enrolment
     from party.keyholder.journal import create_journal
 
-    with refusing():
+    with quietly():
         invited = _opened(invitation, "key_holder")
         _compare(words, invited)
         reads = _mounted(None, invited) if compose else None

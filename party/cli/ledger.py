@@ -11,18 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from party.cli.output import (
-    DEFAULT_CONFIG,
-    Config,
-    LearnerOption,
-    Output,
-    OutputFormat,
-    ReceiptFiles,
-    print_json,
-    print_table,
-    read_text,
-    refusing,
-)
+from common.service.commands import Format, FormatOption, print_json_line, refusal_is_no
+from party.cli.output import DEFAULT_CONFIG, Config, LearnerOption, ReceiptFiles, print_table, quietly, read_text
 
 if TYPE_CHECKING:
     from party.ledger.audit import RunSummary
@@ -48,7 +38,7 @@ def init_command(config: Config = DEFAULT_CONFIG) -> None:
     from party.ledger.ledger import create_ledger
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         data = pin_of(settings, load_holding(settings))
         create_ledger(settings.state, settings.identity, settings.policy.adjacency)
@@ -57,20 +47,20 @@ def init_command(config: Config = DEFAULT_CONFIG) -> None:
     typer.echo(f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back")
 
 
-def budget_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def budget_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
     from common.privacy.statement import in_words
     from common.wire.party_api import BudgetReport
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         with open_store(settings) as store:
             account = store.account()
     left = BudgetReport.of(account)
-    if output is OutputFormat.JSON:
-        print_json(left.model_dump())
+    if output == "json":
+        print_json_line(left.model_dump())
         return
     print_table(
         [
@@ -87,7 +77,7 @@ def budget_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForma
 
 def log_command(
     config: Config = DEFAULT_CONFIG,
-    output: Output = OutputFormat.TEXT,
+    output: FormatOption = "text",
     by_run: Annotated[
         bool, typer.Option("--by-run", help="One line a run: who asked, what for, what it cost.")
     ] = False,
@@ -99,13 +89,13 @@ def log_command(
 
     With --data: which data answers were about, by which query, since when.
 
-    The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
+    The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 3.
     """
     from party.answering.party import open_store
     from party.ledger import audit
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         entries = store.entries()
     if data:
         _print_pins(entries, output)
@@ -141,14 +131,14 @@ def recover_command(
     from party.ledger.recovery import recover
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         texts = [line for path in receipt or () for line in read_text(path).split()]
         names = [known.name for known in settings.learners]
         done = recover(
             settings.state, settings.identity, budget_of(settings.policy), names, texts, backup=backup, commit=yes
         )
-    print_json({"spent": list(done.spent.units), "accounted": done.recovered, "without_receipt_of": done.missing})
+    print_json_line({"spent": list(done.spent.units), "accounted": done.recovered, "without_receipt_of": done.missing})
     if done.missing:
         typer.echo(f"no receipt of {', '.join(done.missing)}: the whole budget counts as spent", err=True)
     if not yes:
@@ -164,7 +154,7 @@ def backup_command(directory: Path, config: Config = DEFAULT_CONFIG) -> None:
     from party.ledger.recovery import back_up
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         back_up(PartySettings.load(config).state, directory)
     typer.echo(f"{directory}: keep it as private as the party's own files")
 
@@ -177,7 +167,7 @@ def restore_command(directory: Path, config: Config = DEFAULT_CONFIG, receipt: R
     from party.ledger.recovery import restore_key
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         restore_key(directory, PartySettings.load(config).state)
     recover_command(config, receipt, directory, yes=True)
 
@@ -193,7 +183,7 @@ def audit_export(
     from party.ledger.audit import export
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store, file.open("x", encoding="utf-8") as target:
+    with quietly(), open_store(PartySettings.load(config)) as store, file.open("x", encoding="utf-8") as target:
         target.writelines(f"{line}\n" for line in export(store, bodies=bodies))
     typer.echo(f"{file}: check it with parley-party audit verify {file} --key {settings_key(config)}")
 
@@ -202,15 +192,17 @@ def audit_export(
 def audit_verify(
     file: Path,
     key: Annotated[str, typer.Option(help="The party's public key, as parley-party identity prints it.")],
-    output: Output = OutputFormat.TEXT,
+    output: FormatOption = "text",
 ) -> None:
-    """Check a file that "audit export" wrote, without a ledger: exits with status 2 if anything in it was changed."""
+    """Check a file that "audit export" wrote, without a ledger: exits with status 1 if anything in it was changed."""
     from party.ledger import audit
 
-    with refusing():
-        entries, receipt = audit.verify(read_text(file).splitlines(), key)
+    with quietly():
+        lines = read_text(file).splitlines()
+        with refusal_is_no():
+            entries, receipt = audit.verify(lines, key)
     typer.echo(f"{receipt.signer}: {len(entries)} entries, all as they were signed", err=True)
-    if output is OutputFormat.TEXT:
+    if output == "text":
         _print_pins(entries, output)
     _print_runs(audit.by_run(entries), output)
 
@@ -228,7 +220,7 @@ def _each_run(config: Path, run: str, learner: str | None, what: str) -> None:
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         owners = [name for name, known in store.books.runs if known == run and learner in {None, name}]
         if not owners:
             raise NotFoundError(f"run {run} is not known here")
@@ -241,7 +233,7 @@ def _each_run(config: Path, run: str, learner: str | None, what: str) -> None:
     typer.echo(f"{run} of {owners[0]}: {'ended' if what == 'end' else 'released'}")
 
 
-def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
+def _print_answers(entries: list[Entry], output: Format) -> None:
     from common.privacy.account import DELTA_UNITS, MICRO
     from party.ledger.records import Answered
 
@@ -261,7 +253,7 @@ def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
         }
         for entry, answer in answers
     ]
-    if output is OutputFormat.JSON:
+    if output == "json":
         for row in rows:
             typer.echo(json.dumps(row))
         return
@@ -281,11 +273,11 @@ def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
     print_table([columns, *cells])
 
 
-def _print_pins(entries: list[Entry], output: OutputFormat) -> None:
+def _print_pins(entries: list[Entry], output: Format) -> None:
     from party.ledger.records import Pinned
 
     pins = [(entry, entry.record) for entry in entries if isinstance(entry.record, Pinned)]
-    if output is OutputFormat.JSON:
+    if output == "json":
         for entry, pin in pins:
             typer.echo(json.dumps({"number": entry.number, "at": entry.at, **asdict(pin)}))
         return
@@ -301,7 +293,7 @@ def _tables(pin: Pinned) -> str:
     return ", ".join(f"{name} = {at}" for name, at in pin.tables.items()) or "-"
 
 
-def _print_runs(runs: list[RunSummary], output: OutputFormat) -> None:
+def _print_runs(runs: list[RunSummary], output: Format) -> None:
     from common.privacy.account import DELTA_UNITS, MICRO
 
     rows: list[dict[str, Any]] = []
@@ -325,7 +317,7 @@ def _print_runs(runs: list[RunSummary], output: OutputFormat) -> None:
                 "refusals": dict(run.refusals),
             }
         )
-    if output is OutputFormat.JSON:
+    if output == "json":
         for row in rows:
             typer.echo(json.dumps(row))
         return

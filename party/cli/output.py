@@ -1,35 +1,23 @@
-"""What the commands of party and key holder share: how they print, and how they end."""
+"""What the commands of party and key holder share: options, and how they print."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from common.errors import InvalidInputError, ParleyError
-
-UNUSABLE = 2  # exit status
-
-
-class OutputFormat(StrEnum):
-    """How a command prints."""
-
-    TEXT = "text"
-    JSON = "json"
-
+from common.errors import InvalidInputError
+from common.service.commands import Format
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_PARTY_* variables override it.")
 ]
 DEFAULT_CONFIG = Path("party.toml")
-Output = Annotated[OutputFormat, typer.Option("--format", help="Text for people, or JSON for programs.")]
-LogFormat = Annotated[OutputFormat | None, typer.Option("--format", help="The log's format, instead of log_format.")]
+LogFormat = Annotated[Format | None, typer.Option("--format", help="The log's format, instead of log_format.")]
 
 LearnerOption = Annotated[
     str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
@@ -41,16 +29,12 @@ ReceiptFiles = Annotated[
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Turn an error into one line on standard error and exit status 2."""
+def quietly() -> Iterator[None]:
+    """Log no more than warnings, while a command works."""
     from common.service import logs  # noqa: PLC0415 -- help comes faster without
 
     logs.configure("text", logging.WARNING)
-    try:
-        yield
-    except ParleyError as error:
-        typer.echo(f"parley-party: {error.detail}", err=True)
-        raise typer.Exit(UNUSABLE) from None
+    yield
 
 
 def read_text(path: Path) -> str:
@@ -66,11 +50,6 @@ def spelt(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def print_json(value: object) -> None:
-    """A value for programs."""
-    typer.echo(json.dumps(value, indent=2))
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:

@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.output import (
-    DEFAULT_CONFIG,
-    Config,
-    LearnerOption,
-    Output,
-    OutputFormat,
-    print_json,
-    print_table,
-    refusing,
-    spelt,
-)
+from common.service.commands import FormatOption, print_json_line
+from party.cli.output import DEFAULT_CONFIG, Config, LearnerOption, print_table, quietly, spelt
 
 if TYPE_CHECKING:
     from party.ledger.ledger import Ledger
 
 
-def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Show the runs that wait for your word: who asks for what, with whom, at which price, and what is promised.
 
     Runs wait where policy.approval is "manual". What is shown of user and purpose are the learner's words.
@@ -32,10 +23,10 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForm
     from party.policy.questions import WaitingRuns
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         questions = WaitingRuns(store).questions()
-    if output is OutputFormat.JSON:
-        print_json(questions)
+    if output == "json":
+        print_json_line(questions)
         return
     for question in questions:
         print_table([(name.replace("_", " "), spelt(value)) for name, value in question.items() if name != "guarantee"])
@@ -51,7 +42,7 @@ def approve_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerO
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
         store.questions.allow(whose, run)
     typer.echo(f"{run} of {whose} is approved; the learner asks again within a minute")
@@ -67,7 +58,7 @@ def deny_command(
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
         withdrawn = store.questions.deny(whose, run, reason[:200])
     typer.echo(f"{run} of {whose} is {'ended' if withdrawn else 'denied'}")
@@ -81,7 +72,7 @@ def owner_command(config: Config = DEFAULT_CONFIG) -> None:
     from party.owner.address import owner_address
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         address = owner_address(PartySettings.load(config))
     typer.echo(address)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from common.errors import InvalidInputError
-from party.cli.output import DEFAULT_CONFIG, Config, read_text, refusing
+from party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
 
 
 def pin_command(
@@ -29,7 +29,7 @@ def pin_command(
     from common.wire.membership import RosterKeys, check_words
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         if not settings.outbound:
             raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")

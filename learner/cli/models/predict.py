@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from common.errors import InvalidInputError
-from learner.cli.options import FormatOption
+from common.service.commands import FormatOption
 
 if TYPE_CHECKING:
     from common.runs.predictions import Predictor

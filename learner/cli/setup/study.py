@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from common.errors import ConflictError, InvalidInputError
-from learner.cli.options import FAILED, Commands, FormatOption, print_json_line
-from learner.cli.setup.exits import unusable
+from common.service.commands import CommandGroup, ExitCode, FormatOption, print_json_line
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
 
 study_app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -109,19 +108,18 @@ def study_check_command(
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
 
-    Exit status 0 if it fits, 1 if not, 2 if study or table cannot be read.
+    Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
     from common.files.studies import read_study
     from common.files.study_fit import fit_of_file
 
-    with unusable():
-        fit = fit_of_file(read_study(study), data, clip=clip)
+    fit = fit_of_file(read_study(study), data, clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:
         typer.echo("\n".join(fit.lines()))
     if not fit.fits:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.NO)
 
 
 def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, str]]:

@@ -71,7 +71,7 @@ def test_a_study_file_with_an_unbounded_label_is_refused_by_name(tmp_path: Path)
     path.write_text(json.dumps(REGRESSION | {"label": {"name": "rate", "lower": 0}}))
     arguments = ["forecast", str(path), "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10", "--token", "t"]
     result = CliRunner().invoke(learner, arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "rates.json" in result.stderr
     assert "label" in result.stderr
     assert "upper" in result.stderr

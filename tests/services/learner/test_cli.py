@@ -59,7 +59,7 @@ SUBMIT = ("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "-p", "n_rou
 def test_resumes_only_what_has_not_ended(command: Commands) -> None:
     run = command(*SUBMIT).stdout.strip()
     command("watch", run)
-    assert f"run {run} is completed and cannot be resumed" in command("resume", run, status=1).output
+    assert f"run {run} is completed and cannot be resumed" in command("resume", run, status=3).output
 
 
 def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
     queued = command.json("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6", "--idempotency-key", "evaluated")
     assert queued["evaluates"] == run
     assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)
-    refused = command("evaluate", follower, "--epsilon", "1", "--delta", "1e-6", status=1)
+    refused = command("evaluate", follower, "--epsilon", "1", "--delta", "1e-6", status=3)
     assert "predicts for nobody" in refused.output
-    assert "evaluate must be greater than 0" in command(*SUBMIT, "--evaluate", "0", status=1).output
+    assert "evaluate must be greater than 0" in command(*SUBMIT, "--evaluate", "0", status=3).output
 
 
 def test_says_what_an_evaluation_does_not_know() -> None:
@@ -130,7 +130,7 @@ def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
     result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=1)
     assert "party-1 refused: one run may cost at most epsilon 100" in result.stdout.replace("\n", " ")
     (run,) = [found["id"] for found in command.json("list") if found["state"] == "failed"]
-    assert "is failed" in command("cancel", run, status=1).stderr
+    assert "is failed" in command("cancel", run, status=3).stderr
 
 
 def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
 def test_says_what_is_wrong_in_a_line(
     command: Commands, arguments: tuple[str, ...], env: dict[str, str | None], word: str
 ) -> None:
-    result = command(*arguments, status=1, **env)
+    result = command(*arguments, status=4 if "no learner answers" in word else 3, **env)
     assert word in result.stderr
     assert result.stderr.startswith("parley-learner: ")
     assert len(result.stderr.splitlines()) == 1

@@ -242,7 +242,7 @@ def test_bad_input_is_one_line_without_a_private_value(
     ledger = (cluster.root / "party-1" / "ledger.db").read_bytes()
     for command in ("check", "serve"):
         result = run(command, "--config", config)
-        assert result.exit_code == 2
+        assert result.exit_code == 3
         assert result.stdout == ""
         (line,) = result.stderr.splitlines()
         assert line.startswith("parley-party: ")
@@ -274,7 +274,7 @@ def test_odd_columns_are_refused(
     for odd in ("x0", "y"):
         pq.write_table(pa.table(columns | {"y": ["yes", "no"]} | {odd: values}), cluster.root / "odd.parquet")
         result = run("check", "--config", config)
-        assert result.exit_code == 2
+        assert result.exit_code == 3
         (line,) = result.stderr.splitlines()
         assert f"'{odd}'" in line
 
@@ -285,12 +285,12 @@ def test_unusable_settings_ledgers_and_certificates_are_one_line_too(config: Pat
     certificate = cluster.root / "none.pem"
     config.write_text(good + f'[tls]\ncertificate = "{certificate}"\nkey = "{certificate}"\n')
     refused = run("serve", "--config", config)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert "none.pem" in refused.stderr.splitlines()[-1]
     config.write_text(good)
     (cluster.root / "party-1" / "ledger.db").write_text("not a database" * 100)
     refused = run("check", "--config", config)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert refused.stderr == "parley-party: the ledger's database is damaged\n"
 
 
