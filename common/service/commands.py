@@ -86,3 +86,14 @@ def _show(error: ParleyError, ctx: typer.Context) -> None:
 def print_json_line(value: object) -> None:
     """A JSON value on a line."""
     typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_result(output: Format, text: str, **facts: object) -> None:
+    """What a command has done: in words, or as an object."""
+    typer.echo(json.dumps(facts, ensure_ascii=False) if output == "json" else text)
+
+
+def print_next(output: Format, command: str) -> None:
+    """The command that helps next, for people, where it disturbs nothing that reads the result."""
+    if output == "text":
+        typer.echo(f"next: {command}", err=True)

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_cohort
-from common.service.commands import CommandGroup, FormatOption, print_json_line
+from common.service.commands import CommandGroup, FormatOption, print_json_line, print_next, print_result
 from learner.cli.begin import BEGINNINGS, init_learner_command
 from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
@@ -115,12 +115,13 @@ def token_command(output: FormatOption = "text") -> None:
 
 
 @learner_app.command("identity", epilog="Example: parley-learner identity --config learner.toml")
-def identity_command(config: ConfigOption = None) -> None:
+def identity_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
     """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
     from common.secure_sum.envelope import public_hex
     from learner.settings import LearnerSettings
 
-    typer.echo(public_hex(LearnerSettings.load(config).signing_key()))
+    key = public_hex(LearnerSettings.load(config).signing_key())
+    print_result(output, key, public_key=key)
 
 
 @learner_app.command(
@@ -297,6 +298,7 @@ def public(
     else:
         typer.echo(name["digest"])
         typer.echo(f"{name['rows']} rows of {name['width']} numbers", err=True)
+    print_next(output, f"parley-learner submit {study} --public {name['digest']} --epsilon EPSILON --delta DELTA")
 
 
 @learner_app.command(epilog="Example: parley-learner cancel 5f1c...")
@@ -331,6 +333,7 @@ def resume(
         print_json_line(view)
     else:
         typer.echo(f"{view['id']} was {view['state']}, and asks again")
+    print_next(output, f"parley-learner watch {run}")
 
 
 @learner_app.command(epilog="Example: parley-learner model 5f1c... --save model.json")

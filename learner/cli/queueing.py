@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 
 from common.client.cli_values import read_budgets, read_parameters
-from common.service.commands import ExitCode, Format, FormatOption, print_json_line
+from common.service.commands import ExitCode, Format, FormatOption, print_json_line, print_next
 from learner.cli.options import (
     DEFAULT_URL,
     BudgetOption,
@@ -75,21 +75,30 @@ def queue_run(client: LearnerClient, path: str, body: object, key: str | None, o
         print_json_line(run)
     elif not watch:
         typer.echo(run["id"])
+        print_next(output, f"parley-learner watch {run['id']}")
     if watch:
         watch_run(client, run["id"], output)
 
 
 def watch_run(client: LearnerClient, run: str, output: Format) -> None:
     """Show a run's events to its end, and those of the evaluation that follows; exit with 1 unless they completed."""
+    last = _watch_one(client, run, output)
+    if (follower := last.get("evaluated_by")) is not None:
+        _watch_one(client, follower, output)
+    if "evaluation" not in last:  # which has no model of its own
+        print_next(output, f"parley-learner model {run}")
+
+
+def _watch_one(client: LearnerClient, run: str, output: Format) -> Mapping[str, Any]:
+    """Show a run's events to its end; the last of them. Exits with 1 unless it completed."""
     from learner.cli.display import follow  # noqa: PLC0415 -- help comes without numpy
 
     if output == "text":
         last = follow(client.watch(run), Console())
     else:
         for event in client.watch(run):
-            last = json.loads(event.data)
-            print_json_line({"number": event.number, "kind": event.kind, **last})
+            last = event.news
+            print_json_line({"run": run, "number": event.number, "kind": event.kind, **last})
     if last.get("state") != "completed":
         raise typer.Exit(ExitCode.NO)
-    if (follower := last.get("evaluated_by")) is not None:
-        watch_run(client, follower, output)
+    return last

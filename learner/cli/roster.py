@@ -10,14 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from common.errors import ConflictError, InvalidInputError
-from common.service.commands import CommandGroup, FormatOption, print_json_line
+from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result
 from learner.cli.options import DEFAULT_URL, TokenFileOption, TokenOption, UrlOption, open_client
 
 INVITATIONS = "Example: parley-learner invite hospital-b --study wdbc   (writes hospital-b.invitation.json)"
 """How the command is used."""
 
 roster_app = typer.Typer(
-    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -39,12 +38,13 @@ def invite_command(
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
     The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone.
     """
-    _invite(name, "key_holder" if key_holder else "party", study or [], hours, out, (url, token, token_file))
+    _invite(name, "key_holder" if key_holder else "party", study or [], hours, out, (url, token, token_file), output)
 
 
 @roster_app.command("list")
@@ -77,11 +77,12 @@ def confirm_command(
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Have who has joined take part, if the words that its owner reads out are those of its key."""
     with open_client(url, token, token_file) as client:
         client.ask("POST", f"/v1/roster/{name}/confirmation", {"words": " ".join(words)})
-    typer.echo(f"{name} takes part")
+    print_result(output, f"{name} takes part", name=name, state="member")
 
 
 @roster_app.command("remove")
@@ -90,11 +91,12 @@ def remove_command(
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Have a member, or an invitation, count no more. What its ledger holds stays there."""
     with open_client(url, token, token_file) as client:
         client.ask("DELETE", f"/v1/roster/{name}")
-    typer.echo(f"{name} is removed")
+    print_result(output, f"{name} is removed", name=name, state="removed")
 
 
 @roster_app.command("rotate")
@@ -106,6 +108,7 @@ def rotate_command(
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Invite a member again, who joins in its own folder: new tokens, a new certificate, the same key and ledger."""
     with open_client(url, token, token_file) as client:
@@ -113,10 +116,12 @@ def rotate_command(
     if name not in known or known[name]["state"] not in {"member", "unconfirmed"}:
         raise InvalidInputError(f"nobody has joined as {name}")
     studies = study or known[name]["studies"]
-    _invite(name, known[name]["role"], studies, hours, out, (url, token, token_file))
+    _invite(name, known[name]["role"], studies, hours, out, (url, token, token_file), output)
 
 
-def _invite(name: str, role: str, studies: list[str], hours: float, out: Path | None, learner: Any) -> None:  # noqa: ANN401
+def _invite(
+    name: str, role: str, studies: list[str], hours: float, out: Path | None, learner: tuple[Any, ...], output: Format
+) -> None:
     """Write an invitation, and say what to do with it."""
     out = out or Path(f"{name}.invitation.json")
     if out.exists():
@@ -129,7 +134,10 @@ def _invite(name: str, role: str, studies: list[str], hours: float, out: Path | 
     except OSError as error:
         raise InvalidInputError(f"{out} cannot be written: {error.strerror}") from None
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    typer.echo(f"{out} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours")
-    typer.echo(f"  read these words out by telephone: {' '.join(made['words'])}")
-    typer.echo(f"  they run: {command} {out}{' --data TABLE' if role == 'party' else ''}")
-    typer.echo(f"  and read six words to you: parley-learner roster confirm {name} WORDS")
+    words = " ".join(made["words"])
+    text = f"""\
+{out} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours
+  read these words out by telephone: {words}
+  they run: {command} {out}{" --data TABLE" if role == "party" else ""}"""
+    print_result(output, text, file=str(out), name=name, role=role, words=words, hours=hours)
+    print_next(output, f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.service.commands import FormatOption, print_json_line
+from common.service.commands import FormatOption, print_json_line, print_next, print_result
 from party.cli.config import Explain, show_settings
 from party.cli.health import end_by_readiness
 from party.cli.join import join_key_holder_command
@@ -60,7 +60,7 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
 
 @key_holder_app.command("init")
-def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None:
+def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
     """Make a new key holder's journal. Once: a key holder without its journal does not start, lest it open twice."""
     from party.keyholder.journal import create_journal
     from party.keyholder.settings import KeyHolderSettings
@@ -68,7 +68,9 @@ def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None
     with quietly():
         settings = KeyHolderSettings.load(config)
         create_journal(settings.state, settings.identity)
-    typer.echo(f"a new journal in {settings.state}: never put an old copy back")
+    text = f"a new journal in {settings.state}: never put an old copy back"
+    print_result(output, text, state=str(settings.state))
+    print_next(output, f"parley-party keyholder serve --config {config}")
 
 
 @key_holder_app.command("recover")
@@ -76,6 +78,7 @@ def key_holder_recover(
     config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG,
     receipt: ReceiptFiles = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be done.")] = False,
+    output: FormatOption = "text",
 ) -> None:
     """Begin a new journal where the old one is lost, damaged or an old copy; all sessions end, their keys destroyed.
 
@@ -95,18 +98,20 @@ def key_holder_recover(
         texts = [line for path in receipt or () for line in read_text(path).split()]
         replaced = recover_journal(settings.state, settings.identity, texts)
         Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
-    print_json_line({"replaced": replaced})
+    text = f"a new journal, which replaces {len(replaced)} that others may hold receipts of"
+    print_result(output, text, replaced=replaced)
+    print_next(output, f"parley-party keyholder serve --config {config}")
 
 
 @key_holder_app.command("health")
-def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None:
+def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
     """Ask the key holder that runs with these settings whether it is ready, from this machine and under the same TLS.
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
     from party.keyholder.settings import KeyHolderSettings
 
-    end_by_readiness(KeyHolderSettings, config)
+    end_by_readiness(KeyHolderSettings, config, output)
 
 
 @key_holder_app.command("config")

@@ -37,6 +37,11 @@ def quietly() -> Iterator[None]:
     yield
 
 
+def config_words(config: Path) -> str:
+    """The option that names settings, as the next command has to repeat it."""
+    return "" if config == DEFAULT_CONFIG else f" --config {config}"
+
+
 def read_text(path: Path) -> str:
     """A text file; raises InvalidInputError."""
     try:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from common.errors import ConflictError, InvalidInputError
-from common.service.commands import CommandGroup, ExitCode, FormatOption, print_json_line
+from common.service.commands import ExitCode, Format, FormatOption, print_json_line, print_next, print_result
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
 
 study_app = typer.Typer(
-    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -61,6 +60,7 @@ def study_init_command(
         bool | None, typer.Option("--ask/--no-ask", help="ask for what is not said; if at a terminal")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="write over a file that is there")] = False,
+    output: FormatOption = "text",
 ) -> None:
     """Write a study of a table: its columns with bounds or values, and a description each. No service is asked.
 
@@ -96,7 +96,7 @@ def study_init_command(
         target.write_text(draft.study.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{target} cannot be written: {error.strerror}") from None
-    _tell(draft, target)
+    _tell(draft, target, output)
 
 
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
@@ -139,14 +139,17 @@ def _prompt(what: str, proposed: str) -> str:
     return answer
 
 
-def _tell(draft: StudyDraft, target: Path) -> None:
+def _tell(draft: StudyDraft, target: Path, output: Format) -> None:
     """What was written, and what the author should look at."""
     study = draft.study
-    typer.echo(
-        f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
-    )
+    text = f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
+    facts = {"name": study.name, "left_out": dict(draft.left_out), "doubtful": dict(draft.doubtful)}
+    print_result(output, text, file=str(target), **facts)
+    if output == "json":
+        return
     for name, why in draft.left_out.items():
         typer.echo(f"  left out {name!r}: {why}", err=True)
     for name, why in draft.doubtful.items():
         typer.echo(f"  warning: {name!r} {why}", err=True)
     typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)
+    print_next(output, f"parley-learner study check {target} --data TABLE")

@@ -53,6 +53,8 @@ def command(url: str) -> Commands:
     return Commands(url)
 
 
+PROGRAMS = {"serve", "bounds", "project"}
+"""What writes JSON alone, or a log."""
 SUBMIT = ("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=3")
 
 
@@ -63,8 +65,12 @@ def test_resumes_only_what_has_not_ended(command: Commands) -> None:
 
 
 def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) -> None:
-    run = command(*SUBMIT).stdout.strip()
-    watched = command("watch", run).stdout
+    submitted = command(*SUBMIT)
+    run = submitted.stdout.strip()
+    assert submitted.stderr.splitlines()[-1] == f"next: parley-learner watch {run}"
+    done = command("watch", run)
+    assert done.stderr == f"next: parley-learner model {run}\n"
+    watched = done.stdout
     assert watched.splitlines()[-1] == "completed after 3 rounds"
     saved = command("model", run, "--save", str(tmp_path / "model.json")).stdout
     assert "epsilon 1, delta 1e-05 for one record replaced, against whoever sees the transcript" in saved
@@ -131,6 +137,8 @@ def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
     assert "party-1 refused: one run may cost at most epsilon 100" in result.stdout.replace("\n", " ")
     (run,) = [found["id"] for found in command.json("list") if found["state"] == "failed"]
     assert "is failed" in command("cancel", run, status=3).stderr
+    told = command("cancel", run, "--format", "json", status=3)
+    assert (told.stdout, json.loads(told.stderr)["type"]) == ("", "conflict")
 
 
 def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
@@ -197,6 +205,10 @@ def test_help_teaches() -> None:
         shown = CliRunner().invoke(learner_app, [name, "--help"], env={"COLUMNS": "200"}).stdout
         assert "Example" in shown, name
         assert f"parley-learner {name}" in shown, name
+        for each in getattr(group.commands[name], "commands", {"": None}):  # type: ignore[attr-defined]
+            words = [name, each] if each else [name]
+            shown = CliRunner().invoke(learner_app, [*words, "--help"], env={"COLUMNS": "200"}).stdout
+            assert ("--format" in shown) == (name not in PROGRAMS), words
 
 
 def test_says_what_to_expect_before_it_asks(command: Commands) -> None:

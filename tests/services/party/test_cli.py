@@ -20,6 +20,7 @@ from common.service.tokens import hash_token
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.ledger import audit_app
 from party.cli.main import party_app
+from party.cli.study import study_fit_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
@@ -100,32 +101,18 @@ def test_token_makes_a_token_and_its_hash() -> None:
     assert "token_hash" in run("token").stdout
 
 
-ONE_LINE = {
-    "approve",
-    "deny",
-    "join",
-    "owner",
-    "pin",
-    "init",
-    "health",
-    "end",
-    "release",
-    "backup",
-    "restore",
-    "recover",
-    "export",
-    "stream",
-}
-"""What says one line, or JSON anyhow."""
+PROGRAMS = {"stream"}
+"""What writes JSON alone."""
 
 
 def test_every_command_teaches() -> None:
-    for group, commands in (((), party_app), (("keyholder",), keyholder), (("audit",), audit_app)):
+    groups = {(): party_app, ("keyholder",): keyholder, ("audit",): audit_app, ("study",): study_fit_app}
+    for group, commands in groups.items():
         for command in commands.registered_commands:
             path = (*group, command.name or command.callback.__name__)  # type: ignore[union-attr]
             help_text = run(*path, "--help").stdout
             assert len(help_text.split("Options:")[0].split()) > 20, path
-            assert ("--format" in help_text) == (path[-1] not in ONE_LINE), path
+            assert ("--format" in help_text) == (path[-1] not in PROGRAMS), path
 
 
 def _missing(cluster: Cluster) -> None:

@@ -146,7 +146,9 @@ def test_without_every_learners_receipt_the_whole_budget_counts_as_spent(cluster
     with serving(cluster) as client:
         receipt = half_a_run(cluster, client, "first")
     shutil.rmtree(cluster.root / "party-1")
-    done = recover(cluster, "recover", "--receipt", written(cluster, receipt), "--yes", learners=("bob",))
+    done = recover(
+        cluster, "recover", "--receipt", written(cluster, receipt), "--yes", "--format", "json", learners=("bob",)
+    )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["without_receipt_of"] == ["bob"]
     with serving(cluster) as client:
