@@ -43,7 +43,6 @@ party_app = typer.Typer(
     name="parley-party",
     cls=CommandGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="""Run a party: the service beside an owner's private data.
