@@ -80,7 +80,7 @@ token_hash = "{hash_token(token)}"
     words = " ".join(words_of(public_hex(key)))
     start = _start(root / "learner.toml", where.host, port, compose=compose)
     asking = {"PARLEY_URL": url.rstrip("/"), "PARLEY_TOKEN_FILE": str(secrets / "operator.token")}
-    asking |= {} if plain_http else {"SSL_CERT_FILE": str(secrets / "authority.pem")}
+    asking |= {} if plain_http else {"PARLEY_CA": str(secrets / "authority.pem")}
     text = f"""\
 a learner in {root}; owners will ask for the words of its key:
   {words}

@@ -19,6 +19,7 @@ from learner.cli.options import (
     AlgorithmOption,
     AnswerEveryOption,
     BudgetOption,
+    CaOption,
     ColludersOption,
     DeltaOption,
     EpsilonOption,
@@ -31,7 +32,6 @@ from learner.cli.options import (
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
-    TokenOption,
     UrlOption,
     open_client,
     read_terms,
@@ -79,8 +79,8 @@ def forecast_command(
     seconds: SecondsOption = 60.0,
     explain: ExplainOption = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Say what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
@@ -107,7 +107,7 @@ def forecast_command(
         public=public,
         seconds=seconds,
     )
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         answer = client.ask("POST", "/v1/forecasts", body)
     if output == "json":
         print_json_line(answer)

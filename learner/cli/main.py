@@ -28,6 +28,7 @@ from learner.cli.options import (
     AlgorithmOption,
     AnswerEveryOption,
     BudgetOption,
+    CaOption,
     CohortOption,
     ColludersOption,
     ConfigOption,
@@ -46,7 +47,6 @@ from learner.cli.options import (
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
-    TokenOption,
     UrlOption,
     WatchOption,
     open_client,
@@ -72,8 +72,8 @@ learner_app = typer.Typer(
     "forecast says what a run would achieve and who should take part; simulate tries an algorithm on public "
     "data in this process.",
     epilog="Exit status: 0 done, 1 the answer is no, 2 wrong usage, 3 refused or failed, 4 no answer from a service. "
-    "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
-    "SSL_CERT_FILE names the authority of an https learner whose own this machine does not know.",
+    "Set PARLEY_URL, PARLEY_TOKEN_FILE (or PARLEY_TOKEN) and PARLEY_CA once instead of giving --url, "
+    "--token-file and --ca each time.",
 )
 
 
@@ -152,8 +152,8 @@ def submit(
     explain: ExplainOption = False,
     watch: WatchOption = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Ask for a run: all parties are asked to approve it, then the algorithm is run.
@@ -181,7 +181,7 @@ def submit(
         purpose=purpose,
         seconds=seconds,
     )
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         for line in outlook(client, body, explain=explain):
             typer.echo(line, err=True)
         queue_run(client, "/v1/runs", body, idempotency_key, output, watch=watch)
@@ -203,15 +203,15 @@ learner_app.command("predict", epilog=PREDICTIONS)(predict_command)
 def watch_command(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Watch a run to its end: rounds, objective, epsilon spent, parties dropped. Exit status 0 if it completed.
 
     As JSON, one event a line.
     """
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         watch_run(client, run, output)
 
 
@@ -220,14 +220,14 @@ def list_runs(
     limit: Annotated[int, typer.Option(min=1, help="how many")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="all runs, however many")] = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """List the newest runs, the newest first."""
     from learner.cli.display import show_runs
 
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         runs = list(client.pages("/v1/runs", "runs", None if everything else limit))
     if output == "json":
         print_json_line(runs)
@@ -239,15 +239,15 @@ def list_runs(
 def receipts(
     name: Annotated[str, typer.Argument(help="a party or a key holder")],
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Print the newest receipt that the learner holds of a party or key holder, whose owner has lost its ledger.
 
     The owner's `parley-party recover --receipt FILE` charges what it says may have been spent.
     """
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         newest = client.ask("GET", f"/v1/parties/{quote(name)}/receipt")
     if output == "json":
         print_json_line(newest)
@@ -259,14 +259,14 @@ def receipts(
 def opened(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """List the sums that key holders opened in a run: round, contributors, and with JSON what each holder signed."""
     from learner.cli.display import show_receipts
 
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         rounds = client.ask("GET", f"/v1/runs/{run}/receipts")
     if output == "json":
         print_json_line(rounds)
@@ -285,12 +285,12 @@ def public(
     start: Annotated[bool, typer.Option("--start", help="keep weights that fit the rows, to start from")] = False,
     labelled: Annotated[bool, typer.Option("--labelled", help="keep the rows' labels too, as `feature` needs")] = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Upload public rows that runs may ask about, and print their digest. Every party of such a run sees them."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         form = f"{'&start=true' if start else ''}{'&labelled=true' if labelled else ''}"
         name = client.upload(f"/v1/public?study={quote(study)}{form}", table)
     if output == "json":
@@ -305,12 +305,12 @@ def public(
 def cancel(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """End a run. What its parties have been charged stays charged."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         view = client.ask("POST", f"/v1/runs/{run}/cancel")
     if output == "json":
         print_json_line(view)
@@ -322,12 +322,12 @@ def cancel(
 def resume(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Have a paused run ask again at once. It goes on by itself too, but later."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         view = client.ask("POST", f"/v1/runs/{run}/resume")
     if output == "json":
         print_json_line(view)
@@ -341,14 +341,14 @@ def model(
     run: RunArgument,
     save: Annotated[Path | None, typer.Option(help="file to write; RUN.json in text format if not given")] = None,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
     from learner.cli.display import evaluation_lines, promise
 
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         document = client.ask("GET", f"/v1/runs/{run}/model")
     if output == "json":
         print_json_line(document)

@@ -19,9 +19,13 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables win over it")
 ]
 UrlOption = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="where the learner listens")]
-TokenOption = Annotated[str | None, typer.Option("--token", envvar="PARLEY_TOKEN", help="your bearer token")]
+CaOption = Annotated[
+    Path | None,
+    typer.Option("--ca", envvar="PARLEY_CA", help="the authority of an https learner that this machine does not know"),
+]
 TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", envvar="PARLEY_TOKEN_FILE", help="or the file that holds it")
+    Path | None,
+    typer.Option("--token-file", help="file with your bearer token; else PARLEY_TOKEN, or that of PARLEY_TOKEN_FILE"),
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it")]
 ParameterOption = Annotated[
@@ -99,11 +103,15 @@ ExplainOption = Annotated[
 ]
 
 
-def open_client(url: str, token: str | None, token_file: Path | None) -> LearnerClient:
-    """The learner, with the token that was given; raises InvalidInputError where none was."""
+def open_client(url: str, token_file: Path | None, ca: Path | None) -> LearnerClient:
+    """The learner, as whose token the file or the environment holds; raises InvalidInputError where there is none."""
     from learner.cli.client import LearnerClient
+    from learner.client.token import others_read
 
-    return LearnerClient(url, token, token_file=None if token else token_file)
+    client = LearnerClient(url, token_file=token_file, ca=ca)
+    if (file := others_read(token_file)) is not None:
+        typer.echo(f"parley-learner: warning: others can read your token: chmod 600 {file}", err=True)
+    return client
 
 
 def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value

@@ -14,6 +14,7 @@ from common.service.commands import ExitCode, Format, FormatOption, print_json_l
 from learner.cli.options import (
     DEFAULT_URL,
     BudgetOption,
+    CaOption,
     DeltaOption,
     EpsilonOption,
     KeyOption,
@@ -21,7 +22,6 @@ from learner.cli.options import (
     PurposeOption,
     RunArgument,
     TokenFileOption,
-    TokenOption,
     UrlOption,
     WatchOption,
     open_client,
@@ -48,8 +48,8 @@ def evaluate_command(
     idempotency_key: KeyOption = None,
     watch: WatchOption = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Ask how good a completed run's model is on the rows that the owners hold out of training.
@@ -64,7 +64,7 @@ def evaluate_command(
         "parameters": read_parameters(parameter),
         "purpose": purpose,
     }
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         queue_run(client, f"/v1/runs/{quote(run)}/evaluation", body, idempotency_key, output, watch=watch)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from common.errors import ConflictError, InvalidInputError
 from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result
-from learner.cli.options import DEFAULT_URL, TokenFileOption, TokenOption, UrlOption, open_client
+from learner.cli.options import DEFAULT_URL, CaOption, TokenFileOption, UrlOption, open_client
 
 INVITATIONS = "Example: parley-learner invite hospital-b --study wdbc   (writes hospital-b.invitation.json)"
 """How the command is used."""
@@ -36,26 +36,26 @@ def invite_command(
     hours: HoursOption = 72.0,
     out: OutOption = None,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
     The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone.
     """
-    _invite(name, "key_holder" if key_holder else "party", study or [], hours, out, (url, token, token_file), output)
+    _invite(name, "key_holder" if key_holder else "party", study or [], hours, out, (url, token_file, ca), output)
 
 
 @roster_app.command("list")
 def list_command(
     output: FormatOption = "text",
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Who is invited, who has joined, and whether they are connected."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         members = client.ask("GET", "/v1/roster")
     if output == "json":
         print_json_line(members)
@@ -75,12 +75,12 @@ def confirm_command(
     name: MemberArgument,
     words: Annotated[list[str], typer.Argument(help="the six words that its owner reads out")],
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Have who has joined take part, if the words that its owner reads out are those of its key."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         client.ask("POST", f"/v1/roster/{name}/confirmation", {"words": " ".join(words)})
     print_result(output, f"{name} takes part", name=name, state="member")
 
@@ -89,12 +89,12 @@ def confirm_command(
 def remove_command(
     name: MemberArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Have a member, or an invitation, count no more. What its ledger holds stays there."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         client.ask("DELETE", f"/v1/roster/{name}")
     print_result(output, f"{name} is removed", name=name, state="removed")
 
@@ -106,17 +106,17 @@ def rotate_command(
     hours: HoursOption = 72.0,
     out: OutOption = None,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Invite a member again, who joins in its own folder: new tokens, a new certificate, the same key and ledger."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         known = {each["name"]: each for each in client.ask("GET", "/v1/roster")}
     if name not in known or known[name]["state"] not in {"member", "unconfirmed"}:
         raise InvalidInputError(f"nobody has joined as {name}")
     studies = study or known[name]["studies"]
-    _invite(name, known[name]["role"], studies, hours, out, (url, token, token_file), output)
+    _invite(name, known[name]["role"], studies, hours, out, (url, token_file, ca), output)
 
 
 def _invite(

@@ -32,7 +32,12 @@ FolderOption = Annotated[
 ]
 ProxyOption = Annotated[
     str | None,
-    typer.Option("--proxy", help="HTTP proxy on the way: http://host:port, or http://user:password@host:port."),
+    typer.Option(
+        "--proxy",
+        envvar="PARLEY_PROXY",
+        help="HTTP proxy on the way: http://host:port. One with a password, http://user:password@host:port, belongs "
+        "into the environment, where others do not see it.",
+    ),
 ]
 PortOption = Annotated[
     int | None, typer.Option("--port", help="Port on loopback, for health checks; a free one if not given.")

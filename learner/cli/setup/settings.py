@@ -11,7 +11,7 @@ import typer
 
 from common.errors import InvalidInputError
 from common.service.commands import ExitCode, FormatOption, print_json_line
-from learner.cli.options import DEFAULT_URL, ConfigOption, TokenFileOption, TokenOption, UrlOption, open_client
+from learner.cli.options import DEFAULT_URL, CaOption, ConfigOption, TokenFileOption, UrlOption, open_client
 
 if TYPE_CHECKING:
     from learner.settings import LearnerSettings
@@ -51,8 +51,8 @@ def learner_check_command(
     config: ConfigOption = None,
     output: FormatOption = "text",
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Say whether this learner would start: settings, studies, tokens, certificates; and whether its parties answer.
 
@@ -62,12 +62,13 @@ def learner_check_command(
     Exit status 0 if it would and all answer; 1 if a party does not, or has not connected; 3, and one line on standard
     error, if something cannot be used.
     """
+    from learner.client.token import has_token
     from learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     facts, reached = _facts(settings), _reached(settings)
-    if token is not None or token_file is not None:
-        with open_client(url, token, token_file) as client:
+    if token_file is not None or has_token():
+        with open_client(url, token_file, ca) as client:
             members = client.ask("GET", "/v1/roster")
         reached |= {
             each["name"]: None if each["connected"] else "it has not connected"

@@ -101,7 +101,7 @@ def scene(root: Path) -> Iterator[tuple[Scene, BaseProcess]]:
     environment = {
         "PARLEY_URL": url,
         "PARLEY_TOKEN_FILE": str(secrets / "operator.token"),
-        "SSL_CERT_FILE": str(secrets / "authority.pem"),
+        "PARLEY_CA": str(secrets / "authority.pem"),
     }
     tables = {name: root / "made" / f"party-{index + 1}.csv" for index, name in enumerate(NAMES)}
     learner = start_learner(LearnerSettings.load(root / "learner" / "learner.toml"))

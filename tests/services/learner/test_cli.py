@@ -143,8 +143,16 @@ def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
 
 def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(USER + "\n")
-    command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN=None)
+    (tmp_path / "token").chmod(0o644)
+    told = command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN="another").stderr
+    assert told == f"parley-learner: warning: others can read your token: chmod 600 {tmp_path / 'token'}\n"
+    (tmp_path / "token").chmod(0o600)
+    assert not command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN=None).stderr
     command("list", PARLEY_TOKEN=None, PARLEY_TOKEN_FILE=str(tmp_path / "token"))
+
+
+def test_takes_no_token_as_an_argument(command: Commands) -> None:
+    assert "No such option: --token" in command("list", "--token", USER, status=2).stderr
 
 
 @pytest.mark.parametrize(
