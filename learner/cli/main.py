@@ -53,11 +53,12 @@ from learner.cli.options import (
     read_terms,
 )
 from learner.cli.project import PROJECTIONS, project_command
-from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run
+from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
 from learner.cli.roster import INVITATIONS, invite_command, roster_app
 from learner.cli.setup.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
 from learner.cli.setup.study import study_app
 from learner.cli.simulate import SIMULATIONS, simulate_command
+from learner.run_states import ENDS
 
 learner_app = typer.Typer(
     name="parley-learner",
@@ -201,18 +202,24 @@ learner_app.command("predict", epilog=PREDICTIONS)(predict_command)
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
 def watch_command(
-    run: RunArgument,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="runs' identifiers; all that are active if not given")
+    ] = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
-    """Watch a run to its end: rounds, objective, epsilon spent, parties dropped. Exit status 0 if it completed.
+    """Watch runs to their ends: rounds, objective, epsilon spent, parties dropped. Exit status 0 if all completed.
 
-    As JSON, one event a line.
+    Of several runs, each line begins with its run. As JSON, one event a line, with its run.
     """
     with open_client(url, token_file, ca) as client:
-        watch_run(client, run, output)
+        watched = runs or [each["id"] for each in client.pages("/v1/runs", "runs") if each["state"] not in ENDS]
+        if len(watched) == 1:
+            watch_run(client, watched[0], output)
+            return
+    watch_runs(url, token_file, ca, watched, output)
 
 
 @learner_app.command("list", epilog="Example: parley-learner list --limit 10")

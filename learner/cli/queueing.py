@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ from learner.cli.options import (
 
 if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
+    from learner.client.async_connection import AsyncConnection
 
 EVALUATIONS = (
     "Examples:\n\n"
@@ -102,3 +104,42 @@ def _watch_one(client: LearnerClient, run: str, output: Format) -> Mapping[str, 
     if last.get("state") != "completed":
         raise typer.Exit(ExitCode.NO)
     return last
+
+
+def watch_runs(url: str, token_file: Path | None, ca: Path | None, runs: Sequence[str], output: Format) -> None:
+    """Show the events of runs as they come, and of evaluations that follow; exit with 1 unless all completed."""
+    import asyncio  # noqa: PLC0415 -- help comes faster without
+
+    from learner.client.async_connection import AsyncConnection  # noqa: PLC0415
+
+    async def watch_all() -> list[bool]:
+        async with AsyncConnection(url, token_file=token_file, ca=ca) as learner:
+            return await asyncio.gather(*(_completes(learner, run, output) for run in runs))
+
+    if not all(asyncio.run(watch_all())):
+        raise typer.Exit(ExitCode.NO)
+
+
+async def _completes(learner: AsyncConnection, run: str, output: Format) -> bool:
+    """Show a run's events beside those of others; whether it, and the evaluation that follows, completed."""
+    last: Mapping[str, Any] = {}
+    async for event in learner.watch(run):
+        last = event.news
+        if output == "json":
+            print_json_line({"run": run, "number": event.number, "kind": event.kind, **last})
+        else:
+            typer.echo(f"{run} {_in_words(event.kind, last)}")
+    if last.get("state") != "completed":
+        return False
+    follower = last.get("evaluated_by")
+    return follower is None or await _completes(learner, follower, output)
+
+
+def _in_words(kind: str, news: Mapping[str, Any]) -> str:
+    """An event in a line."""
+    if kind == "round":
+        return f"round {news['round']} of {news['of']}, epsilon spent at most {max(news['epsilon'].values()):.3g}"
+    if kind == "dropped":
+        return f"dropped {news['party']} in round {news['round']}: {news['reason']}"
+    why = news["problem"]["detail"] if news.get("problem") else news.get("reason")
+    return f"{news['state']}: {why}" if why else str(news["state"])

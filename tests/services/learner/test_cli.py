@@ -79,6 +79,24 @@ def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) ->
     assert run in command("list").stdout
 
 
+def test_watches_several_runs_at_once(command: Commands) -> None:
+    good = [command(*SUBMIT).stdout.strip() for _ in range(2)]
+    lines = command("watch", *good).stdout.splitlines()
+    for run in good:
+        told = [line.removeprefix(f"{run} ") for line in lines if line.startswith(run)]
+        assert (told[0], told[-1]) == ("queued", "completed")
+        assert told[-2].startswith("round 3 of 3, epsilon spent at most ")
+    assert len(lines) == 2 * 7
+    bad = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5").stdout.strip()
+    events = [
+        json.loads(line) for line in command("watch", good[0], bad, "--format", "json", status=1).stdout.splitlines()
+    ]
+    ends = {event["run"]: event["state"] for event in events if event["kind"] == "state"}
+    assert ends == {good[0]: "completed", bad: "failed"}
+    assert "there is no run 'nobody'" in command("watch", good[0], "nobody", status=3).stderr
+    assert command("watch").stdout == "", "no run is active"
+
+
 def test_speaks_json(command: Commands) -> None:
     lines = [json.loads(line) for line in command(*SUBMIT, "--watch", "--format", "json").stdout.splitlines()]
     run = lines[0]["id"]
