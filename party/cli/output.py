@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,7 +61,22 @@ def spelt(value: object) -> str:
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Rows in columns as wide as their widest entry."""
+    """Rows in columns as wide as their widest entry.
+
+    On a terminal too narrow for that, what rows of two columns say is folded, and of more columns each row is told
+    apart, by the names of the first.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        typer.echo("  ".join(entry.ljust(width) for entry, width in zip(row, widths, strict=True)).rstrip())
+    room = shutil.get_terminal_size((sys.maxsize, 0)).columns  # without a terminal there is room for all
+    if sum(widths) + 2 * len(widths) - 2 <= room:
+        for row in rows:
+            typer.echo("  ".join(entry.ljust(width) for entry, width in zip(row, widths, strict=True)).rstrip())
+    elif len(widths) == len(("name", "value")):
+        for name, entry in rows:
+            lines = textwrap.wrap(entry, max(room - widths[0] - 2, 20)) or [""]
+            typer.echo(f"\n{' ' * (widths[0] + 2)}".join([f"{name.ljust(widths[0])}  {lines[0]}".rstrip(), *lines[1:]]))
+    else:
+        names, *others = rows
+        for row in others:
+            print_table([*zip(names, row, strict=True)])
+            typer.echo("")

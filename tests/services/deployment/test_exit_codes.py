@@ -26,6 +26,7 @@ CASES = [
 def test_a_command_ends_with_its_documented_code(tool: str, arguments: str, code: int, tmp_path: Path) -> None:
     """No service runs, and the settings are not there."""
     (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").chmod(0o600)
     command = [str(Path(sys.executable).parent / tool), *arguments.split()]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == code, ended.stderr
@@ -42,6 +43,7 @@ def test_a_command_ends_with_its_documented_code(tool: str, arguments: str, code
 )
 def test_programs_are_told_errors_as_json(tool: str, arguments: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").chmod(0o600)
     command = [str(Path(sys.executable).parent / tool), *arguments.split(), "--format", "json"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     told = json.loads(ended.stderr)
