@@ -219,7 +219,7 @@ def main() -> None:
     print(f"made {root}: {len(made.services)} services; the user's token is in {root / 'secrets' / 'user.token'}")
     if given.tls:
         _say_expiry(root)
-        print(f"users reach the learner with SSL_CERT_FILE={root / 'authority' / AUTHORITY_FILE} and an https address")
+        print(f"users reach the learner with PARLEY_CA={root / 'authority' / AUTHORITY_FILE} and an https address")
     print("to start them, in the folder of docker-compose.yml:")
     for step in compose_steps(made):
         print(f"  docker compose {' '.join(step)}")

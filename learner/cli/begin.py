@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.errors import ConflictError, InvalidInputError
+from common.service.commands import FormatOption, print_next, print_result
 
 if TYPE_CHECKING:
     import httpx
@@ -34,6 +35,7 @@ def init_learner_command(
     compose: Annotated[
         bool, typer.Option("--compose", help="write a Compose file too, which runs the learner in a container")
     ] = False,
+    output: FormatOption = "text",
 ) -> None:
     """Make a learner: settings, an authority of its own for certificates, TLS, and an operator's token.
 
@@ -75,13 +77,18 @@ token_hash = "{hash_token(token)}"
         write_private(root / "learner.toml", settings.encode())
     except OSError as error:
         raise InvalidInputError(f"{root} cannot be written: {error.strerror}") from None
-    typer.echo(f"a learner in {root}; owners will ask for the words of its key:")
-    typer.echo(f"  {' '.join(words_of(public_hex(key)))}")
-    typer.echo(f"next: put studies into {root / 'studies'}, one JSON file each, and")
-    typer.echo(f"  {_start(root / 'learner.toml', where.host, port, compose=compose)}")
-    trusted = "" if plain_http else f"SSL_CERT_FILE={secrets / 'authority.pem'} "
-    exports = f"{trusted}PARLEY_URL={url.rstrip('/')} PARLEY_TOKEN_FILE={secrets / 'operator.token'}"
-    typer.echo(f"  export {exports}\n  parley-learner invite NAME --study STUDY")
+    words = " ".join(words_of(public_hex(key)))
+    start = _start(root / "learner.toml", where.host, port, compose=compose)
+    asking = {"PARLEY_URL": url.rstrip("/"), "PARLEY_TOKEN_FILE": str(secrets / "operator.token")}
+    asking |= {} if plain_http else {"PARLEY_CA": str(secrets / "authority.pem")}
+    text = f"""\
+a learner in {root}; owners will ask for the words of its key:
+  {words}
+put studies into {root / "studies"}, one JSON file each, start it, and invite owners:
+  export {" ".join(f"{name}={value}" for name, value in asking.items())}
+  parley-learner invite NAME --study STUDY"""
+    print_result(output, text, folder=str(root), words=words, start=start, environment=asking)
+    print_next(output, start)
 
 
 def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: bool) -> tuple[str, int]:

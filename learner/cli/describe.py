@@ -11,23 +11,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from common.service.commands import ExitCode, FormatOption, print_json_line
 from learner.cli.options import (
     DEFAULT_URL,
-    FAILED,
     BudgetOption,
+    CaOption,
     ColludersOption,
     DeltaOption,
     EpsilonOption,
-    FormatOption,
     MinimumOption,
     PartyOption,
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
-    TokenOption,
     UrlOption,
     open_client,
-    print_json_line,
     read_terms,
 )
 
@@ -62,8 +60,8 @@ def describe_command(
     secure_sum: SecureSumOption = "none",
     purpose: Annotated[str, typer.Option(help="what it is for, as owners read in their logs")] = "",
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Count what a study's columns hold over all owners, so that bounds and values can be checked before a run.
@@ -88,7 +86,7 @@ def describe_command(
         purpose=purpose,
     )
     body["parameters"] = {"bins": bins} | ({"columns": dict(map(_column, column))} if column else {})
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         for line in outlook(client, body, explain=False):
             typer.echo(line, err=True)
         run = client.ask("POST", "/v1/runs", body)["id"]
@@ -120,7 +118,7 @@ def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
             yield event
 
     if follow(noted(), Console(stderr=True))["state"] != "completed":
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.NO)
     return cost
 
 

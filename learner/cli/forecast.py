@@ -12,17 +12,18 @@ from rich.table import Table
 
 from common.client.cli_values import pair
 from common.errors import InvalidInputError
+from common.service.commands import FormatOption, print_json_line
 from learner.cli.options import (
     DEFAULT_URL,
     AdjacencyOption,
     AlgorithmOption,
     AnswerEveryOption,
     BudgetOption,
+    CaOption,
     ColludersOption,
     DeltaOption,
     EpsilonOption,
     ExplainOption,
-    FormatOption,
     MinimumOption,
     ParameterOption,
     PartyOption,
@@ -31,10 +32,8 @@ from learner.cli.options import (
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
-    TokenOption,
     UrlOption,
     open_client,
-    print_json_line,
     read_terms,
 )
 from learner.cli.outlook import chosen, costly
@@ -80,8 +79,8 @@ def forecast_command(
     seconds: SecondsOption = 60.0,
     explain: ExplainOption = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Say what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
@@ -108,7 +107,7 @@ def forecast_command(
         public=public,
         seconds=seconds,
     )
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         answer = client.ask("POST", "/v1/forecasts", body)
     if output == "json":
         print_json_line(answer)

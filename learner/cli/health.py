@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import typer
-
+from common.service.commands import FormatOption, print_result, refusal_is_no
 from learner.cli.options import ConfigOption
 
 HEALTH_CHECKS = "Example: parley-learner health --config learner.toml   (as the container's health check does)"
 """How the command is used."""
 
 
-def learner_health_command(config: ConfigOption = None) -> None:
+def learner_health_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
     """Ask the learner that runs with these settings whether it is ready, from this machine and under the same TLS.
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
@@ -19,5 +18,7 @@ def learner_health_command(config: ConfigOption = None) -> None:
     from common.client.health import ask_ready
     from learner.settings import LearnerSettings
 
-    ask_ready(LearnerSettings.load(config))
-    typer.echo("ready")
+    settings = LearnerSettings.load(config)
+    with refusal_is_no():
+        ask_ready(settings)
+    print_result(output, "ready", ready=True)

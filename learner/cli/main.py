@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_cohort
+from common.service.commands import CommandGroup, FormatOption, print_json_line, print_next, print_result
 from learner.cli.begin import BEGINNINGS, init_learner_command
 from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
@@ -28,15 +29,14 @@ from learner.cli.options import (
     AlgorithmOption,
     AnswerEveryOption,
     BudgetOption,
+    CaOption,
     CohortOption,
     ColludersOption,
-    Commands,
     ConfigOption,
     DeltaOption,
     EpsilonOption,
     EvaluateOption,
     ExplainOption,
-    FormatOption,
     KeyOption,
     MinimumOption,
     ParameterOption,
@@ -48,22 +48,22 @@ from learner.cli.options import (
     SecureSumOption,
     StudyArgument,
     TokenFileOption,
-    TokenOption,
     UrlOption,
     WatchOption,
     open_client,
-    print_json_line,
     read_terms,
 )
 from learner.cli.project import PROJECTIONS, project_command
-from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run
+from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
 from learner.cli.roster import INVITATIONS, invite_command, roster_app
 from learner.cli.setup.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
 from learner.cli.setup.study import study_app
 from learner.cli.simulate import SIMULATIONS, simulate_command
+from learner.run_states import ENDS
 
 learner_app = typer.Typer(
-    cls=Commands,
+    name="parley-learner",
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -73,9 +73,9 @@ learner_app = typer.Typer(
     "evaluate it on rows that the owners hold out. "
     "forecast says what a run would achieve and who should take part; simulate tries an algorithm on public "
     "data in this process.",
-    epilog="Exit status: 0 done, 1 refused or failed, 2 wrong usage (of check and config: something cannot be used). "
-    "Set PARLEY_URL and PARLEY_TOKEN (or PARLEY_TOKEN_FILE) once instead of giving --url and --token each time. "
-    "SSL_CERT_FILE names the authority of an https learner whose own this machine does not know.",
+    epilog="Exit status: 0 done, 1 the answer is no, 2 wrong usage, 3 refused or failed, 4 no answer from a service. "
+    "Set PARLEY_URL, PARLEY_TOKEN_FILE (or PARLEY_TOKEN) and PARLEY_CA once instead of giving --url, "
+    "--token-file and --ca each time.",
 )
 
 
@@ -117,12 +117,13 @@ def token_command(output: FormatOption = "text") -> None:
 
 
 @learner_app.command("identity", epilog="Example: parley-learner identity --config learner.toml")
-def identity_command(config: ConfigOption = None) -> None:
+def identity_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
     """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
     from common.secure_sum.envelope import public_hex
     from learner.settings import LearnerSettings
 
-    typer.echo(public_hex(LearnerSettings.load(config).signing_key()))
+    key = public_hex(LearnerSettings.load(config).signing_key())
+    print_result(output, key, public_key=key)
 
 
 @learner_app.command(
@@ -153,8 +154,8 @@ def submit(
     explain: ExplainOption = False,
     watch: WatchOption = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Ask for a run: all parties are asked to approve it, then the algorithm is run.
@@ -182,7 +183,7 @@ def submit(
         purpose=purpose,
         seconds=seconds,
     )
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         for line in outlook(client, body, explain=explain):
             typer.echo(line, err=True)
         queue_run(client, "/v1/runs", body, idempotency_key, output, watch=watch)
@@ -204,18 +205,24 @@ learner_app.command("schema", epilog=SCHEMAS)(schema_command)
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
 def watch_command(
-    run: RunArgument,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="runs' identifiers; all that are active if not given")
+    ] = None,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
-    """Watch a run to its end: rounds, objective, epsilon spent, parties dropped. Exit status 0 if it completed.
+    """Watch runs to their ends: rounds, objective, epsilon spent, parties dropped. Exit status 0 if all completed.
 
-    As JSON, one event a line.
+    Of several runs, each line begins with its run. As JSON, one event a line, with its run.
     """
-    with open_client(url, token, token_file) as client:
-        watch_run(client, run, output)
+    with open_client(url, token_file, ca) as client:
+        watched = runs or [each["id"] for each in client.pages("/v1/runs", "runs") if each["state"] not in ENDS]
+        if len(watched) == 1:
+            watch_run(client, watched[0], output)
+            return
+    watch_runs(url, token_file, ca, watched, output)
 
 
 @learner_app.command("list", epilog="Example: parley-learner list --limit 10")
@@ -223,14 +230,14 @@ def list_runs(
     limit: Annotated[int, typer.Option(min=1, help="how many")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="all runs, however many")] = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """List the newest runs, the newest first."""
     from learner.cli.display import show_runs
 
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         runs = list(client.pages("/v1/runs", "runs", None if everything else limit))
     if output == "json":
         print_json_line(runs)
@@ -242,15 +249,15 @@ def list_runs(
 def receipts(
     name: Annotated[str, typer.Argument(help="a party or a key holder")],
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Print the newest receipt that the learner holds of a party or key holder, whose owner has lost its ledger.
 
     The owner's `parley-party recover --receipt FILE` charges what it says may have been spent.
     """
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         newest = client.ask("GET", f"/v1/parties/{quote(name)}/receipt")
     if output == "json":
         print_json_line(newest)
@@ -262,14 +269,14 @@ def receipts(
 def opened(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """List the sums that key holders opened in a run: round, contributors, and with JSON what each holder signed."""
     from learner.cli.display import show_receipts
 
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         rounds = client.ask("GET", f"/v1/runs/{run}/receipts")
     if output == "json":
         print_json_line(rounds)
@@ -288,12 +295,12 @@ def public(
     start: Annotated[bool, typer.Option("--start", help="keep weights that fit the rows, to start from")] = False,
     labelled: Annotated[bool, typer.Option("--labelled", help="keep the rows' labels too, as `feature` needs")] = False,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Upload public rows that runs may ask about, and print their digest. Every party of such a run sees them."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         form = f"{'&start=true' if start else ''}{'&labelled=true' if labelled else ''}"
         name = client.upload(f"/v1/public?study={quote(study)}{form}", table)
     if output == "json":
@@ -301,18 +308,19 @@ def public(
     else:
         typer.echo(name["digest"])
         typer.echo(f"{name['rows']} rows of {name['width']} numbers", err=True)
+    print_next(output, f"parley-learner submit {study} --public {name['digest']} --epsilon EPSILON --delta DELTA")
 
 
 @learner_app.command(epilog="Example: parley-learner cancel 5f1c...")
 def cancel(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """End a run. What its parties have been charged stays charged."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         view = client.ask("POST", f"/v1/runs/{run}/cancel")
     if output == "json":
         print_json_line(view)
@@ -324,17 +332,18 @@ def cancel(
 def resume(
     run: RunArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Have a paused run ask again at once. It goes on by itself too, but later."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         view = client.ask("POST", f"/v1/runs/{run}/resume")
     if output == "json":
         print_json_line(view)
     else:
         typer.echo(f"{view['id']} was {view['state']}, and asks again")
+    print_next(output, f"parley-learner watch {run}")
 
 
 @learner_app.command(epilog="Example: parley-learner model 5f1c... --save model.json")
@@ -342,14 +351,14 @@ def model(
     run: RunArgument,
     save: Annotated[Path | None, typer.Option(help="file to write; RUN.json in text format if not given")] = None,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
     output: FormatOption = "text",
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
     from learner.cli.display import evaluation_lines, promise
 
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         document = client.ask("GET", f"/v1/runs/{run}/model")
     if output == "json":
         print_json_line(document)

@@ -3,31 +3,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from common.client.cli_values import read_budgets, read_parameters
-from common.errors import ParleyError
 
 if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-FAILED = 1  # exit status
 
-Format = Literal["text", "json"]
-FormatOption = Annotated[Format, typer.Option("--format", help="text for people, JSON for programs")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables win over it")
 ]
 UrlOption = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="where the learner listens")]
-TokenOption = Annotated[str | None, typer.Option("--token", envvar="PARLEY_TOKEN", help="your bearer token")]
+CaOption = Annotated[
+    Path | None,
+    typer.Option("--ca", envvar="PARLEY_CA", help="the authority of an https learner that this machine does not know"),
+]
 TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", envvar="PARLEY_TOKEN_FILE", help="or the file that holds it")
+    Path | None,
+    typer.Option("--token-file", help="file with your bearer token; else PARLEY_TOKEN, or that of PARLEY_TOKEN_FILE"),
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it")]
 ParameterOption = Annotated[
@@ -105,23 +103,15 @@ ExplainOption = Annotated[
 ]
 
 
-class Commands(TyperGroup):
-    """Commands whose foreseen errors are a line on standard error and exit status 1."""
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and whatever the command returns
-        """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except ParleyError as error:
-            typer.echo(f"parley-learner: {error.detail}", err=True)
-            raise typer.Exit(FAILED) from None
-
-
-def open_client(url: str, token: str | None, token_file: Path | None) -> LearnerClient:
-    """The learner, with the token that was given; raises InvalidInputError where none was."""
+def open_client(url: str, token_file: Path | None, ca: Path | None) -> LearnerClient:
+    """The learner, as whose token the file or the environment holds; raises InvalidInputError where there is none."""
     from learner.cli.client import LearnerClient
+    from learner.client.token import others_read
 
-    return LearnerClient(url, token, token_file=None if token else token_file)
+    client = LearnerClient(url, token_file=token_file, ca=ca)
+    if (file := others_read(token_file)) is not None:
+        typer.echo(f"parley-learner: warning: others can read your token: chmod 600 {file}", err=True)
+    return client
 
 
 def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value
@@ -140,8 +130,3 @@ def read_terms(study: str, parameter: list[str] | None, budget: list[str] | None
         "parameters": read_parameters(parameter),
         "budgets": read_budgets(budget),
     } | terms
-
-
-def print_json_line(value: object) -> None:
-    """A JSON value on a line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))

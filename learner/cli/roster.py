@@ -10,24 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from common.errors import ConflictError, InvalidInputError
-from learner.cli.options import (
-    DEFAULT_URL,
-    Commands,
-    FormatOption,
-    TokenFileOption,
-    TokenOption,
-    UrlOption,
-    open_client,
-    print_json_line,
-)
+from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result
+from learner.cli.options import DEFAULT_URL, CaOption, TokenFileOption, UrlOption, open_client
 
 INVITATIONS = "Example: parley-learner invite hospital-b --study wdbc   (writes hospital-b.invitation.json)"
 """How the command is used."""
 
 roster_app = typer.Typer(
-    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Who takes part: list, confirm, remove, rotate.",
     epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )
@@ -44,25 +36,26 @@ def invite_command(
     hours: HoursOption = 72.0,
     out: OutOption = None,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
     The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone.
     """
-    _invite(name, "key_holder" if key_holder else "party", study or [], hours, out, (url, token, token_file))
+    _invite(name, "key_holder" if key_holder else "party", study or [], hours, out, (url, token_file, ca), output)
 
 
 @roster_app.command("list")
 def list_command(
     output: FormatOption = "text",
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Who is invited, who has joined, and whether they are connected."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         members = client.ask("GET", "/v1/roster")
     if output == "json":
         print_json_line(members)
@@ -82,26 +75,28 @@ def confirm_command(
     name: MemberArgument,
     words: Annotated[list[str], typer.Argument(help="the six words that its owner reads out")],
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Have who has joined take part, if the words that its owner reads out are those of its key."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         client.ask("POST", f"/v1/roster/{name}/confirmation", {"words": " ".join(words)})
-    typer.echo(f"{name} takes part")
+    print_result(output, f"{name} takes part", name=name, state="member")
 
 
 @roster_app.command("remove")
 def remove_command(
     name: MemberArgument,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Have a member, or an invitation, count no more. What its ledger holds stays there."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         client.ask("DELETE", f"/v1/roster/{name}")
-    typer.echo(f"{name} is removed")
+    print_result(output, f"{name} is removed", name=name, state="removed")
 
 
 @roster_app.command("rotate")
@@ -111,19 +106,22 @@ def rotate_command(
     hours: HoursOption = 72.0,
     out: OutOption = None,
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    output: FormatOption = "text",
 ) -> None:
     """Invite a member again, who joins in its own folder: new tokens, a new certificate, the same key and ledger."""
-    with open_client(url, token, token_file) as client:
+    with open_client(url, token_file, ca) as client:
         known = {each["name"]: each for each in client.ask("GET", "/v1/roster")}
     if name not in known or known[name]["state"] not in {"member", "unconfirmed"}:
         raise InvalidInputError(f"nobody has joined as {name}")
     studies = study or known[name]["studies"]
-    _invite(name, known[name]["role"], studies, hours, out, (url, token, token_file))
+    _invite(name, known[name]["role"], studies, hours, out, (url, token_file, ca), output)
 
 
-def _invite(name: str, role: str, studies: list[str], hours: float, out: Path | None, learner: Any) -> None:  # noqa: ANN401
+def _invite(
+    name: str, role: str, studies: list[str], hours: float, out: Path | None, learner: tuple[Any, ...], output: Format
+) -> None:
     """Write an invitation, and say what to do with it."""
     out = out or Path(f"{name}.invitation.json")
     if out.exists():
@@ -136,7 +134,10 @@ def _invite(name: str, role: str, studies: list[str], hours: float, out: Path | 
     except OSError as error:
         raise InvalidInputError(f"{out} cannot be written: {error.strerror}") from None
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    typer.echo(f"{out} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours")
-    typer.echo(f"  read these words out by telephone: {' '.join(made['words'])}")
-    typer.echo(f"  they run: {command} {out}{' --data TABLE' if role == 'party' else ''}")
-    typer.echo(f"  and read six words to you: parley-learner roster confirm {name} WORDS")
+    words = " ".join(made["words"])
+    text = f"""\
+{out} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours
+  read these words out by telephone: {words}
+  they run: {command} {out}{" --data TABLE" if role == "party" else ""}"""
+    print_result(output, text, file=str(out), name=name, role=role, words=words, hours=hours)
+    print_next(output, f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from common.client.cli_values import read_parameters
-from learner.cli.options import ExplainOption, FormatOption, ParameterOption, print_json_line
+from common.service.commands import FormatOption, print_json_line
+from learner.cli.options import ExplainOption, ParameterOption
 
 SIMULATIONS = (
     "Examples:\n\n"

@@ -27,6 +27,21 @@ def read_token(token: str | None = None, file: Path | str | None = None) -> str:
     return _checked(token, "the token")
 
 
+def has_token() -> bool:
+    """Whether the environment holds a token, or names a file."""
+    return bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE))
+
+
+def others_read(file: Path | None) -> Path | None:
+    """The file that `read_token` takes the token from, where others than its owner may read it."""
+    if file is None:
+        named = os.environ.get(TOKEN_FILE)
+        if not named or TOKEN in os.environ:
+            return None
+        file = Path(named)
+    return file if file.stat().st_mode & 0o077 else None
+
+
 def _content(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")

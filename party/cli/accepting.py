@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import typer
 
-from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
+from common.service.commands import FormatOption, print_json_line
+from party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 
-def accept_data_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Say that the data, or the query or study that make them, have changed and answers shall be about them from now.
 
     A party whose data changed under its ledger does not start before that. The ledger keeps the word, with the query's
@@ -19,15 +20,15 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, output: Output = Output
     from party.data.owner_data import load_holding
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         with open_store(settings) as store:
             before = store.open_runs()
             is_first = store.books.pinned is None
             changes = store.pin(pin_of(settings, load_holding(settings)), accept=True)
             ended = before if changes else []
-    if output is OutputFormat.JSON:
-        print_json({"changed": changes, "ended": [{"learner": learner, "run": run} for learner, run in ended]})
+    if output == "json":
+        print_json_line({"changed": changes, "ended": [{"learner": learner, "run": run} for learner, run in ended]})
         return
     if not changes:
         typer.echo("the data are pinned for the first time" if is_first else "nothing has changed")

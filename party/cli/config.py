@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
+from common.service.commands import Format, FormatOption, print_json_line
+from party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 if TYPE_CHECKING:
     from common.service.settings import Settings
@@ -20,7 +21,7 @@ Explain = Annotated[
 
 
 def party_config_command(
-    config: Config = DEFAULT_CONFIG, explain: Explain = False, output: Output = OutputFormat.TEXT
+    config: Config = DEFAULT_CONFIG, explain: Explain = False, output: FormatOption = "text"
 ) -> None:
     """Print the settings in effect, and whether file or environment says so; secrets are hidden.
 
@@ -31,20 +32,20 @@ def party_config_command(
     show_settings(PartySettings, config, explain=explain, output=output)
 
 
-def show_settings(cls: type[Settings], path: Path, *, explain: bool, output: OutputFormat) -> None:
+def show_settings(cls: type[Settings], path: Path, *, explain: bool, output: Format) -> None:
     """Print what settings there are, or those of a file."""
     from common.service.settings_guide import explain_settings, settings_in_effect
 
-    with refusing():
+    with quietly():
         if explain:
             settings = list(explain_settings(cls))
-            if output is OutputFormat.TEXT:
+            if output == "text":
                 typer.echo("\n".join(f"{each.head}\n    {each.meaning}" for each in settings))
             else:
-                print_json([asdict(each) for each in settings])
+                print_json_line([asdict(each) for each in settings])
             return
         found = list(settings_in_effect(cls.load(path)))
-        if output is OutputFormat.TEXT:
+        if output == "text":
             typer.echo("\n".join(each.line for each in found))
         else:
-            print_json([asdict(each) for each in found])
+            print_json_line([asdict(each) for each in found])

@@ -6,34 +6,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from common.errors import ParleyError
+from common.service.commands import Format, FormatOption, print_result, refusal_is_no
 from party.cli.output import DEFAULT_CONFIG, Config
 
 if TYPE_CHECKING:
     from common.service.settings import ServiceSettings
 
-_NOT_READY = 1  # exit status
 
-
-def party_health_command(config: Config = DEFAULT_CONFIG) -> None:
+def party_health_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Ask the party that runs with these settings whether it is ready, from this machine and under the same TLS.
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
     from party.settings import PartySettings
 
-    end_by_readiness(PartySettings, config)
+    end_by_readiness(PartySettings, config, output)
 
 
-def end_by_readiness(kind: type[ServiceSettings], config: Path) -> None:
+def end_by_readiness(kind: type[ServiceSettings], config: Path, output: Format) -> None:
     """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
     from common.client.health import ask_ready
 
-    try:
-        ask_ready(kind.load(config))
-    except ParleyError as error:
-        typer.echo(f"parley-party: {error.detail}", err=True)
-        raise typer.Exit(_NOT_READY) from None
-    typer.echo("ready")
+    settings = kind.load(config)
+    with refusal_is_no():
+        ask_ready(settings)
+    print_result(output, "ready", ready=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.errors import InvalidInputError
-from party.cli.output import read_text, refusing
+from common.service.commands import Format, FormatOption, print_next, print_result
+from party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
     from common.wire.membership import Invitation, KnownKey
@@ -31,7 +32,12 @@ FolderOption = Annotated[
 ]
 ProxyOption = Annotated[
     str | None,
-    typer.Option("--proxy", help="HTTP proxy on the way: http://host:port, or http://user:password@host:port."),
+    typer.Option(
+        "--proxy",
+        envvar="PARLEY_PROXY",
+        help="HTTP proxy on the way: http://host:port. One with a password, http://user:password@host:port, belongs "
+        "into the environment, where others do not see it.",
+    ),
 ]
 PortOption = Annotated[
     int | None, typer.Option("--port", help="Port on loopback, for health checks; a free one if not given.")
@@ -55,11 +61,12 @@ def join_command(
         bool, typer.Option("--by-policy", help="Take part in all runs that the policy allows, without asking you.")
     ] = False,
     clip: Annotated[
-        bool, typer.Option("--clip", help="Clip values beyond the study's bounds instead of refusing.")
+        bool, typer.Option("--clip", help="Clip values beyond the study's bounds instead of quietly.")
     ] = False,
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
+    output: FormatOption = "text",
 ) -> None:
     """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
 
@@ -72,7 +79,7 @@ def join_command(
     from party.ledger.ledger import create_ledger
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         invited = _opened(invitation, "party")
         if len(invited.studies) != 1:
             raise InvalidInputError(
@@ -100,14 +107,13 @@ def join_command(
         settings = PartySettings.load(draft)
         holding = load_holding(settings)
         agreed = invited.studies[0]
-        typer.echo(f"{data} fits {agreed.name}: {holding.n_examples} rows")
-        for words_of_study in filter(None, (agreed.title, agreed.purpose)):
-            typer.echo(f"  {words_of_study}")
+        about = [f"  {words_of_study}" for words_of_study in (agreed.title, agreed.purpose) if words_of_study]
+        told = [f"{data} fits {agreed.name}: {holding.n_examples} rows", *about]
         if not (folder.state / "ledger.db").exists():
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
-        _register(invited, folder, enrolment, text, "party.toml")
+        own_words = _register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-        _say_start("party", ("parley-party",), folder.root / "party.toml", reads)
+        _tell(output, invited, "party", folder.root / "party.toml", own_words, reads, told)
 
 
 def join_key_holder_command(
@@ -117,6 +123,7 @@ def join_key_holder_command(
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
+    output: FormatOption = "text",
 ) -> None:
     """Join a learner as a key holder: makes keys, settings and journal, and registers.
 
@@ -128,7 +135,7 @@ def join_key_holder_command(
     from party.joining import Enrolment
     from party.keyholder.journal import create_journal
 
-    with refusing():
+    with quietly():
         invited = _opened(invitation, "key_holder")
         _compare(words, invited)
         reads = _mounted(None, invited) if compose else None
@@ -140,19 +147,35 @@ def join_key_holder_command(
             create_journal(folder.state, Identity(invited.name, folder.key()))
         own = f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n"
         text = _service_toml(invited, folder, own, proxy, port or _free_port())
-        _register(invited, folder, enrolment, text, "keyholder.toml")
-        _say_start("key-holder", ("parley-party", "keyholder"), folder.root / "keyholder.toml", reads)
+        own_words = _register(invited, folder, enrolment, text, "keyholder.toml")
+        _tell(output, invited, "key-holder", folder.root / "keyholder.toml", own_words, reads)
 
 
-def _register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> None:
-    """Use the invitation, keep what comes back, and say what is next."""
+def _register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> str:
+    """Use the invitation, and keep what comes back; the words of the own key."""
     from common.wire.membership import words_of
 
     asked = folder.request(invited)
     folder.finish(invited, enrolment.join(asked), text, name)
-    typer.echo(f"joined {invited.learner.name} as {invited.name}; read these words of your key to its operator:")
-    typer.echo(f"  {' '.join(words_of(asked.public_key))}")
-    typer.echo("next:")
+    return " ".join(words_of(asked.public_key))
+
+
+def _tell(
+    output: Format,
+    invited: Invitation,
+    service: str,
+    settings: Path,
+    words: str,
+    reads: tuple[Path, ...] | None,
+    told: Sequence[str] = (),
+) -> None:
+    """Say who has joined whom, what to read out, and how the service is started."""
+    command = ("parley-party", "keyholder") if service == "key-holder" else ("parley-party",)
+    start = _start(service, command, settings, reads)
+    lines = [*told, f"joined {invited.learner.name} as {invited.name}; read these words of your key to its operator:"]
+    facts = {"learner": invited.learner.name, "name": invited.name, "words": words, "settings": str(settings)}
+    print_result(output, "\n".join([*lines, f"  {words}"]), **facts, start=start)
+    print_next(output, start)
 
 
 def _opened(path: Path, role: str) -> Invitation:
@@ -173,8 +196,8 @@ def _compare(words: str | None, invited: Invitation) -> None:
     if words is None:
         if not sys.stdin.isatty():
             raise InvalidInputError("--words: ask the learner's operator for the six words of its key, by telephone")
-        typer.echo(f"Ask the operator of {invited.learner.name} for six words, by telephone.")
-        words = typer.prompt("words")
+        typer.echo(f"Ask the operator of {invited.learner.name} for six words, by telephone.", err=True)
+        words = typer.prompt("words", err=True)
     check_words(words, invited.learner.public_key, invited.learner.name)
 
 
@@ -278,12 +301,13 @@ def _mounted(data: str | None, invited: Invitation) -> tuple[Path, ...]:
     return (data_folder(absolute),)
 
 
-def _say_start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Path, ...] | None) -> None:
-    """Say how the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
+def _start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Path, ...] | None) -> str:
+    """How the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
     from common.service.compose import ContainerService
 
-    start = f"{' '.join(command)} serve --config {settings}"
-    typer.echo(f"  {start if reads is None else ContainerService(name, command, settings, reads).write()}")
+    if reads is None:
+        return f"{' '.join(command)} serve --config {settings}"
+    return ContainerService(name, command, settings, reads).write()
 
 
 def _pins(table: str, keys: Sequence[KnownKey]) -> str:

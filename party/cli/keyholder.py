@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from common.service.commands import FormatOption, print_json_line, print_next, print_result
 from party.cli.config import Explain, show_settings
 from party.cli.health import end_by_readiness
 from party.cli.join import join_key_holder_command
-from party.cli.output import (
-    LogFormat,
-    Output,
-    OutputFormat,
-    ReceiptFiles,
-    print_json,
-    print_table,
-    read_text,
-    refusing,
-    spelt,
-)
+from party.cli.output import LogFormat, ReceiptFiles, print_table, quietly, read_text, spelt
 
 if TYPE_CHECKING:
     from party.keyholder.settings import KeyHolderSettings
@@ -52,7 +43,7 @@ key_holder_app.command("join")(join_key_holder_command)
 def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: LogFormat = None) -> None:
     """Open sums until told to stop (SIGINT or SIGTERM).
 
-    Exits with status 2 and one line on standard error if settings, keys or journal cannot be used.
+    Exits with status 3 and one line on standard error if settings, keys or journal cannot be used.
     """
     from common.client.dialing import outbound
     from common.service import logs
@@ -60,24 +51,26 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
     from party.keyholder.app import create_key_holder_app
     from party.keyholder.settings import KeyHolderSettings
 
-    with refusing():
+    with quietly():
         settings = KeyHolderSettings.load(config)
         if output:
-            settings = settings.model_copy(update={"log_format": output.value})
+            settings = settings.model_copy(update={"log_format": output})
         logs.configure(settings.log_format)
         run(create_key_holder_app(settings), settings, outbound(settings.outbound))
 
 
 @key_holder_app.command("init")
-def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None:
+def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
     """Make a new key holder's journal. Once: a key holder without its journal does not start, lest it open twice."""
     from party.keyholder.journal import create_journal
     from party.keyholder.settings import KeyHolderSettings
 
-    with refusing():
+    with quietly():
         settings = KeyHolderSettings.load(config)
         create_journal(settings.state, settings.identity)
-    typer.echo(f"a new journal in {settings.state}: never put an old copy back")
+    text = f"a new journal in {settings.state}: never put an old copy back"
+    print_result(output, text, state=str(settings.state))
+    print_next(output, f"parley-party keyholder serve --config {config}")
 
 
 @key_holder_app.command("recover")
@@ -85,6 +78,7 @@ def key_holder_recover(
     config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG,
     receipt: ReceiptFiles = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be done.")] = False,
+    output: FormatOption = "text",
 ) -> None:
     """Begin a new journal where the old one is lost, damaged or an old copy; all sessions end, their keys destroyed.
 
@@ -96,7 +90,7 @@ def key_holder_recover(
     from party.keyholder.settings import KeyHolderSettings
     from party.keyholder.vault import Vault
 
-    with refusing():
+    with quietly():
         settings = KeyHolderSettings.load(config)
         if not yes:
             typer.echo("nothing was changed; say --yes to end all sessions and begin the new journal", err=True)
@@ -104,23 +98,25 @@ def key_holder_recover(
         texts = [line for path in receipt or () for line in read_text(path).split()]
         replaced = recover_journal(settings.state, settings.identity, texts)
         Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
-    print_json({"replaced": replaced})
+    text = f"a new journal, which replaces {len(replaced)} that others may hold receipts of"
+    print_result(output, text, replaced=replaced)
+    print_next(output, f"parley-party keyholder serve --config {config}")
 
 
 @key_holder_app.command("health")
-def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG) -> None:
+def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
     """Ask the key holder that runs with these settings whether it is ready, from this machine and under the same TLS.
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
     from party.keyholder.settings import KeyHolderSettings
 
-    end_by_readiness(KeyHolderSettings, config)
+    end_by_readiness(KeyHolderSettings, config, output)
 
 
 @key_holder_app.command("config")
 def key_holder_config(
-    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, explain: Explain = False, output: Output = OutputFormat.TEXT
+    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, explain: Explain = False, output: FormatOption = "text"
 ) -> None:
     """Print the settings in effect, and whether file or environment says so; secrets are hidden.
 
@@ -132,15 +128,15 @@ def key_holder_config(
 
 
 @key_holder_app.command("check")
-def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
     """Load settings, identity and, if there is a journal, the keys of all sessions; print what others must know.
 
-    Exits with status 2 and one line on standard error if something cannot be used. Opens nothing.
+    Exits with status 3 and one line on standard error if something cannot be used. Opens nothing.
     """
     from common.secure_sum.paillier import require_gmpy2
     from party.keyholder.settings import KeyHolderSettings
 
-    with refusing():
+    with quietly():
         require_gmpy2()
         settings = KeyHolderSettings.load(config)
         facts = {
@@ -150,26 +146,24 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
             "learners": list(settings.pins),
             "sessions": _check_keys(settings),
         }
-    if output is OutputFormat.JSON:
-        print_json(facts)
+    if output == "json":
+        print_json_line(facts)
         return
     print_table([(name, spelt(value)) for name, value in facts.items()])
 
 
 @key_holder_app.command("identity")
-def key_holder_identity(
-    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: Output = OutputFormat.TEXT
-) -> None:
+def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
     """Print the public key that this key holder signs with; it is made when first needed and stays.
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
     from party.keyholder.settings import KeyHolderSettings
 
-    with refusing():
+    with quietly():
         key = KeyHolderSettings.load(config).identity.key
-    if output is OutputFormat.JSON:
-        print_json({"public_key": key})
+    if output == "json":
+        print_json_line({"public_key": key})
         return
     typer.echo(key)
 

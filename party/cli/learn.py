@@ -12,7 +12,8 @@ import typer
 
 from common.client.cli_values import read_budgets, read_parameters
 from common.errors import InvalidInputError
-from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
+from common.service.commands import FormatOption, print_json_line
+from party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 
 def learn_command(
@@ -33,7 +34,7 @@ def learn_command(
     deadline: Annotated[float, typer.Option(min=0.01, help="Seconds that a silent party is waited for.")] = 5.0,
     run: Annotated[str | None, typer.Option(help="The name of a run that failed, to take it up again.")] = None,
     save: Annotated[Path | None, typer.Option(help="File for the model; standard output if not given.")] = None,
-    output: Output = OutputFormat.TEXT,
+    output: FormatOption = "text",
 ) -> None:
     """Train a model of your own: on your examples as they are, and on the other owners' noisy answers.
 
@@ -54,7 +55,7 @@ def learn_command(
     from party.personal import training as learning
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         names = [peer.name for peer in settings.peers] if party is None else party
         given = {name: (each["epsilon"], each["delta"]) for name, each in read_budgets(budget).items()}
@@ -75,7 +76,7 @@ def learn_command(
         model = asyncio.run(learning.learn(order, settings.name, holding, settings.peers))
     if save is not None:
         save.write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")
-    if save is None or output is OutputFormat.JSON:
-        print_json(model)
+    if save is None or output == "json":
+        print_json_line(model)
     else:
         typer.echo(f"{save}: {algorithm}, {model['rounds']} rounds, with {', '.join(model['contributors'])}")

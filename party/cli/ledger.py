@@ -7,21 +7,20 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result, refusal_is_no
 from party.cli.output import (
     DEFAULT_CONFIG,
     Config,
     LearnerOption,
-    Output,
-    OutputFormat,
     ReceiptFiles,
-    print_json,
+    config_words,
     print_table,
+    quietly,
     read_text,
-    refusing,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ audit_app = typer.Typer(
 )
 
 
-def init_command(config: Config = DEFAULT_CONFIG) -> None:
+def init_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Make a new party's ledger, and pin the data in it: the party starts with these alone until you accept others.
 
     Once: a party without its ledger does not start, for what it spent stays spent.
@@ -48,29 +47,31 @@ def init_command(config: Config = DEFAULT_CONFIG) -> None:
     from party.ledger.ledger import create_ledger
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         data = pin_of(settings, load_holding(settings))
         create_ledger(settings.state, settings.identity, settings.policy.adjacency)
         with open_store(settings) as store:
             store.pin(data)
-    typer.echo(f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back")
+    text = f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back"
+    print_result(output, text, state=str(settings.state))
+    print_next(output, f"parley-party serve{config_words(config)}")
 
 
-def budget_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def budget_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
     from common.privacy.statement import in_words
     from common.wire.party_api import BudgetReport
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         with open_store(settings) as store:
             account = store.account()
     left = BudgetReport.of(account)
-    if output is OutputFormat.JSON:
-        print_json(left.model_dump())
+    if output == "json":
+        print_json_line(left.model_dump())
         return
     print_table(
         [
@@ -87,7 +88,7 @@ def budget_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForma
 
 def log_command(
     config: Config = DEFAULT_CONFIG,
-    output: Output = OutputFormat.TEXT,
+    output: FormatOption = "text",
     by_run: Annotated[
         bool, typer.Option("--by-run", help="One line a run: who asked, what for, what it cost.")
     ] = False,
@@ -99,13 +100,13 @@ def log_command(
 
     With --data: which data answers were about, by which query, since when.
 
-    The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 2.
+    The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 3.
     """
     from party.answering.party import open_store
     from party.ledger import audit
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         entries = store.entries()
     if data:
         _print_pins(entries, output)
@@ -115,14 +116,18 @@ def log_command(
         _print_answers(entries, output)
 
 
-def end_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None) -> None:
+def end_command(
+    run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
+) -> None:
     """Answer no more rounds of a run, and free what is still reserved for it. What was charged stays charged."""
-    _each_run(config, run, learner, "end")
+    _each_run(config, run, learner, "ended", output)
 
 
-def release_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None) -> None:
+def release_command(
+    run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
+) -> None:
     """Free what is still reserved for a run without ending it: it goes on as far as the budget then bears."""
-    _each_run(config, run, learner, "release")
+    _each_run(config, run, learner, "released", output)
 
 
 def recover_command(
@@ -130,6 +135,7 @@ def recover_command(
     receipt: ReceiptFiles = None,
     backup: Annotated[Path | None, typer.Option(help="A directory that parley-party backup wrote.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be charged.")] = False,
+    output: FormatOption = "text",
 ) -> None:
     """Begin a new ledger where the old one is lost, damaged or an old copy, and charge the worst that may be spent.
 
@@ -137,25 +143,29 @@ def recover_command(
     holders and co-owners too. Without a receipt of each of your learners the whole budget counts as spent. What was
     there is put aside, runs in progress end.
     """
+    from common.privacy.account import DELTA_UNITS, MICRO
     from party.answering.party import budget_of
     from party.ledger.recovery import recover
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         texts = [line for path in receipt or () for line in read_text(path).split()]
         names = [known.name for known in settings.learners]
         done = recover(
             settings.state, settings.identity, budget_of(settings.policy), names, texts, backup=backup, commit=yes
         )
-    print_json({"spent": list(done.spent.units), "accounted": done.recovered, "without_receipt_of": done.missing})
+    epsilon, delta = done.spent.epsilon / MICRO, done.spent.delta / DELTA_UNITS
+    text = f"{'charged' if yes else 'to be charged'}: epsilon {epsilon:g}, delta {delta:g}"
+    spent = list(done.spent.units)
+    print_result(output, text, spent=spent, accounted=done.recovered, without_receipt_of=done.missing)
     if done.missing:
         typer.echo(f"no receipt of {', '.join(done.missing)}: the whole budget counts as spent", err=True)
     if not yes:
         typer.echo("nothing was changed; say --yes to begin the new ledger", err=True)
 
 
-def backup_command(directory: Path, config: Config = DEFAULT_CONFIG) -> None:
+def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Copy ledger, head file and identity key into a new directory, while the party runs too.
 
     A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges what it does
@@ -164,12 +174,14 @@ def backup_command(directory: Path, config: Config = DEFAULT_CONFIG) -> None:
     from party.ledger.recovery import back_up
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         back_up(PartySettings.load(config).state, directory)
-    typer.echo(f"{directory}: keep it as private as the party's own files")
+    print_result(output, f"{directory}: keep it as private as the party's own files", directory=str(directory))
 
 
-def restore_command(directory: Path, config: Config = DEFAULT_CONFIG, receipt: ReceiptFiles = None) -> None:
+def restore_command(
+    directory: Path, config: Config = DEFAULT_CONFIG, receipt: ReceiptFiles = None, output: FormatOption = "text"
+) -> None:
     """Bring a backup back: its identity key, and a new ledger that charges the worst that may be spent since.
 
     The same as parley-party recover --backup DIRECTORY --yes, after the identity key was put back if it is gone.
@@ -177,9 +189,9 @@ def restore_command(directory: Path, config: Config = DEFAULT_CONFIG, receipt: R
     from party.ledger.recovery import restore_key
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         restore_key(directory, PartySettings.load(config).state)
-    recover_command(config, receipt, directory, yes=True)
+    recover_command(config, receipt, directory, yes=True, output=output)
 
 
 @audit_app.command("export")
@@ -187,30 +199,34 @@ def audit_export(
     file: Path,
     config: Config = DEFAULT_CONFIG,
     bodies: Annotated[bool, typer.Option(help="Whether to put the answers themselves in.")] = True,
+    output: FormatOption = "text",
 ) -> None:
     """Write the whole ledger into a signed file: approvals, prices, answers, limits, refusals, in order."""
     from party.answering.party import open_store
     from party.ledger.audit import export
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store, file.open("x", encoding="utf-8") as target:
+    with quietly(), open_store(PartySettings.load(config)) as store, file.open("x", encoding="utf-8") as target:
         target.writelines(f"{line}\n" for line in export(store, bodies=bodies))
-    typer.echo(f"{file}: check it with parley-party audit verify {file} --key {settings_key(config)}")
+    key = settings_key(config)
+    print_result(output, f"{file}: check it with parley-party audit verify {file} --key {key}", file=str(file), key=key)
 
 
 @audit_app.command("verify")
 def audit_verify(
     file: Path,
     key: Annotated[str, typer.Option(help="The party's public key, as parley-party identity prints it.")],
-    output: Output = OutputFormat.TEXT,
+    output: FormatOption = "text",
 ) -> None:
-    """Check a file that "audit export" wrote, without a ledger: exits with status 2 if anything in it was changed."""
+    """Check a file that "audit export" wrote, without a ledger: exits with status 1 if anything in it was changed."""
     from party.ledger import audit
 
-    with refusing():
-        entries, receipt = audit.verify(read_text(file).splitlines(), key)
+    with quietly():
+        lines = read_text(file).splitlines()
+        with refusal_is_no():
+            entries, receipt = audit.verify(lines, key)
     typer.echo(f"{receipt.signer}: {len(entries)} entries, all as they were signed", err=True)
-    if output is OutputFormat.TEXT:
+    if output == "text":
         _print_pins(entries, output)
     _print_runs(audit.by_run(entries), output)
 
@@ -222,26 +238,26 @@ def settings_key(config: Path) -> str:
     return PartySettings.load(config).identity.key
 
 
-def _each_run(config: Path, run: str, learner: str | None, what: str) -> None:
+def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended", "released"], output: Format) -> None:
     """End or release a run, of one learner or of whoever has one of that name."""
     from common.errors import InvalidInputError, NotFoundError
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         owners = [name for name, known in store.books.runs if known == run and learner in {None, name}]
         if not owners:
             raise NotFoundError(f"run {run} is not known here")
         if len(owners) > 1:
             raise InvalidInputError(f"{', '.join(owners)} each have a run {run}: name one with --learner")
-        if what == "end":
+        if state == "ended":
             store.end(owners[0], run, "owner")
         else:
             store.release(owners[0], run)
-    typer.echo(f"{run} of {owners[0]}: {'ended' if what == 'end' else 'released'}")
+    print_result(output, f"{run} of {owners[0]}: {state}", learner=owners[0], run=run, state=state)
 
 
-def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
+def _print_answers(entries: list[Entry], output: Format) -> None:
     from common.privacy.account import DELTA_UNITS, MICRO
     from party.ledger.records import Answered
 
@@ -261,7 +277,7 @@ def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
         }
         for entry, answer in answers
     ]
-    if output is OutputFormat.JSON:
+    if output == "json":
         for row in rows:
             typer.echo(json.dumps(row))
         return
@@ -281,11 +297,11 @@ def _print_answers(entries: list[Entry], output: OutputFormat) -> None:
     print_table([columns, *cells])
 
 
-def _print_pins(entries: list[Entry], output: OutputFormat) -> None:
+def _print_pins(entries: list[Entry], output: Format) -> None:
     from party.ledger.records import Pinned
 
     pins = [(entry, entry.record) for entry in entries if isinstance(entry.record, Pinned)]
-    if output is OutputFormat.JSON:
+    if output == "json":
         for entry, pin in pins:
             typer.echo(json.dumps({"number": entry.number, "at": entry.at, **asdict(pin)}))
         return
@@ -301,7 +317,7 @@ def _tables(pin: Pinned) -> str:
     return ", ".join(f"{name} = {at}" for name, at in pin.tables.items()) or "-"
 
 
-def _print_runs(runs: list[RunSummary], output: OutputFormat) -> None:
+def _print_runs(runs: list[RunSummary], output: Format) -> None:
     from common.privacy.account import DELTA_UNITS, MICRO
 
     rows: list[dict[str, Any]] = []
@@ -325,7 +341,7 @@ def _print_runs(runs: list[RunSummary], output: OutputFormat) -> None:
                 "refusals": dict(run.refusals),
             }
         )
-    if output is OutputFormat.JSON:
+    if output == "json":
         for row in rows:
             typer.echo(json.dumps(row))
         return

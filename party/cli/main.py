@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from common.service.commands import CommandGroup, FormatOption, print_json_line
 from party.cli.accepting import accept_data_command
 from party.cli.config import party_config_command
 from party.cli.health import party_health_command
@@ -28,17 +29,7 @@ from party.cli.ledger import (
     release_command,
     restore_command,
 )
-from party.cli.output import (
-    DEFAULT_CONFIG,
-    Config,
-    LogFormat,
-    Output,
-    OutputFormat,
-    print_json,
-    print_table,
-    refusing,
-    spelt,
-)
+from party.cli.output import DEFAULT_CONFIG, Config, LogFormat, print_table, quietly, spelt
 from party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from party.cli.pin import pin_command
 from party.cli.stream import stream_command
@@ -49,8 +40,9 @@ if TYPE_CHECKING:
     from party.settings import PartySettings
 
 party_app = typer.Typer(
+    name="parley-party",
+    cls=CommandGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="""Run a party: the service beside an owner's private data.
@@ -95,7 +87,7 @@ def party_serve(
 ) -> None:
     """Answer learners until told to stop (SIGINT or SIGTERM).
 
-    Exits with status 2 and one line on standard error if settings, study, data or ledger cannot be used.
+    Exits with status 3 and one line on standard error if settings, study, data or ledger cannot be used.
     """
     from common.client.dialing import outbound
     from common.service import logs
@@ -106,10 +98,10 @@ def party_serve(
     from party.owner.page import owner_page
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         if output:
-            settings = settings.model_copy(update={"log_format": output.value})
+            settings = settings.model_copy(update={"log_format": output})
         logs.configure(settings.log_format)
         if settings.tls:
             tls_context(settings.tls)  # refuses before the ledger is opened
@@ -121,10 +113,10 @@ def party_serve(
 
 
 @party_app.command("check")
-def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Load settings, study, data and, if there is one, the ledger as "serve" would; say what the party would refuse.
 
-    Prints the party's public facts and the owner's rules in words. Exits with status 2 and one line on standard error
+    Prints the party's public facts and the owner's rules in words. Exits with status 3 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
     from common.service.tracing.switch import require_tracing
@@ -133,7 +125,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     from party.data.owner_data import load_holding
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         if settings.tracing:
             require_tracing()
@@ -150,8 +142,10 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
     if is_alike:
         typer.echo("parley-party: all examples have the same label: alone, they teach nothing", err=True)
     known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
-    if output is OutputFormat.JSON:
-        print_json({"party": facts, "budget": left, "learners": known, "mended": holding.mended, "refuses": refuses})
+    if output == "json":
+        print_json_line(
+            {"party": facts, "budget": left, "learners": known, "mended": holding.mended, "refuses": refuses}
+        )
         return
     print_table([(name, spelt(value)) for name, value in {**facts, "learners": known, **left}.items()])
     for what, share in holding.mended.items():
@@ -162,7 +156,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.T
 
 
 @party_app.command("identity")
-def party_identity(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def party_identity(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Print the public key that this party signs with in secure sums; it is made when first needed and stays.
 
     Give it to the learner, who pins it in [[parties]] as public_key.
@@ -170,16 +164,16 @@ def party_identity(config: Config = DEFAULT_CONFIG, output: Output = OutputForma
     from common.secure_sum.envelope import public_hex
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         key = public_hex(PartySettings.load(config).signing_key())
-    if output is OutputFormat.JSON:
-        print_json({"public_key": key})
+    if output == "json":
+        print_json_line({"public_key": key})
         return
     typer.echo(key)
 
 
 @party_app.command("token")
-def party_token(output: Output = OutputFormat.TEXT) -> None:
+def party_token(output: FormatOption = "text") -> None:
     """Make a bearer token for a learner, and the hash that party.toml knows it by. Neither is stored.
 
     Give the token to the learner, and keep the hash in [[learners]] as token_hash.
@@ -187,8 +181,8 @@ def party_token(output: Output = OutputFormat.TEXT) -> None:
     from common.service.tokens import hash_token, new_token
 
     made = new_token()
-    if output is OutputFormat.JSON:
-        print_json({"token": made, "token_hash": hash_token(made)})
+    if output == "json":
+        print_json_line({"token": made, "token_hash": hash_token(made)})
         return
     print_table([("token", made), ("token_hash", hash_token(made))])
 

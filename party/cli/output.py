@@ -1,35 +1,26 @@
-"""What the commands of party and key holder share: how they print, and how they end."""
+"""What the commands of party and key holder share: options, and how they print."""
 
 from __future__ import annotations
 
-import json
 import logging
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from common.errors import InvalidInputError, ParleyError
-
-UNUSABLE = 2  # exit status
-
-
-class OutputFormat(StrEnum):
-    """How a command prints."""
-
-    TEXT = "text"
-    JSON = "json"
-
+from common.errors import InvalidInputError
+from common.service.commands import Format
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_PARTY_* variables override it.")
 ]
 DEFAULT_CONFIG = Path("party.toml")
-Output = Annotated[OutputFormat, typer.Option("--format", help="Text for people, or JSON for programs.")]
-LogFormat = Annotated[OutputFormat | None, typer.Option("--format", help="The log's format, instead of log_format.")]
+LogFormat = Annotated[Format | None, typer.Option("--format", help="The log's format, instead of log_format.")]
 
 LearnerOption = Annotated[
     str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
@@ -41,16 +32,17 @@ ReceiptFiles = Annotated[
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Turn an error into one line on standard error and exit status 2."""
+def quietly() -> Iterator[None]:
+    """Log no more than warnings, while a command works."""
     from common.service import logs  # noqa: PLC0415 -- help comes faster without
 
     logs.configure("text", logging.WARNING)
-    try:
-        yield
-    except ParleyError as error:
-        typer.echo(f"parley-party: {error.detail}", err=True)
-        raise typer.Exit(UNUSABLE) from None
+    yield
+
+
+def config_words(config: Path) -> str:
+    """The option that names settings, as the next command has to repeat it."""
+    return "" if config == DEFAULT_CONFIG else f" --config {config}"
 
 
 def read_text(path: Path) -> str:
@@ -68,13 +60,23 @@ def spelt(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def print_json(value: object) -> None:
-    """A value for programs."""
-    typer.echo(json.dumps(value, indent=2))
-
-
 def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Rows in columns as wide as their widest entry."""
+    """Rows in columns as wide as their widest entry.
+
+    On a terminal too narrow for that, what rows of two columns say is folded, and of more columns each row is told
+    apart, by the names of the first.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        typer.echo("  ".join(entry.ljust(width) for entry, width in zip(row, widths, strict=True)).rstrip())
+    room = shutil.get_terminal_size((sys.maxsize, 0)).columns  # without a terminal there is room for all
+    if sum(widths) + 2 * len(widths) - 2 <= room:
+        for row in rows:
+            typer.echo("  ".join(entry.ljust(width) for entry, width in zip(row, widths, strict=True)).rstrip())
+    elif len(widths) == len(("name", "value")):
+        for name, entry in rows:
+            lines = textwrap.wrap(entry, max(room - widths[0] - 2, 20)) or [""]
+            typer.echo(f"\n{' ' * (widths[0] + 2)}".join([f"{name.ljust(widths[0])}  {lines[0]}".rstrip(), *lines[1:]]))
+    else:
+        names, *others = rows
+        for row in others:
+            print_table([*zip(names, row, strict=True)])
+            typer.echo("")

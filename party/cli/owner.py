@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.output import (
-    DEFAULT_CONFIG,
-    Config,
-    LearnerOption,
-    Output,
-    OutputFormat,
-    print_json,
-    print_table,
-    refusing,
-    spelt,
-)
+from common.service.commands import FormatOption, print_json_line, print_next, print_result
+from party.cli.output import DEFAULT_CONFIG, Config, LearnerOption, config_words, print_table, quietly, spelt
 
 if TYPE_CHECKING:
     from party.ledger.ledger import Ledger
 
 
-def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputFormat.TEXT) -> None:
+def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Show the runs that wait for your word: who asks for what, with whom, at which price, and what is promised.
 
     Runs wait where policy.approval is "manual". What is shown of user and purpose are the learner's words.
@@ -32,10 +23,10 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForm
     from party.policy.questions import WaitingRuns
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         questions = WaitingRuns(store).questions()
-    if output is OutputFormat.JSON:
-        print_json(questions)
+    if output == "json":
+        print_json_line(questions)
         return
     for question in questions:
         print_table([(name.replace("_", " "), spelt(value)) for name, value in question.items() if name != "guarantee"])
@@ -46,15 +37,19 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: Output = OutputForm
         typer.echo("no run waits for your word")
 
 
-def approve_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None) -> None:
+def approve_command(
+    run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
+) -> None:
     """Take part in a run that waits: its whole price is reserved at once, and charged round by round."""
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
         store.questions.allow(whose, run)
-    typer.echo(f"{run} of {whose} is approved; the learner asks again within a minute")
+    text = f"{run} of {whose} is approved; the learner asks again within a minute"
+    print_result(output, text, learner=whose, run=run, state="approved")
+    print_next(output, f"parley-party budget{config_words(config)}")
 
 
 def deny_command(
@@ -62,18 +57,20 @@ def deny_command(
     config: Config = DEFAULT_CONFIG,
     learner: LearnerOption = None,
     reason: Annotated[str, typer.Option(help="What the learner is told.")] = "",
+    output: FormatOption = "text",
 ) -> None:
     """Take no part in a run; of one that was approved: answer it no more. What was charged stays charged."""
     from party.answering.party import open_store
     from party.settings import PartySettings
 
-    with refusing(), open_store(PartySettings.load(config)) as store:
+    with quietly(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
         withdrawn = store.questions.deny(whose, run, reason[:200])
-    typer.echo(f"{run} of {whose} is {'ended' if withdrawn else 'denied'}")
+    state = "ended" if withdrawn else "denied"
+    print_result(output, f"{run} of {whose} is {state}", learner=whose, run=run, state=state)
 
 
-def owner_command(config: Config = DEFAULT_CONFIG) -> None:
+def owner_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Print the address of your page on this machine, where runs wait for your word; [owner] port turns it on.
 
     The address holds your token: whoever has it says yes and no in your place.
@@ -81,9 +78,9 @@ def owner_command(config: Config = DEFAULT_CONFIG) -> None:
     from party.owner.address import owner_address
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         address = owner_address(PartySettings.load(config))
-    typer.echo(address)
+    print_result(output, address, address=address)
 
 
 def _whose(store: Ledger, run: str, learner: str | None) -> str:

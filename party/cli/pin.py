@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from common.errors import InvalidInputError
-from party.cli.output import DEFAULT_CONFIG, Config, read_text, refusing
+from common.service.commands import FormatOption, print_result
+from party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
 
 
 def pin_command(
@@ -18,6 +19,7 @@ def pin_command(
         list[str] | None, typer.Argument(help="The six words of its key, as its owner reads them out.")
     ] = None,
     config: Config = DEFAULT_CONFIG,
+    output: FormatOption = "text",
 ) -> None:
     """Pin the key of another owner's party, or of a key holder, that joined after you.
 
@@ -29,7 +31,7 @@ def pin_command(
     from common.wire.membership import RosterKeys, check_words
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         if not settings.outbound:
             raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
@@ -42,9 +44,12 @@ def pin_command(
             if key.name not in pinned
         }
         if name is None:
-            for each, (table, _) in open_ones.items():
-                typer.echo(f"{each} ({'a key holder' if table == 'key_holders' else 'a party'})")
-            typer.echo(f"{len(open_ones)} could be pinned: parley-party pin NAME WORDS")
+            kinds = {
+                each: "a key holder" if table == "key_holders" else "a party" for each, (table, _) in open_ones.items()
+            }
+            lines = [f"{each} ({kind})" for each, kind in kinds.items()]
+            lines.append(f"{len(open_ones)} could be pinned: parley-party pin NAME WORDS")
+            print_result(output, "\n".join(lines), open=kinds)
             return
         if name in pinned:
             raise InvalidInputError(f"{name} is pinned already")
@@ -55,7 +60,7 @@ def pin_command(
         if settings.secure_sum is None and table == "parties":
             raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
         _append(config, f'\n[[secure_sum.{table}]]\nname = "{name}"\npublic_key = "{public_key}"\n')
-    typer.echo(f"{name} is pinned in {config}: start the service again")
+    print_result(output, f"{name} is pinned in {config}: start the service again", pinned=name, settings=str(config))
 
 
 def _append(config: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from common.errors import InvalidInputError
-from party.cli.output import DEFAULT_CONFIG, Config, refusing
+from party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 
 def stream_command(
@@ -47,7 +47,7 @@ def stream_command(
     from party.personal.stream import Stream, StreamTerms, play
     from party.settings import PartySettings
 
-    with refusing():
+    with quietly():
         settings = PartySettings.load(config)
         try:
             terms = StreamTerms(

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from party.cli.output import Output, OutputFormat, print_json, refusing
+from common.service.commands import ExitCode, FormatOption, print_json_line
+from party.cli.output import quietly
 
 study_fit_app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Check your data against a study."
+    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help="Check your data against a study."
 )
-_UNFIT = 1  # exit status
 
 
 @study_fit_app.callback()
@@ -27,20 +27,20 @@ def party_study_check(
     data: Annotated[Path, typer.Option("--data", help="Your table.")],
     clip: Annotated[bool, typer.Option("--clip", help="Values beyond bounds would be clipped.")] = False,
     minimum_rows: Annotated[int, typer.Option("--minimum-rows", min=1, help="Least number of rows to fit.")] = 1,
-    output: Output = OutputFormat.TEXT,
+    output: FormatOption = "text",
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
 
-    Exit status 0 if it fits, 1 if not, 2 if study or table cannot be read. Nothing is sent to anybody.
+    Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read. Nothing is sent to anybody.
     """
     from common.files.studies import read_study
     from common.files.study_fit import fit_of_file
 
-    with refusing():
+    with quietly():
         fit = fit_of_file(read_study(study), data, clip=clip, minimum_rows=minimum_rows)
-    if output is OutputFormat.JSON:
-        print_json(fit.to_json())
+    if output == "json":
+        print_json_line(fit.to_json())
     else:
         typer.echo("\n".join(fit.lines()))
     if not fit.fits:
-        raise typer.Exit(_UNFIT)
+        raise typer.Exit(ExitCode.NO)

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from party.cli.output import DEFAULT_CONFIG, Config, Output, OutputFormat, print_json, refusing
+from common.service.commands import FormatOption, print_json_line
+from party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 
 def witnessed_command(
     name: Annotated[str | None, typer.Argument(help="A party or a key holder; all, if not given.")] = None,
     config: Config = DEFAULT_CONFIG,
-    output: Output = OutputFormat.TEXT,
+    output: FormatOption = "text",
 ) -> None:
     """Print the newest receipts that this party holds of others, one a line: for parley-party recover --receipt FILE.
 
@@ -24,10 +25,10 @@ def witnessed_command(
     from party.answering.party import open_witness
     from party.settings import PartySettings
 
-    with refusing(), closing(open_witness(PartySettings.load(config))) as witness:
+    with quietly(), closing(open_witness(PartySettings.load(config))) as witness:
         held = [receipt for receipt in map(read_receipt, witness.texts()) if name in {None, receipt.signer}]
-    if output is OutputFormat.JSON:
-        print_json(
+    if output == "json":
+        print_json_line(
             [
                 {"signer": each.signer, "key": each.key, "entries": each.head.count, "receipt": each.text}
                 for each in held

@@ -45,7 +45,7 @@ def main() -> None:
         os.environ |= {
             "PARLEY_URL": url,
             "PARLEY_TOKEN_FILE": str(learner / "secrets" / "operator.token"),
-            "SSL_CERT_FILE": str(learner / "secrets" / "authority.pem"),
+            "PARLEY_CA": str(learner / "secrets" / "authority.pem"),
         }
         draft = ("study", "init", root / "adult.csv", "--public", "--label", LABEL, "--positive", POSITIVE)
         typed(root, "parley-learner", *draft, "--name", "adult", "--out", learner / "studies" / "adult.json")

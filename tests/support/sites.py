@@ -70,7 +70,7 @@ class Sites:
         environment = {
             "PARLEY_URL": f"https://127.0.0.1:{self.port}",
             "PARLEY_TOKEN_FILE": str(secrets / "operator.token"),
-            "SSL_CERT_FILE": str(secrets / "authority.pem"),
+            "PARLEY_CA": str(secrets / "authority.pem"),
         }
         done = CliRunner().invoke(learner_app, list(map(str, arguments)), env=environment)
         assert done.exit_code == 0, done.output

@@ -104,15 +104,15 @@ def test_the_command_says_how_a_file_was_checked_or_is_loaded(study: Study) -> N
 )
 def test_what_cannot_be_exported_leaves_no_file(to: str, change: dict[str, object], why: str) -> None:
     save(STUDY, **change)
-    assert why in export(to, code=1)
+    assert why in export(to, code=3)
     assert [path.name for path in Path().iterdir()] == ["model.json"]
 
 
 def test_a_document_that_is_cut_short_and_a_folder_that_is_absent_are_told() -> None:
     save(STUDY)
-    assert "cannot be written" in parley("export", "model.json", "--to", "onnx", "--output", "a/b", code=1)[1]
+    assert "cannot be written" in parley("export", "model.json", "--to", "onnx", "--output", "a/b", code=3)[1]
     Path("model.json").write_text(Path("model.json").read_text("utf-8")[:99], encoding="utf-8")
-    assert "not JSON, or cut short" in export("onnx", code=1)
+    assert "not JSON, or cut short" in export("onnx", code=3)
 
 
 def test_without_onnxruntime_a_file_is_not_compared_and_without_the_extra_there_is_none(
@@ -124,7 +124,7 @@ def test_without_onnxruntime_a_file_is_not_compared_and_without_the_extra_there_
     assert "install onnxruntime to compare" in export("onnx")
     absent |= {"onnx", "skops"}
     for to in ("onnx", "sklearn"):
-        assert "pip install 'parley[export]'" in export(to, code=1)
+        assert "pip install 'parley[export]'" in export(to, code=3)
 
 
 def test_the_kept_schema_is_that_of_the_types() -> None:

@@ -113,7 +113,7 @@ def test_rows_of_lists(tmp_path: Path) -> None:
     ]
     bad = [*records, {"index": [9], "value": [1.0]}]
     write_table(pa.table({name: [record[name] for record in bad] for name in ("index", "value")}), table)
-    _, err = run(tmp_path, document, table, code=1)
+    _, err = run(tmp_path, document, table, code=3)
     assert "row 3: has a place that is none of the 5 columns" in err
     out, err = run(tmp_path, document, table, "--skip")
     assert out.splitlines()[-1] == "3,"
@@ -138,7 +138,7 @@ def test_rows_of_lists(tmp_path: Path) -> None:
 def test_a_table_that_does_not_fit_is_told_by_row_and_column(
     tmp_path: Path, table: str | Path, options: tuple[str, ...], why: str
 ) -> None:
-    _, err = run(tmp_path, document_of(TWO), table, *options, code=1)
+    _, err = run(tmp_path, document_of(TWO), table, *options, code=3)
     assert why in err
     assert "SECRET" not in err
 
@@ -156,15 +156,15 @@ def test_a_table_that_does_not_fit_is_told_by_row_and_column(
 def test_a_model_that_cannot_predict_is_refused(
     tmp_path: Path, document: object, options: tuple[str, ...], why: str
 ) -> None:
-    _, err = run(tmp_path, document, GOOD, *options, code=1)
+    _, err = run(tmp_path, document, GOOD, *options, code=3)
     assert why in err
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
-    run(tmp_path, document_of(TWO), GOOD.replace("-0.25", "x"), "--output", str(target), code=1)
+    run(tmp_path, document_of(TWO), GOOD.replace("-0.25", "x"), "--output", str(target), code=3)
     assert not list(tmp_path.glob("out.csv*"))
     run(tmp_path, document_of(TWO), GOOD.replace("-0.25", "x"), "--output", str(target), "--skip")
     assert target.read_text(encoding="utf-8").splitlines()[2] == "2,"
-    _, err = run(tmp_path, document_of(TWO), GOOD, "--output", str(tmp_path / "none" / "out.csv"), code=1)
+    _, err = run(tmp_path, document_of(TWO), GOOD, "--output", str(tmp_path / "none" / "out.csv"), code=3)
     assert "cannot be written" in err

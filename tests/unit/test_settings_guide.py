@@ -119,7 +119,7 @@ def test_a_learner_that_would_start_is_told_of(tmp_path: Path) -> None:
 )
 def test_a_learner_that_would_not_start_says_which_setting(tmp_path: Path, more: str, words: str) -> None:
     done = CliRunner().invoke(learner_app, ["check", "--config", str(learner_file(tmp_path, more))])
-    assert done.exit_code == 2
+    assert done.exit_code == 3
     assert words in done.stderr
     assert "sesame" not in done.output
     assert len(done.stderr.strip().splitlines()) == 1

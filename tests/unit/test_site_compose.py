@@ -120,7 +120,7 @@ def test_a_learner_is_published_where_its_url_says(tmp_path: Path, url: str, pub
 def test_a_learner_that_listens_on_loopback_is_no_containers(tmp_path: Path) -> None:
     line = ["init", "https://learner.example", "--out", str(tmp_path / "l"), "--compose", "--listen", "127.0.0.1"]
     done = CliRunner().invoke(learner_app, line)
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert not (tmp_path / "l").exists()
 
 

@@ -81,7 +81,7 @@ def test_a_public_raw_table_makes_a_study_that_it_fits(tmp_path: Path) -> None:
 def test_a_private_table_gives_names_and_kinds_and_nothing_else(tmp_path: Path) -> None:
     data = adult(tmp_path, workclass=[SECRET])
     done = init(data, "--label", "income")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert "--bounds age=LOWER:UPPER" in done.stderr
     assert "--values workclass=..." in done.stderr
     assert SECRET not in done.output
@@ -170,7 +170,7 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
 def test_what_cannot_be_is_one_line(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
     data = table(tmp_path, age=[30, 40, 40], ill=["no", "yes", "no"])
     done = init(data, "--public", *words)
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert told in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
@@ -197,7 +197,7 @@ def test_hostile_tables_are_refused_in_one_line(tmp_path: Path, content: bytes, 
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     done = init(path, "--label", "ill", "--public")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert told in done.stderr
     assert "77516" not in done.output
     assert not done.exception or isinstance(done.exception, SystemExit)
@@ -270,11 +270,11 @@ def test_too_few_rows_and_what_fits(tmp_path: Path) -> None:
     few = check(ADULT, data, "--minimum-rows", "61")
     assert few.exit_code == 1
     assert "60 rows, and 61 are needed" in few.stdout
-    assert check(ADULT, tmp_path / "none.csv").exit_code == 2
+    assert check(ADULT, tmp_path / "none.csv").exit_code == 3
     same = CliRunner().invoke(learner_app, ["study", "check", str(ADULT), "--data", str(data)])
     assert same.exit_code == 0, same.output
     none = CliRunner().invoke(learner_app, ["study", "check", str(ADULT), "--data", str(tmp_path / "none.csv")])
-    assert none.exit_code == 2
+    assert none.exit_code == 3
 
 
 def test_a_study_that_wants_an_identifier_is_told_of(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from common.errors import InvalidInputError
-from learner.cli.options import FormatOption
+from common.service.commands import FormatOption
 from learner.models.model_files import read_model_file
 
 if TYPE_CHECKING:

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from common.errors import InvalidInputError
-from learner.cli.options import (
-    DEFAULT_URL,
-    FAILED,
-    ConfigOption,
-    FormatOption,
-    TokenFileOption,
-    TokenOption,
-    UrlOption,
-    open_client,
-    print_json_line,
-)
-from learner.cli.setup.exits import unusable
+from common.service.commands import ExitCode, FormatOption, print_json_line
+from learner.cli.options import DEFAULT_URL, CaOption, ConfigOption, TokenFileOption, UrlOption, open_client
 
 if TYPE_CHECKING:
     from learner.settings import LearnerSettings
@@ -49,8 +39,7 @@ def learner_config_command(
         settings = list(explain_settings(LearnerSettings))
         lines, rows = [f"{each.head}\n    {each.meaning}" for each in settings], [asdict(each) for each in settings]
     else:
-        with unusable():
-            found = list(settings_in_effect(LearnerSettings.load(config)))
+        found = list(settings_in_effect(LearnerSettings.load(config)))
         lines, rows = [each.line for each in found], [asdict(each) for each in found]
     if output == "json":
         print_json_line(rows)
@@ -62,30 +51,30 @@ def learner_check_command(
     config: ConfigOption = None,
     output: FormatOption = "text",
     url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
     token_file: TokenFileOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Say whether this learner would start: settings, studies, tokens, certificates; and whether its parties answer.
 
     Each party that has a URL is asked who it is. Of those that connect themselves the learner is asked, where it runs
     and a user's token is given, whether they have.
 
-    Exit status 0 if it would and all answer; 1 if a party does not, or has not connected; 2, and one line on standard
+    Exit status 0 if it would and all answer; 1 if a party does not, or has not connected; 3, and one line on standard
     error, if something cannot be used.
     """
+    from learner.client.token import has_token
     from learner.settings import LearnerSettings
 
-    with unusable():
-        settings = LearnerSettings.load(config)
-        facts, reached = _facts(settings), _reached(settings)
-        if token is not None or token_file is not None:
-            with open_client(url, token, token_file) as client:
-                members = client.ask("GET", "/v1/roster")
-            reached |= {
-                each["name"]: None if each["connected"] else "it has not connected"
-                for each in members
-                if each["connected"] is not None
-            }
+    settings = LearnerSettings.load(config)
+    facts, reached = _facts(settings), _reached(settings)
+    if token_file is not None or has_token():
+        with open_client(url, token_file, ca) as client:
+            members = client.ask("GET", "/v1/roster")
+        reached |= {
+            each["name"]: None if each["connected"] else "it has not connected"
+            for each in members
+            if each["connected"] is not None
+        }
     if output == "json":
         print_json_line(facts | {"reached": {name: why or "yes" for name, why in reached.items()}})
     else:
@@ -94,7 +83,7 @@ def learner_check_command(
         for name, why in reached.items():
             typer.echo(f"{name}: {why or 'reached'}")
     if any(reached.values()):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.NO)
 
 
 def _reached(settings: LearnerSettings) -> dict[str, str | None]:

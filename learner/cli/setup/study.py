@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from common.errors import ConflictError, InvalidInputError
-from learner.cli.options import FAILED, Commands, FormatOption, print_json_line
-from learner.cli.setup.exits import unusable
+from common.service.commands import ExitCode, Format, FormatOption, print_json_line, print_next, print_result
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
 
 study_app = typer.Typer(
-    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -62,6 +60,7 @@ def study_init_command(
         bool | None, typer.Option("--ask/--no-ask", help="ask for what is not said; if at a terminal")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="write over a file that is there")] = False,
+    output: FormatOption = "text",
 ) -> None:
     """Write a study of a table: its columns with bounds or values, and a description each. No service is asked.
 
@@ -97,7 +96,7 @@ def study_init_command(
         target.write_text(draft.study.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{target} cannot be written: {error.strerror}") from None
-    _tell(draft, target)
+    _tell(draft, target, output)
 
 
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
@@ -109,19 +108,18 @@ def study_check_command(
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
 
-    Exit status 0 if it fits, 1 if not, 2 if study or table cannot be read.
+    Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
     from common.files.studies import read_study
     from common.files.study_fit import fit_of_file
 
-    with unusable():
-        fit = fit_of_file(read_study(study), data, clip=clip)
+    fit = fit_of_file(read_study(study), data, clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:
         typer.echo("\n".join(fit.lines()))
     if not fit.fits:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.NO)
 
 
 def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, str]]:
@@ -141,14 +139,17 @@ def _prompt(what: str, proposed: str) -> str:
     return answer
 
 
-def _tell(draft: StudyDraft, target: Path) -> None:
+def _tell(draft: StudyDraft, target: Path, output: Format) -> None:
     """What was written, and what the author should look at."""
     study = draft.study
-    typer.echo(
-        f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
-    )
+    text = f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
+    facts = {"name": study.name, "left_out": dict(draft.left_out), "doubtful": dict(draft.doubtful)}
+    print_result(output, text, file=str(target), **facts)
+    if output == "json":
+        return
     for name, why in draft.left_out.items():
         typer.echo(f"  left out {name!r}: {why}", err=True)
     for name, why in draft.doubtful.items():
         typer.echo(f"  warning: {name!r} {why}", err=True)
     typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)
+    print_next(output, f"parley-learner study check {target} --data TABLE")

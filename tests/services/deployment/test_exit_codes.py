@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,17 +12,40 @@ import pytest
 CASES = [
     ("parley-party", "--nope", 2),
     ("parley-learner", "--nope", 2),
-    ("parley-party", "check --config absent.toml", 2),
-    ("parley-learner", "check --config absent.toml", 2),
-    ("parley-party", "health --config absent.toml", 1),
-    ("parley-learner", "health --config absent.toml", 1),
+    ("parley-party", "check --config absent.toml", 3),
+    ("parley-learner", "check --config absent.toml", 3),
+    ("parley-party", "health --config absent.toml", 3),
+    ("parley-learner", "health --config absent.toml", 3),
+    ("parley-party", "audit verify absent --key 00", 3),
+    ("parley-learner", "study check absent.json --data absent.csv", 3),
+    ("parley-learner", "list --url http://127.0.0.1:1 --token-file token", 4),
 ]
 
 
 @pytest.mark.parametrize(("tool", "arguments", "code"), CASES)
 def test_a_command_ends_with_its_documented_code(tool: str, arguments: str, code: int, tmp_path: Path) -> None:
     """No service runs, and the settings are not there."""
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").chmod(0o600)
     command = [str(Path(sys.executable).parent / tool), *arguments.split()]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "kind"),
+    [
+        ("parley-party", "check --config absent.toml", "invalid-input"),
+        ("parley-learner", "check --config absent.toml", "invalid-input"),
+        ("parley-learner", "list --url http://127.0.0.1:1 --token-file token", "unavailable"),
+    ],
+)
+def test_programs_are_told_errors_as_json(tool: str, arguments: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").chmod(0o600)
+    command = [str(Path(sys.executable).parent / tool), *arguments.split(), "--format", "json"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    told = json.loads(ended.stderr)
+    assert (set(told), told["type"]) == ({"error", "type"}, kind)
+    assert not ended.stdout

@@ -69,9 +69,9 @@ async def test_a_real_label_needs_public_bounds(client: httpx.AsyncClient, path:
 def test_a_study_file_with_an_unbounded_label_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "rates.json"
     path.write_text(json.dumps(REGRESSION | {"label": {"name": "rate", "lower": 0}}))
-    arguments = ["forecast", str(path), "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10", "--token", "t"]
-    result = CliRunner().invoke(learner, arguments)
-    assert result.exit_code == 1
+    arguments = ["forecast", str(path), "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10"]
+    result = CliRunner().invoke(learner, arguments, env={"PARLEY_TOKEN": "t"})
+    assert result.exit_code == 3
     assert "rates.json" in result.stderr
     assert "label" in result.stderr
     assert "upper" in result.stderr

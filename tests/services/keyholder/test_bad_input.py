@@ -20,7 +20,7 @@ from common.secure_sum import paillier
 from common.secure_sum.errors import Reason
 from common.service.tokens import hash_token
 from common.storage.keys import identity_key, read_private, write_private
-from party.cli.keyholder import key_holder_app
+from party.cli.main import party_app
 from party.keyholder.app import create_key_holder_app
 from party.keyholder.settings import KeyHolderSettings
 from tests.support.keyholder import TOKEN, FreshKeys, ask_to_open, begin, keyholder_settings, open_round
@@ -50,7 +50,7 @@ def config(tmp_path: Path) -> Path:
 
 def run(*arguments: object) -> tuple[int, str, str]:
     """A command's exit status, output and errors."""
-    result = CliRunner().invoke(key_holder_app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(party_app, ["keyholder", *map(str, arguments)])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -140,7 +140,7 @@ def test_missing_gmpy2_is_refused_by_name(config: Path, tmp_path: Path, monkeypa
     assert caught.value.reason == Reason.GMPY2_MISSING
     for command in ("serve", "check"):
         status, _, errors = run(command, "--config", config)
-        assert (status, errors.strip()) == (2, "parley-party: phe computes without gmpy2; install gmpy2")
+        assert (status, errors.strip()) == (3, "parley-party: phe computes without gmpy2; install gmpy2")
 
 
 def test_check_and_identity_print_what_others_pin(config: Path, tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ def test_check_and_identity_print_what_others_pin(config: Path, tmp_path: Path) 
     assert json.loads(facts)["public_key"] == printed.strip()
     assert SECRET not in facts
     status, _, errors = run("serve", "--config", config)
-    assert status == 2
+    assert status == 3
     assert "parley-party keyholder init" in errors
     assert run("init", "--config", config)[0] == 0
     (tmp_path / "state" / "identity.key").chmod(0o644)
     for command in ("serve", "check", "identity"):
         status, _, errors = run(command, "--config", config)
-        assert status == 2
+        assert status == 3
         assert "mode 0644, not 0600" in errors
 
 

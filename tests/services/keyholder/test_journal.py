@@ -179,7 +179,7 @@ def test_the_commands_make_and_recover_a_journal(tmp_path: Path) -> None:
     assert run("init")[0] == 0
     assert "say --yes" in run("recover")[1]
     assert not (settings.state / "replaced-1").exists()
-    status, printed = run("recover", "--yes")
+    status, printed = run("recover", "--yes", "--format", "json")
     assert (status, len(list((settings.state / "replaced-1").iterdir()))) == (0, 2)
     assert "replaced" in printed
 

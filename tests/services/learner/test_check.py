@@ -60,7 +60,8 @@ def test_each_that_does_not_is_named_with_why(cluster: tuple[Cluster, dict[str, 
 
 
 def test_of_those_that_connect_themselves_the_learner_is_asked(tmp_path: Path) -> None:
-    made, port = Cluster(tmp_path, n_parties=2), free_port()
+    made, port, token = Cluster(tmp_path, n_parties=2), free_port(), tmp_path / "token"
+    token.write_text(USER)
     roster = [{"name": name, "connects_with": hash_token(f"of-{name}"), "token": LEARNER} for name in made.names]
     url = f"http://127.0.0.1:{port}"
     address = {"name": "learner", "url": url, "token": "of-party-1"}
@@ -68,7 +69,7 @@ def test_of_those_that_connect_themselves_the_learner_is_asked(tmp_path: Path) -
     with stopped_at_exit(start_learner(made.learner_settings(port=port, parties=roster)), party):
         wait_until_ready(url)
         for _ in range(100):
-            done = check(made, {}, "--url", url, "--token", USER)
+            done = check(made, {}, "--url", url, "--token-file", token)
             if "party-1: reached" in done.stdout:
                 break
         assert done.stdout.splitlines()[-2:] == ["party-1: reached", "party-2: it has not connected"]

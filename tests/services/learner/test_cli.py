@@ -53,24 +53,48 @@ def command(url: str) -> Commands:
     return Commands(url)
 
 
+PROGRAMS = {"serve", "bounds", "project"}
+"""What writes JSON alone, or a log."""
 SUBMIT = ("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=3")
 
 
 def test_resumes_only_what_has_not_ended(command: Commands) -> None:
     run = command(*SUBMIT).stdout.strip()
     command("watch", run)
-    assert f"run {run} is completed and cannot be resumed" in command("resume", run, status=1).output
+    assert f"run {run} is completed and cannot be resumed" in command("resume", run, status=3).output
 
 
 def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) -> None:
-    run = command(*SUBMIT).stdout.strip()
-    watched = command("watch", run).stdout
+    submitted = command(*SUBMIT)
+    run = submitted.stdout.strip()
+    assert submitted.stderr.splitlines()[-1] == f"next: parley-learner watch {run}"
+    done = command("watch", run)
+    assert done.stderr == f"next: parley-learner model {run}\n"
+    watched = done.stdout
     assert watched.splitlines()[-1] == "completed after 3 rounds"
     saved = command("model", run, "--save", str(tmp_path / "model.json")).stdout
     assert "epsilon 1, delta 1e-05 for one record replaced, against whoever sees the transcript" in saved
     document = json.loads((tmp_path / "model.json").read_text())
     assert document == command.json("model", run)
     assert run in command("list").stdout
+
+
+def test_watches_several_runs_at_once(command: Commands) -> None:
+    good = [command(*SUBMIT).stdout.strip() for _ in range(2)]
+    lines = command("watch", *good).stdout.splitlines()
+    for run in good:
+        told = [line.removeprefix(f"{run} ") for line in lines if line.startswith(run)]
+        assert (told[0], told[-1]) == ("queued", "completed")
+        assert told[-2].startswith("round 3 of 3, epsilon spent at most ")
+    assert len(lines) == 2 * 7
+    bad = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5").stdout.strip()
+    events = [
+        json.loads(line) for line in command("watch", good[0], bad, "--format", "json", status=1).stdout.splitlines()
+    ]
+    ends = {event["run"]: event["state"] for event in events if event["kind"] == "state"}
+    assert ends == {good[0]: "completed", bad: "failed"}
+    assert "there is no run 'nobody'" in command("watch", good[0], "nobody", status=3).stderr
+    assert command("watch").stdout == "", "no run is active"
 
 
 def test_speaks_json(command: Commands) -> None:
@@ -112,9 +136,9 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
     queued = command.json("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6", "--idempotency-key", "evaluated")
     assert queued["evaluates"] == run
     assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)
-    refused = command("evaluate", follower, "--epsilon", "1", "--delta", "1e-6", status=1)
+    refused = command("evaluate", follower, "--epsilon", "1", "--delta", "1e-6", status=3)
     assert "predicts for nobody" in refused.output
-    assert "evaluate must be greater than 0" in command(*SUBMIT, "--evaluate", "0", status=1).output
+    assert "evaluate must be greater than 0" in command(*SUBMIT, "--evaluate", "0", status=3).output
 
 
 def test_says_what_an_evaluation_does_not_know() -> None:
@@ -130,13 +154,23 @@ def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
     result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=1)
     assert "party-1 refused: one run may cost at most epsilon 100" in result.stdout.replace("\n", " ")
     (run,) = [found["id"] for found in command.json("list") if found["state"] == "failed"]
-    assert "is failed" in command("cancel", run, status=1).stderr
+    assert "is failed" in command("cancel", run, status=3).stderr
+    told = command("cancel", run, "--format", "json", status=3)
+    assert (told.stdout, json.loads(told.stderr)["type"]) == ("", "conflict")
 
 
 def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(USER + "\n")
-    command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN=None)
+    (tmp_path / "token").chmod(0o644)
+    told = command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN="another").stderr
+    assert told == f"parley-learner: warning: others can read your token: chmod 600 {tmp_path / 'token'}\n"
+    (tmp_path / "token").chmod(0o600)
+    assert not command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN=None).stderr
     command("list", PARLEY_TOKEN=None, PARLEY_TOKEN_FILE=str(tmp_path / "token"))
+
+
+def test_takes_no_token_as_an_argument(command: Commands) -> None:
+    assert "No such option: --token" in command("list", "--token", USER, status=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -163,7 +197,7 @@ def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
 def test_says_what_is_wrong_in_a_line(
     command: Commands, arguments: tuple[str, ...], env: dict[str, str | None], word: str
 ) -> None:
-    result = command(*arguments, status=1, **env)
+    result = command(*arguments, status=4 if "no learner answers" in word else 3, **env)
     assert word in result.stderr
     assert result.stderr.startswith("parley-learner: ")
     assert len(result.stderr.splitlines()) == 1
@@ -197,6 +231,10 @@ def test_help_teaches() -> None:
         shown = CliRunner().invoke(learner_app, [name, "--help"], env={"COLUMNS": "200"}).stdout
         assert "Example" in shown, name
         assert f"parley-learner {name}" in shown, name
+        for each in getattr(group.commands[name], "commands", {"": None}):  # type: ignore[attr-defined]
+            words = [name, each] if each else [name]
+            shown = CliRunner().invoke(learner_app, [*words, "--help"], env={"COLUMNS": "200"}).stdout
+            assert ("--format" in shown) == (name not in PROGRAMS), words
 
 
 def test_says_what_to_expect_before_it_asks(command: Commands) -> None:

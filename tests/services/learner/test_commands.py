@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sysconfig
@@ -65,8 +66,8 @@ def written(cluster: Cluster) -> list[tuple[str, Path, str]]:
 
 def command(url: str, *arguments: str) -> str:
     """What a command of the learner prints."""
-    full = [str(BIN / "parley-learner"), *arguments, "--url", url, "--token", USER, "--format", "json"]
-    return subprocess.check_output(full, text=True, timeout=60)
+    full = [str(BIN / "parley-learner"), *arguments, "--url", url, "--format", "json"]
+    return subprocess.check_output(full, text=True, timeout=60, env=os.environ | {"PARLEY_TOKEN": USER})
 
 
 @pytest.mark.slow

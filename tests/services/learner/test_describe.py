@@ -204,7 +204,7 @@ def test_the_command_speaks_json(url: str) -> None:
     ],
 )
 def test_the_command_says_what_is_wrong_in_a_line(url: str, arguments: tuple[str, ...], word: str) -> None:
-    told = command(url, *arguments, status=1)
+    told = command(url, *arguments, status=3)
     assert word in told.stderr
     assert not told.stdout
 

@@ -20,6 +20,7 @@ from common.service.tokens import hash_token
 from party.cli.keyholder import key_holder_app as keyholder
 from party.cli.ledger import audit_app
 from party.cli.main import party_app
+from party.cli.study import study_fit_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
@@ -100,32 +101,18 @@ def test_token_makes_a_token_and_its_hash() -> None:
     assert "token_hash" in run("token").stdout
 
 
-ONE_LINE = {
-    "approve",
-    "deny",
-    "join",
-    "owner",
-    "pin",
-    "init",
-    "health",
-    "end",
-    "release",
-    "backup",
-    "restore",
-    "recover",
-    "export",
-    "stream",
-}
-"""What says one line, or JSON anyhow."""
+PROGRAMS = {"stream"}
+"""What writes JSON alone."""
 
 
 def test_every_command_teaches() -> None:
-    for group, commands in (((), party_app), (("keyholder",), keyholder), (("audit",), audit_app)):
+    groups = {(): party_app, ("keyholder",): keyholder, ("audit",): audit_app, ("study",): study_fit_app}
+    for group, commands in groups.items():
         for command in commands.registered_commands:
             path = (*group, command.name or command.callback.__name__)  # type: ignore[union-attr]
             help_text = run(*path, "--help").stdout
             assert len(help_text.split("Options:")[0].split()) > 20, path
-            assert ("--format" in help_text) == (path[-1] not in ONE_LINE), path
+            assert ("--format" in help_text) == (path[-1] not in PROGRAMS), path
 
 
 def _missing(cluster: Cluster) -> None:
@@ -242,7 +229,7 @@ def test_bad_input_is_one_line_without_a_private_value(
     ledger = (cluster.root / "party-1" / "ledger.db").read_bytes()
     for command in ("check", "serve"):
         result = run(command, "--config", config)
-        assert result.exit_code == 2
+        assert result.exit_code == 3
         assert result.stdout == ""
         (line,) = result.stderr.splitlines()
         assert line.startswith("parley-party: ")
@@ -274,7 +261,7 @@ def test_odd_columns_are_refused(
     for odd in ("x0", "y"):
         pq.write_table(pa.table(columns | {"y": ["yes", "no"]} | {odd: values}), cluster.root / "odd.parquet")
         result = run("check", "--config", config)
-        assert result.exit_code == 2
+        assert result.exit_code == 3
         (line,) = result.stderr.splitlines()
         assert f"'{odd}'" in line
 
@@ -285,12 +272,12 @@ def test_unusable_settings_ledgers_and_certificates_are_one_line_too(config: Pat
     certificate = cluster.root / "none.pem"
     config.write_text(good + f'[tls]\ncertificate = "{certificate}"\nkey = "{certificate}"\n')
     refused = run("serve", "--config", config)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert "none.pem" in refused.stderr.splitlines()[-1]
     config.write_text(good)
     (cluster.root / "party-1" / "ledger.db").write_text("not a database" * 100)
     refused = run("check", "--config", config)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert refused.stderr == "parley-party: the ledger's database is damaged\n"
 
 

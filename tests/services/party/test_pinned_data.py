@@ -109,7 +109,7 @@ def test_the_commands_say_accept_and_show_it(cluster: Cluster, config: Path) -> 
     assert "nothing has changed" in run(config, "accept-data")
     change_a_row(cluster)
     refused = CliRunner().invoke(party_app, ["check", "--config", str(config)])
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert "the rows changed" in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert "accepted: the rows changed" in run(config, "accept-data")

@@ -146,7 +146,9 @@ def test_without_every_learners_receipt_the_whole_budget_counts_as_spent(cluster
     with serving(cluster) as client:
         receipt = half_a_run(cluster, client, "first")
     shutil.rmtree(cluster.root / "party-1")
-    done = recover(cluster, "recover", "--receipt", written(cluster, receipt), "--yes", learners=("bob",))
+    done = recover(
+        cluster, "recover", "--receipt", written(cluster, receipt), "--yes", "--format", "json", learners=("bob",)
+    )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["without_receipt_of"] == ["bob"]
     with serving(cluster) as client:
@@ -161,7 +163,7 @@ def test_a_receipt_of_somebody_else_says_nothing(cluster: Cluster) -> None:
         receipt = client.get("/v1/party").headers[RECEIPT_HEADER]
     for text in (receipt, "none at all"):
         refused = recover(cluster, "recover", "--receipt", written(cluster, text), "--yes")
-        assert refused.exit_code == 2
+        assert refused.exit_code == 3
 
 
 def test_a_damaged_ledger_is_read_as_far_as_it_is_whole(cluster: Cluster) -> None:
@@ -198,11 +200,11 @@ def test_backup_and_restore(cluster: Cluster) -> None:
 
 def test_a_ledger_is_made_once(cluster: Cluster) -> None:
     again = recover(cluster, "init")
-    assert again.exit_code == 2
+    assert again.exit_code == 3
     assert "there is a ledger" in again.stderr
     (cluster.root / "party-1" / "ledger.db").unlink()
     half = recover(cluster, "init")
-    assert half.exit_code == 2, "what is left of a ledger is no reason to begin at nothing"
+    assert half.exit_code == 3, "what is left of a ledger is no reason to begin at nothing"
     with pytest.raises(LedgerError, match="recover"):
         serving(cluster)
 
@@ -217,7 +219,7 @@ def test_ending_and_releasing_from_the_command_line(cluster: Cluster) -> None:
         assert ask(client, 3, weights(cluster, 3), "second").status_code == 409
         with open_store(cluster.party_settings("party-1")) as ledger:
             assert ledger.account().reserved == Cost(0, 0)
-    assert recover(cluster, "end", "nobody").exit_code == 2
+    assert recover(cluster, "end", "nobody").exit_code == 3
 
 
 def test_policy_is_looked_at_again_in_every_round(cluster: Cluster) -> None:

@@ -216,7 +216,7 @@ def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert rest.stdout.splitlines()[0] == first.stdout.splitlines()[2]
     assert len(rest.stdout.splitlines()) == 4
     assert "early" not in rest.stderr
-    assert "has ended" in command(config, "", status=2).stderr
+    assert "has ended" in command(config, "", status=3).stderr
     told = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
     assert "6 noisy answers (act)" in told.stdout
     spent = CliRunner().invoke(party_app, ["log", "--format", "json", "--config", str(config)])
@@ -224,7 +224,7 @@ def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
 
 
 def test_costs_after_the_horizon_are_refused(config: Path) -> None:
-    refused = command(config, "\n".join([*LINES, LINES[0]]), status=2)
+    refused = command(config, "\n".join([*LINES, LINES[0]]), status=3)
     assert len(refused.stdout.splitlines()) == 6
     assert "the horizon of 6 rounds is over" in refused.stderr
 
@@ -244,12 +244,13 @@ def test_costs_after_the_horizon_are_refused(config: Path) -> None:
     ],
 )
 def test_unfit_terms_cost_nothing(config: Path, terms: dict[str, object], words: str) -> None:
-    assert words in command(config, LINES[0], status=2, **terms).stderr
+    misused = 2 if "calibration" in terms else 3
+    assert words in command(config, LINES[0], status=misused, **terms).stderr
     log = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
     assert "prices" not in log.stdout
 
 
 def test_a_cost_that_is_none_stops_the_stream_where_it_stood(config: Path) -> None:
     for line, words in (("[0, 0, 3]", "action 2 is not a number within the bound of 2"), ("[0]", "3 numbers")):
-        assert words in command(config, line, status=2).stderr
+        assert words in command(config, line, status=3).stderr
     assert json.loads(command(config, LINES[0]).stdout.splitlines()[-1])["round"] == 2

@@ -67,7 +67,7 @@ def test_the_newest_receipt_is_printed_for_whoever_lost_a_ledger(url: str, name:
 def test_of_others_there_is_no_receipt(url: str) -> None:
     env = {"PARLEY_URL": url, "PARLEY_TOKEN": USER}
     result = CliRunner().invoke(learner_app, ["receipts", "nobody"], env=env)
-    assert (result.exit_code, "there is no receipt of 'nobody'" in result.output) == (1, True)
+    assert (result.exit_code, "there is no receipt of 'nobody'" in result.output) == (3, True)
 
 
 def test_identity_prints_the_key_that_others_pin(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""What the command lines of all services share: how commands end, and how they print for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from common.errors import ParleyError, UnavailableError
+
+_FORMAT = "parley.format"
+
+
+class ExitCode(IntEnum):
+    """What commands end with; 2, a misused command line, is Typer's own."""
+
+    DONE = 0
+    NO = 1
+    MISUSED = 2
+    FAILED = 3
+    UNREACHABLE = 4
+
+
+Format = Literal["text", "json"]
+
+
+def _note_format(ctx: typer.Context, given: Format) -> Format:
+    ctx.meta[_FORMAT] = given  # which all of a command line's contexts share
+    return given
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", callback=_note_format, help="text for people, JSON for programs")
+]
+
+
+class CommandGroup(TyperGroup):
+    """The commands of a tool: a foreseen error is one line on standard error, and an `ExitCode`.
+
+    The line is ``tool: what was wrong``, or with ``--format json`` an object with ``error`` and the problem's ``type``.
+    """
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and whatever the command returns
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except AnswerIsNoError as no:
+            _show(no.error, ctx)
+            raise typer.Exit(ExitCode.NO) from None
+        except ParleyError as error:
+            _show(error, ctx)
+            is_away = isinstance(error, UnavailableError)
+            raise typer.Exit(ExitCode.UNREACHABLE if is_away else ExitCode.FAILED) from None
+
+
+class AnswerIsNoError(Exception):
+    """A command's answer is no, for the reason that an ``error`` gives."""
+
+    def __init__(self, error: ParleyError) -> None:
+        super().__init__(error.detail)
+        self.error = error
+
+
+@contextmanager
+def refusal_is_no() -> Iterator[None]:
+    """Where whatever is refused makes the answer no, rather than a failure of the command."""
+    try:
+        yield
+    except ParleyError as error:
+        raise AnswerIsNoError(error) from None
+
+
+def _show(error: ParleyError, ctx: typer.Context) -> None:
+    """An error on standard error, as people or programs read it."""
+    if ctx.meta.get(_FORMAT) == "json":
+        typer.echo(json.dumps({"error": error.detail, "type": error.kind}, ensure_ascii=False), err=True)
+    else:
+        typer.echo(f"{ctx.find_root().command.name}: {error.detail}", err=True)
+
+
+def print_json_line(value: object) -> None:
+    """A JSON value on a line."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_result(output: Format, text: str, **facts: object) -> None:
+    """What a command has done: in words, or as an object."""
+    typer.echo(json.dumps(facts, ensure_ascii=False) if output == "json" else text)
+
+
+def print_next(output: Format, command: str) -> None:
+    """The command that helps next, for people, where it disturbs nothing that reads the result."""
+    if output == "text":
+        typer.echo(f"next: {command}", err=True)
