@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from common.client.peer import all_of, ask_all
 from common.errors import AwaitingOwnerError, ParleyError, PartyRefusedError, UnavailableError
 from common.privacy.guarantee import View
+from common.runs.certificate import SignedApproval
 from common.runs.cohort import Cohort
 from common.runs.members import Member
 from common.runs.specification import RunSpec
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from common.client.party import PartyClient
 
 _T = TypeVar("_T")
+
+Consented = tuple[Approval, SignedApproval]
+"""A party's approval, and as it was signed."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between looks at whether parties are prepared: doubled each time
 _LONGEST_REASON = 100  # characters of why a party is absent
@@ -93,8 +97,8 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
     preparation: float,
     cohort: Cohort | None = None,
     waited: float = 0,
-) -> tuple[dict[str, Approval], dict[str, str]]:
-    """Every party's approval of a run, and why a member of a cohort gives none, each by name.
+) -> tuple[dict[str, Consented], dict[str, str]]:
+    """Every party's approval of a run, as it signed it too, and why a member of a cohort gives none, each by name.
 
     The same proposal again gets the same approval. Parties that must train what they will answer from have so many
     seconds of ``preparation`` for it. Raises PartyRefusedError with the party's name and reason, UnavailableError; of a
@@ -103,13 +107,13 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
     """
     digest, deadline, pause = proposal.spec.digest, time.monotonic() + preparation, _FIRST_PAUSE
 
-    async def approve(party: PartyClient) -> Approval:
-        approval = await party.approve(proposal)
+    async def approve(party: PartyClient) -> Consented:
+        approval, signed = await party.approve(proposal)
         if (approval.run, approval.spec_digest) != (proposal.run, digest):
             raise _refused(party.name, "wrong-approval", "it approved another run than was proposed")
-        return approval
+        return approval, signed
 
-    approvals: dict[str, Approval] = {}
+    approvals: dict[str, Consented] = {}
     absent: dict[str, str] = {}
     asked = {party.name: party for party in parties}
     while True:
@@ -117,13 +121,13 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
         if cohort is None:
             approvals |= zip(asked, all_of(outcomes), strict=True)
         else:
-            turnout = _Turnout[Approval].of(asked, outcomes)
+            turnout = _Turnout[Consented].of(asked, outcomes)
             approvals = {name: approval for name, approval in approvals.items() if name not in asked}
             turnout.check_owners(cohort, waited)
             turnout.check(cohort, f"approved within {seconds:g} s", len(approvals))
             approvals |= turnout.present
             absent |= turnout.absent
-        unready, is_late = [name for name in approvals if not approvals[name].prepared], time.monotonic() > deadline
+        unready, is_late = [name for name in approvals if not approvals[name][0].prepared], time.monotonic() > deadline
         if is_late and cohort and len(approvals) - len(unready) >= cohort.least:
             absent |= {name: f"{name} was not prepared within {preparation:g} s" for name in unready}
             unready = []

@@ -6,11 +6,13 @@ from typing import ClassVar
 
 from common.arrays import IntArray
 from common.client.receipted_peer import ReceiptedPeer
+from common.encoding.canonical_json import JSON
 from common.encoding.fixed_point import checked_integers
 from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
 from common.protocol.messages import Query
-from common.protocol.receipts import Binding
+from common.protocol.receipts import APPROVAL, Binding
+from common.runs.certificate import SignedApproval
 from common.runs.costs import longest_body
 from common.secure_sum.envelope import Signed
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
@@ -39,17 +41,23 @@ class PartyClient(ReceiptedPeer):
         """A bare round trip."""
         await self._send("GET", "/healthz")
 
-    async def approve(self, proposal: RunProposal) -> Approval:
-        """The party's consent to a run, whose members are listed to it once, unless it has forgotten them."""
+    async def approve(self, proposal: RunProposal) -> tuple[Approval, SignedApproval]:
+        """The party's consent to a run, and as it was signed, whose members are listed to it once, or if it forgot."""
         if proposal.spec.members.digest == self._listed:
             try:
-                return self._parse(Approval, await self._ask("POST", "/v1/runs", proposal.naming))
+                return await self._consent(proposal, proposal.naming)
             except RefusedError as error:
                 if error.facts["reason"] != UnknownMembersError.kind:
                     raise
-        approval = self._parse(Approval, await self._ask("POST", "/v1/runs", proposal.listing))
+        consent = await self._consent(proposal, proposal.listing)
         self._listed = proposal.spec.members.digest
-        return approval
+        return consent
+
+    async def _consent(self, proposal: RunProposal, offer: bytes) -> tuple[Approval, SignedApproval]:
+        """The consent to an offer, which its receipt binds to run and specification."""
+        asked = Binding(proposal.run, APPROVAL, proposal.spec.digest, "")
+        body, receipt = await self._ask_signed("POST", "/v1/runs", offer, JSON, asked)
+        return self._parse(Approval, body), SignedApproval(approval=body.decode(), receipt=receipt.text)
 
     async def answer(self, run: str, query: Query, width: int) -> IntArray:
         """The party's answer (width,) to a round's query, which its receipt binds to run, round and question.

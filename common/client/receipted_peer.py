@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from common.client.peer import Line, Peer
-from common.client.receipts import ReceiptKeeper, bound_answer
+from common.client.receipts import ReceiptKeeper
 from common.client.transport import LONGEST_ANSWER
 from common.encoding.canonical_json import JSON
 from common.errors import LedgerError, RefusedError
@@ -49,17 +49,23 @@ class ReceiptedPeer(Peer):
         longest: int = LONGEST_ANSWER,
     ) -> bytes:
         """One request that shows the newest receipt; the body of a response whose receipt goes on from it."""
+        return (await self._ask_signed(method, path, body, media, asked, longest))[0]
+
+    async def _ask_signed(  # noqa: PLR0913, PLR0917 -- as above
+        self, method: str, path: str, body: bytes, media: str, asked: Binding | None, longest: int = LONGEST_ANSWER
+    ) -> tuple[bytes, Receipt]:
+        """The same, with the receipt that came with the response."""
         for learnt in tuple(self.receipts.unsettled.values()):
             await self._account_for(learnt)
         shown = self.receipt
         headers = [(RECEIPT_HEADER, shown.text)] if shown else []
         response = await self._request(method, path, body, media, *headers, longest=longest)
         try:
-            bound = bound_answer(asked.run, asked.round, asked.query, response.content) if asked else None
-            self.receipts.take(response.header(_RECEIPT), shown, bound)
+            bound = Binding.of(asked.run, asked.round, asked.query, response.content) if asked else None
+            receipt = self.receipts.take(response.header(_RECEIPT), shown, bound)
         except LedgerError as error:
             raise self._distrust(error) from None
-        return response.content
+        return response.content, receipt
 
     async def _account_for(self, receipt: Receipt) -> None:
         """Have it say that its ledger holds, or has replaced, what one of its receipts says.

@@ -9,7 +9,6 @@ What other askers hold counts as well: it is put to the service by itself, befor
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -89,11 +88,6 @@ class ReceiptKeeper:
         self._settled.append(receipt.head.link)
         if known is None or not is_same or receipt.head.count > known.head.count:
             self.newest = receipt
-
-
-def bound_answer(run: str, round: int, query: str, body: bytes) -> Binding:
-    """What an answer's receipt must bind: ``query`` is the digest of the question."""
-    return Binding(run, round, query, hashlib.sha256(body).hexdigest())
 
 
 def _forks(one: Head, other: Head) -> bool:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -26,6 +27,8 @@ from common.secure_sum.envelope import Signed, public_hex
 RECEIPT_HEADER = "Parley-Receipt"
 """The header of a receipt, of a request and of its answer."""
 
+APPROVAL = 0
+"""The round that an approval of a run stands as: its question is the specification, by its digest."""
 _TAG = "parley-receipt-1"
 _LONGEST = 4096
 _LARGEST_COUNT = 2**53
@@ -40,6 +43,11 @@ class Binding:
     round: int
     query: str
     body: str
+
+    @classmethod
+    def of(cls, run: str, round: int, query: str, body: bytes) -> Self:
+        """What the receipt of an answer must bind: ``query`` is the digest of the question."""
+        return cls(run, round, query, hashlib.sha256(body).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from common.learning.losses import build_loss
 from common.learning.model import Model
 from common.learning.tallies import Errors
 from common.privacy.account import DELTA_UNITS, MICRO
+from common.runs.certificate import Certificate
 from common.runs.members import Budget, Member
 from common.runs.pricing import guarantees
 from common.runs.specification import PublicRows, RunSpec
@@ -40,6 +41,12 @@ class RunEvaluation(Evaluation):
     contributors: tuple[str, ...]
     epsilon: Annotated[float, Field(description="what the evaluation cost by itself, against the whole transcript")]
     delta: float
+    certificate: Annotated[
+        Certificate | None,
+        Field(
+            description="of the run that found it; null in that run's own document", exclude_if=lambda it: it is None
+        ),
+    ] = None
 
 
 def evaluation_spec(

@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 
 from common.arrays import FloatArray
 from common.data.columns import Label
 from common.data.study import Study
+from common.encoding.canonical_json import canonical_digest
 from common.errors import InvalidInputError
 from common.learning.losses import build_loss
 from common.learning.model import KINDS, Model
 from common.privacy.calibration import Calibration
 from common.privacy.guarantee import Adjacency, Unit, View
+from common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
 from common.runs.evaluation import RunEvaluation, evaluation_of
 from common.runs.specification import PublicRows, RunSpec
 from common.runs.weights import SparseRow
@@ -73,6 +76,16 @@ class ModelTerms(Strict):
     evaluation: Annotated[
         RunEvaluation | None, Field(description="on held-out rows, if that was asked for and is done")
     ] = None
+    certificate: Annotated[
+        Certificate | None,
+        Field(description="what parties, key holders and the learner signed; null of a model that no learner made"),
+    ] = None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each field but the certificate, of its canonical JSON."""
+        told = self.model_dump(mode="json", exclude={"certificate"})
+        return {name: canonical_digest(value) for name, value in told.items()}
 
 
 class LinearModel(ModelTerms):
@@ -141,6 +154,26 @@ def model_document(
         "guarantees": [dict(guarantee) for guarantee in guarantees],
         "evaluation": evaluation and evaluation.model_dump(mode="json"),
     }
+
+
+def certify(  # noqa: PLR0913, PLR0917 -- all that is signed of a run, by name
+    run: str,
+    spec: RunSpec,
+    document: Mapping[str, Any],
+    approvals: Mapping[str, SignedApproval],
+    sums: SignedSums | None,
+    key: Ed25519PrivateKey,
+) -> Certificate:
+    """The certificate of a run's document, signed with the learner's ``key``; raises as `read_document` does."""
+    digests = read_document(document).digests
+    return signed_certificate(
+        key,
+        run=run,
+        specification=spec.model_dump(mode="json"),
+        approvals=dict(approvals),
+        sums=sums,
+        digests=digests,
+    )
 
 
 def checked_text(text: str) -> str:

@@ -23,6 +23,7 @@ from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.health import HEALTH_CHECKS, learner_health_command
 from learner.cli.models.export import EXPORTS, SCHEMAS, export_command, schema_command
 from learner.cli.models.predict import PREDICTIONS, predict_command
+from learner.cli.models.verify import VERIFICATIONS, verify_command
 from learner.cli.options import (
     DEFAULT_URL,
     AdjacencyOption,
@@ -59,6 +60,7 @@ from learner.cli.roster import INVITATIONS, invite_command, roster_app
 from learner.cli.setup.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
 from learner.cli.setup.study import study_app
 from learner.cli.simulate import SIMULATIONS, simulate_command
+from learner.models.model_files import written_whole
 from learner.run_states import ENDS
 
 learner_app = typer.Typer(
@@ -120,10 +122,13 @@ def token_command(output: FormatOption = "text") -> None:
 def identity_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
     """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
     from common.secure_sum.envelope import public_hex
+    from common.wire.membership import words_of
     from learner.settings import LearnerSettings
 
     key = public_hex(LearnerSettings.load(config).signing_key())
-    print_result(output, key, public_key=key)
+    print_result(output, key, public_key=key, words=words_of(key))
+    if output == "text":
+        typer.echo(f"words: {' '.join(words_of(key))}", err=True)
 
 
 @learner_app.command(
@@ -201,6 +206,7 @@ learner_app.command("project", epilog=PROJECTIONS)(project_command)
 learner_app.command("predict", epilog=PREDICTIONS)(predict_command)
 learner_app.command("export", epilog=EXPORTS)(export_command)
 learner_app.command("schema", epilog=SCHEMAS)(schema_command)
+learner_app.command("verify", epilog=VERIFICATIONS)(verify_command)
 
 
 @learner_app.command("watch", epilog="Example: parley-learner watch 5f1c... --format json | jq .epsilon")
@@ -365,7 +371,8 @@ def model(
     elif save is None:
         save = Path(f"{run}.json")
     if save is not None:
-        save.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        with written_whole(save) as file:
+            file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if output == "text":
         width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
         figures = f"{document['rounds']} rounds, {document['kind']}, {width} columns"
@@ -375,3 +382,4 @@ def model(
             typer.echo(f"  {promise(guarantee)}")
         for line in evaluation_lines(document["evaluation"]):
             typer.echo(f"  {line}")
+        print_next(output, f"parley-learner verify {save}")

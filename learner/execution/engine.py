@@ -33,7 +33,7 @@ from common.errors import AwaitingOwnerError, ConflictError, NotFoundError, Parl
 from common.protocol.driver import drive
 from common.protocol.facts import FederationFacts
 from common.runs.evaluation import weights_of
-from common.runs.model_document import model_document
+from common.runs.model_document import certify, model_document
 from common.runs.specification import RunSpec
 from common.service import problems
 from common.service.logs import place_of
@@ -224,14 +224,15 @@ class Engine:
             _seconds_since(run.pause),
         )
         news: dict[str, object] = {"rounds": plan.rounds}
-        news["epsilon"] = {name: approval.epsilon for name, approval in approvals.items()}
+        news["epsilon"] = {name: approval.epsilon for name, (approval, _) in approvals.items()}
         if absent := run.terms.absent | absent:
             news["absent"] = absent
         if is_sum:
             news["key_holders"] = await self._sums.convene(run, parties)
         await self._keep_receipts(run)
         terms = run.terms.model_copy(update={"absent": absent})
-        await asyncio.to_thread(self._store.enter, run.id, "running", news=news, terms=terms)
+        signed = {name: consent for name, (_, consent) in approvals.items()}
+        await asyncio.to_thread(self._store.enter, run.id, "running", news=news, terms=terms, approvals=signed)
 
     def _settle(self, run: Run, found: Recruited, time: RoundTime) -> None:
         """Choose what the run leaves open, and plan it: for a thread."""
@@ -262,7 +263,10 @@ class Engine:
             self.carry(follower)
 
     def _complete(self, run: Run, document: Mapping[str, Any], news: Mapping[str, object]) -> str | None:
-        """End a run with its model, and queue its evaluation, if one is to follow; for a thread."""
+        """End a run with its certified model, and queue its evaluation, if one is to follow; for a thread."""
+        approvals, sums = self._store.approvals(run.id), self._store.sessions.signed(run.id)
+        certificate = certify(run.id, run.spec, document, approvals, sums, self._sums.key)
+        document = {**document, "certificate": certificate.model_dump(mode="json")}
         evaluation = self._store.evaluation(run.id)
         if evaluation is not None:
             weights = self._rows.add(weights_of(document))

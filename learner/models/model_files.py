@@ -1,8 +1,10 @@
-"""A model's document in a file."""
+"""Files of models: a document that is read, and whatever is written whole or not at all."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +22,17 @@ def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it
     if not isinstance(document, dict):
         raise InvalidInputError(f"model {path} is not a model's document")
     return document
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A file to write that becomes ``path`` when all of it is there; raises InvalidInputError where it cannot."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        part.replace(path)
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written ({type(error).__name__})") from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

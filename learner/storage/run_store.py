@@ -17,10 +17,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal
 
+from pydantic import TypeAdapter
+
 from common.encoding.npy import pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError, ParleyError
 from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt
+from common.runs.certificate import SignedApproval
 from common.runs.cohort import Cohort
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
@@ -32,6 +35,7 @@ from learner.storage import statements as sql
 from learner.storage.session_store import SessionStore, close_round
 
 Announce = Callable[[str, Sequence[RunEvent]], None]
+_APPROVALS = TypeAdapter(dict[str, SignedApproval])
 _BEYOND_ALL = 2**63 - 1  # no row's number is larger
 
 
@@ -124,7 +128,7 @@ class RunStore:
         state: RunState = self._found(run, sql.FIND_STATE)[0]
         return state
 
-    def enter(
+    def enter(  # noqa: PLR0913 -- what may be told of a state, by name
         self,
         run: str,
         state: RunState,
@@ -132,13 +136,15 @@ class RunStore:
         news: Mapping[str, object] = MappingProxyType({}),
         problem: Mapping[str, object] | None = None,
         terms: RunTerms | None = None,
+        approvals: Mapping[str, SignedApproval] | None = None,
     ) -> None:
-        """Move a run to a state, with the problem that it ends in, or new terms; ``news`` goes into the event.
+        """Move a run to a state, with its problem, new terms, or parties' approvals; ``news`` goes into the event.
 
         Raises ConflictError where the run may not go there, NotFoundError.
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
         values = {"state": state, "problem": problem and json.dumps(problem), "model": None}
+        values["approvals"] = None if approvals is None else _APPROVALS.dump_json(dict(approvals)).decode()
         self._move(run, state, sql.ENTER_STATE, values | {"terms": terms and terms.model_dump_json()}, told)
 
     def complete(
@@ -153,7 +159,7 @@ class RunStore:
             terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {}, cohort=run.terms.cohort)
             row = _row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
         told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
-        values = {"state": "completed", "problem": None, "model": json.dumps(model), "terms": None}
+        values = {"state": "completed", "problem": None, "model": json.dumps(model), "terms": None, "approvals": None}
         self._move(run.id, "completed", sql.ENTER_STATE, values, told, row)
         return None if row is None else str(row["id"])
 
@@ -211,6 +217,10 @@ class RunStore:
         text = self._found(run, sql.FIND_PLAN)[0]
         return Plan.from_json(text) if text else None
 
+    def approvals(self, run: str) -> dict[str, SignedApproval]:
+        """What the parties of a run signed when they approved it, by name; raises NotFoundError."""
+        return _APPROVALS.validate_json(self._found(run, sql.FIND_APPROVALS)[0] or "{}")
+
     def model(self, run: str) -> dict[str, Any]:
         """A completed run's model document; raises NotFoundError, ConflictError while there is none."""
         document: dict[str, Any] = json.loads(self._model_text(run))
@@ -226,7 +236,9 @@ class RunStore:
             found = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
         if found is None:
             return text
-        return json.dumps(json.loads(text) | {"evaluation": json.loads(found[1])["evaluation"] | {"run": found[0]}})
+        other = json.loads(found[1])
+        evaluation = other["evaluation"] | {"run": found[0], "certificate": other["certificate"]}
+        return json.dumps(json.loads(text) | {"evaluation": evaluation})
 
     def _model_text(self, run: str) -> str:
         text: str | None = self._found(run, sql.FIND_MODEL)[0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from common.runs.certificate import SignedSum, SignedSums
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Roster
 from common.storage.sqlite import Database
@@ -108,6 +109,19 @@ class SessionStore:
             )
             for (round, contributors), group in groupby(rows, lambda row: row[:2])
         ]
+
+    def signed(self, run: str) -> SignedSums | None:
+        """What a run's members signed of its roster, and its key holders of the last sum; None without any."""
+        if (session := self.find(run)) is None or not (openings := self.openings(run)):
+            return None
+        return SignedSums(
+            roster=session.roster.body.decode(),
+            signatures={name: signature.hex() for name, signature in session.signatures.items()},
+            opened={
+                name: SignedSum(statement=receipt.body.decode(), signature=receipt.signature.hex())
+                for name, receipt in openings[-1].receipts.items()
+            },
+        )
 
     def forget(self, run: str) -> None:
         """Forget the round in progress and the pads' seeds: nothing will be opened any more."""

@@ -16,6 +16,7 @@ _RUNS_TABLE = """
         stage TEXT NOT NULL,                          -- the last state but for pauses
         spec TEXT NOT NULL,                           -- JSON; a draft until there is a plan
         terms TEXT NOT NULL,                          -- JSON: the same in short
+        approvals TEXT,                               -- JSON: what the parties signed of it, by name
         plan TEXT,                                    -- JSON
         problem TEXT,                                 -- JSON: why the run failed
         pause TEXT,                                   -- JSON: why the run is paused
@@ -97,8 +98,13 @@ _WITH_EVALUATIONS = (
     "ALTER TABLE runs ADD COLUMN evaluation TEXT",
     _EVALUATIONS_INDEX,
 )
+_WITH_APPROVALS = ("ALTER TABLE runs ADD COLUMN approvals TEXT",)
 STORE_SCHEMA = Schema(
-    "learner's store", application=0x50_4C_52_4E, version=2, tables=_TABLES, migrations={2: _WITH_EVALUATIONS}
+    "learner's store",
+    application=0x50_4C_52_4E,
+    version=3,
+    tables=_TABLES,
+    migrations={2: _WITH_EVALUATIONS, 3: _WITH_APPROVALS},
 )
 """The tables, and their version; the number spells PLRN."""
 
@@ -123,12 +129,13 @@ COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
-        terms = coalesce(:terms, terms)
+        terms = coalesce(:terms, terms), approvals = coalesce(:approvals, approvals)
     WHERE id = :run"""
 PAUSE_RUN = "UPDATE runs SET state = :state, pause = :pause WHERE id = :run"
 GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'paused'"
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
+FIND_APPROVALS = "SELECT approvals FROM runs WHERE id = ?"
 FIND_MODEL = "SELECT model FROM runs WHERE id = ?"
 NEWEST_EVALUATION = """
     SELECT id, model FROM runs WHERE evaluates = ? AND state = 'completed' ORDER BY rowid DESC LIMIT 1"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from threading import Lock
@@ -27,6 +28,7 @@ from common.errors import (
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
 from common.protocol.messages import Query
+from common.protocol.receipts import APPROVAL, Binding
 from common.runs.costs import longest_body
 from common.runs.members import MemberColumns
 from common.runs.specification import RunSpec
@@ -91,6 +93,13 @@ def check_pin(store: Ledger, settings: PartySettings, holding: Holding) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer(Answer):
+    """An `Approval` in JSON, which its receipt binds to the specification, and whether it says ``prepared``."""
+
+    prepared: bool
+
+
 class Party:
     """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger.
 
@@ -150,14 +159,14 @@ class Party:
         bound = value.bound if isinstance(value, Answer) else None
         return value, self.store.receipt(learner, receipt, bound)
 
-    def approve(self, learner: str, proposal: RunProposal) -> Approval:
+    def approve(self, learner: str, proposal: RunProposal) -> ApprovalAnswer:
         """Consent to a run, once: the same proposal again gets the same approval.
 
         Raises what `known`, `review` and `Ledger.approve` raise.
         """
         return self.known(learner, proposal) or self.consent(learner, proposal, self.price(learner, proposal))
 
-    def known(self, learner: str, offer: RunOffer | RunProposal) -> Approval | None:
+    def known(self, learner: str, offer: RunOffer | RunProposal) -> ApprovalAnswer | None:
         """The approval that a run has; None for a new one. Raises ConflictError where it has another specification."""
         consent = self.store.consent(learner, offer.run)
         return self._approval(offer, consent) if consent else None
@@ -177,7 +186,7 @@ class Party:
         with self._noting(learner, proposal.run, proposal.spec):
             return self._review(proposal.spec)
 
-    def consent(self, learner: str, proposal: RunProposal, price: Price) -> Approval:
+    def consent(self, learner: str, proposal: RunProposal, price: Price) -> ApprovalAnswer:
         """Write the consent to a reviewed run down; raises what `sum_policy` and `Ledger.approve` raise."""
         with self._noting(learner, proposal.run, proposal.spec):
             if proposal.spec.secure_sum != "none":
@@ -339,12 +348,12 @@ class Party:
         """Those of a learner's runs in memory."""
         return [consent.spec.members for (whose, _), (consent, _) in tuple(self._agreed.items()) if whose == learner]
 
-    def _approval(self, proposal: RunOffer | RunProposal, consent: Consent) -> Approval:
+    def _approval(self, proposal: RunOffer | RunProposal, consent: Consent) -> ApprovalAnswer:
         """A consent as an answer to a proposal; raises ConflictError where it is a consent to something else."""
         if (digest := consent.spec.digest) != proposal.spec.digest:
             raise ConflictError(f"run {proposal.run} was approved with another specification")
         whole = consent.price.whole
-        return Approval(
+        approval = Approval(
             run=proposal.run,
             spec_digest=digest,
             rounds=len(consent.price.epsilon),
@@ -353,3 +362,5 @@ class Party:
             adjacency=consent.price.adjacency,
             prepared=self._is_prepared(self._terms(consent.spec)),
         )
+        body = approval.model_dump_json().encode()
+        return ApprovalAnswer(body, Binding.of(proposal.run, APPROVAL, digest, body), approval.prepared)

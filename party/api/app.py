@@ -20,6 +20,7 @@ from pydantic import Field, FiniteFloat
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
+from common.encoding.canonical_json import JSON
 from common.encoding.npy import NPY, unpack_array
 from common.errors import InvalidInputError
 from common.protocol.messages import Query, Reveal
@@ -154,25 +155,26 @@ def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
     """The routes by which a run begins and ends."""
     party, sums = desk.party, desk.sums
 
-    @app.post("/v1/runs", summary="Propose a run", tags=["runs"])
+    @app.post("/v1/runs", summary="Propose a run", tags=["runs"], response_model=Approval)
     @large_json
-    async def propose_run(
-        request: Request, response: Response, background: BackgroundTasks, offer: RunOffer
-    ) -> Approval:
+    async def propose_run(request: Request, background: BackgroundTasks, offer: RunOffer) -> Response:
         """Approve the run and name its price, or refuse: 403, whose ``rule`` says which of the owner's rules it breaks.
 
         The same proposal again gets the same approval; the same run with another specification gets 409, and so does
         one whose parties stand as a digest that no run of this learner in memory has: list them. The price is
         reserved until the run ends, and charged round by round. What the party must work out first, it begins to after
-        it has answered: ask again until it is ``prepared``.
+        it has answered: ask again until it is ``prepared``. The receipt binds the approval to the specification.
         """
         learner = caller(request)
-        if not (approval := await desk.do(request, response, lambda: party.known(learner, offer))):
+        known, receipt = await desk.answer(request, lambda: party.known(learner, offer))
+        if known is None:
             proposal, price = await asyncio.to_thread(party.review, learner, offer)
-            approval = await desk.do(request, response, lambda: party.consent(learner, proposal, price))
+            approval, receipt = await desk.answer(request, lambda: party.consent(learner, proposal, price))
+        else:
+            approval = known
         if not approval.prepared:
             background.add_task(_prepare, party, learner, offer.run)
-        return approval
+        return WholeBody(approval.body, media_type=JSON, headers={RECEIPT_HEADER: receipt})
 
     @app.delete("/v1/runs/{run}", summary="End a run", tags=["runs"], status_code=204)
     async def end_run(request: Request, response: Response, run: str) -> None:

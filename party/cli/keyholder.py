@@ -158,14 +158,14 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, out
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
+    from common.wire.membership import words_of
     from party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         key = KeyHolderSettings.load(config).identity.key
-    if output == "json":
-        print_json_line({"public_key": key})
-        return
-    typer.echo(key)
+    print_result(output, key, public_key=key, words=words_of(key))
+    if output == "text":
+        typer.echo(f"words: {' '.join(words_of(key))}", err=True)
 
 
 def _check_keys(settings: KeyHolderSettings) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from common.service.commands import CommandGroup, FormatOption, print_json_line
+from common.service.commands import CommandGroup, FormatOption, print_json_line, print_result
 from party.cli.accepting import accept_data_command
 from party.cli.config import party_config_command
 from party.cli.health import party_health_command
@@ -162,14 +162,14 @@ def party_identity(config: Config = DEFAULT_CONFIG, output: FormatOption = "text
     Give it to the learner, who pins it in [[parties]] as public_key.
     """
     from common.secure_sum.envelope import public_hex
+    from common.wire.membership import words_of
     from party.settings import PartySettings
 
     with quietly():
         key = public_hex(PartySettings.load(config).signing_key())
-    if output == "json":
-        print_json_line({"public_key": key})
-        return
-    typer.echo(key)
+    print_result(output, key, public_key=key, words=words_of(key))
+    if output == "text":
+        typer.echo(f"words: {' '.join(words_of(key))}", err=True)
 
 
 @party_app.command("token")

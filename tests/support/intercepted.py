@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from common.client.receipts import bound_answer
 from common.encoding.npy import NPY, unpack_array
 from common.protocol.head import Head
 from common.protocol.messages import Query
-from common.protocol.receipts import RECEIPT_HEADER, read_receipt, write_receipt
+from common.protocol.receipts import APPROVAL, RECEIPT_HEADER, Binding, read_receipt, write_receipt
 from common.secure_sum.session import Identity
+from common.wire.party_api import RunProposal
 from tests.support.cluster import Cluster, asgi_learner, party_apps
 
 Intercept = Callable[[httpx.Request], Awaitable[httpx.Response | None]]
@@ -72,7 +72,12 @@ async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.R
         query = Query(round, url.params["step"], message, "each" if url.params["reveal"] == "each" else "sum")
         assert isinstance(response.stream, httpx.AsyncByteStream)
         body = b"".join([part async for part in response.stream])
-        bound = bound_answer(url.path.split("/")[3], round, query.digest, body)
+        bound = Binding.of(url.path.split("/")[3], round, query.digest, body)
+    elif request.method == "POST" and url.path == "/v1/runs":
+        proposal = RunProposal.model_validate_json(request.content)
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        body = b"".join([part async for part in response.stream])
+        bound = Binding.of(proposal.run, APPROVAL, proposal.spec.digest, body)
     ledger = shown.ledger if shown else head.link
     return write_receipt(
         signer.signing_key,

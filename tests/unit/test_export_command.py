@@ -63,7 +63,7 @@ def parley(*arguments: str, code: int = 0) -> tuple[str, str]:
 
 
 def export(to: str, *, code: int = 0) -> str:
-    return parley("export", "model.json", "--to", to, "--output", f"model.{to}", code=code)[1]
+    return parley("export", "model.json", "--to", to, "--output", f"model.{to}", code=code)[1 if code else 0]
 
 
 def test_the_guide_runs_as_written() -> None:

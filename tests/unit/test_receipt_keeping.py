@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.client.receipts import ReceiptKeeper, bound_answer
+from common.client.receipts import ReceiptKeeper
 from common.errors import LedgerError
 from common.protocol.head import Head
 from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
@@ -73,13 +73,13 @@ def test_what_contradicts_what_is_known_is_refused(text: str | None, shown: Rece
 
 
 def test_an_answer_is_bound_to_run_round_question_and_bytes() -> None:
-    asked = bound_answer("run", 2, "c" * 64, b"answer")
+    asked = Binding.of("run", 2, "c" * 64, b"answer")
     assert keeper().take(receipt(3, answer=asked), None, asked).answer == asked
     others = [
         replace(asked, run="other"),
         replace(asked, round=1),
         replace(asked, query="d" * 64),
-        bound_answer("run", 2, "c" * 64, b"another"),
+        Binding.of("run", 2, "c" * 64, b"another"),
         None,
     ]
     for other in others:

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from common.errors import InvalidInputError
-from learner.models.model_files import read_model_file
+from common.service.commands import FormatOption, print_result
+from learner.models.model_files import read_model_file, written_whole
 
 EXPORTS = (
     "Example: parley-learner export model.json --to onnx --output model.onnx   (needs pip install 'parley[export]')"
@@ -31,6 +30,7 @@ def export_command(
     model: Annotated[Path, typer.Argument(help="a model's document, as the command model saves it")],
     to: Annotated[ExportForm, typer.Option(help="an ONNX graph, or a scikit-learn pipeline in a skops file")],
     save: Annotated[Path, typer.Option("--output", help="file to write")],
+    output: FormatOption = "text",
 ) -> None:
     """Write a model as a file that other tools predict with from raw columns, without Parley.
 
@@ -43,16 +43,9 @@ def export_command(
     predictor = Predictor.of(read_model_file(model))
     check_portable(predictor)
     content, said = (onnx_bytes if to is ExportForm.ONNX else skops_bytes)(predictor)
-    part = save.with_name(f"{save.name}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(save)
-    except OSError as error:
-        raise InvalidInputError(f"{save} cannot be written ({type(error).__name__})") from None
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-    typer.echo(f"{save}: {said}", err=True)
+    with written_whole(save) as file:
+        file.write_bytes(content)
+    print_result(output, f"{save}: {said}", file=str(save), form=to, note=said)
 
 
 def schema_command() -> None:

@@ -7,7 +7,6 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -16,7 +15,7 @@ import typer
 
 from common.errors import InvalidInputError
 from common.service.commands import FormatOption
-from learner.models.model_files import read_model_file
+from learner.models.model_files import read_model_file, written_whole
 
 if TYPE_CHECKING:
     from common.runs.predictions import Predictor
@@ -74,17 +73,8 @@ def _write(found: Iterator[dict[str, Any]], save: Path | None, *, as_json: bool)
     """Write predictions to a file, whole or not at all, or to standard output; how many, and how many are none."""
     if save is None:
         return _write_to(sys.stdout, found, as_json=as_json)
-    part = save.with_name(f"{save.name}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            counts = _write_to(file, found, as_json=as_json)
-        part.replace(save)
-    except OSError as error:
-        raise InvalidInputError(f"{save} cannot be written ({type(error).__name__})") from None
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-    return counts
+    with written_whole(save) as part, part.open("w", encoding="utf-8", newline="") as file:
+        return _write_to(file, found, as_json=as_json)
 
 
 def _write_to(target: TextIO, found: Iterator[dict[str, Any]], *, as_json: bool) -> tuple[int, int]:

@@ -105,7 +105,8 @@ async def test_an_evaluation_tells_of_the_rows_held_out_and_is_charged_as_priced
     assert (evaluation["rows"], evaluation["contributors"]) == (len(shard.y), list(cluster.names))
     assert evaluation["epsilon"] == pytest.approx(2.0, abs=1e-6)
     assert evaluation["deviation"] == pytest.approx(math.sqrt(3) * float(Evaluate().sigma(spec.facts().of(0))))
-    assert shown == trained | {"evaluation": evaluation | {"run": found["id"]}}
+    told = {"run": found["id"], "certificate": found["certificate"]}
+    assert shown == trained | {"evaluation": evaluation | told}
 
 
 async def test_an_evaluation_in_a_secure_sum_is_on_the_terms_of_its_run(tmp_path: Path) -> None:

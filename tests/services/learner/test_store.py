@@ -79,11 +79,11 @@ def test_an_evaluation_is_queued_with_the_end_of_its_run_or_not_at_all(store: Ru
         store.evaluation("nobody")
 
 
-def test_a_store_of_before_evaluations_is_migrated(tmp_path: Path) -> None:
+def test_an_older_store_is_migrated(tmp_path: Path) -> None:
     path, spec = tmp_path / "learner.sqlite", run_spec(Cluster(tmp_path, n_parties=2))
     terms = RunTerms.of(spec, 60.0, {}).model_dump_json()
     older = [table for table in statements.STORE_SCHEMA.tables if "evaluations_of_run" not in table]
-    older[0] = "\n".join(line for line in older[0].splitlines() if "evaluat" not in line)
+    older[0] = "\n".join(line for line in older[0].splitlines() if "evaluat" not in line and "approvals" not in line)
     with closing(sqlite3.connect(path)) as file:
         for table in older:
             file.execute(table)

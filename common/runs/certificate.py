@@ -1,0 +1,81 @@
+"""A privacy certificate: what the owners of a run signed of it, and the learner of the model that it made.
+
+Each party signs that it approved the specification, by its digest, at a price; with a secure sum everybody signs the
+roster, and each key holder the last sum that it opened. The learner signs these, and the digest of each field of the
+model's document. So whoever has the document and public keys can check, offline, what was promised to whom.
+
+A certificate says who vouches for what. It does not prove that the learner made the weights of the answers it got.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import Field, JsonValue
+
+from common.encoding.canonical_json import canonical
+from common.errors import ParleyError
+from common.secure_sum.envelope import Signed, public_hex
+from common.strict import Digest, Identifier, PublicKey, Strict
+
+_TAG = "parley-certificate-1"
+_Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+
+class SignedApproval(Strict):
+    """A party's approval of a run, as it was sent, and the receipt that binds it to run and specification."""
+
+    approval: Annotated[str, Field(description="the JSON of the approval, to the byte")]
+    receipt: Annotated[str, Field(description="of the party's ledger, signed: claim and signature in base64")]
+
+
+class SignedSum(Strict):
+    """What a key holder signed of a sum that it opened: Ed25519 over ``parley-secure-sum-1/opened``, 0, statement."""
+
+    statement: str
+    signature: _Signature
+
+
+class SignedSums(Strict):
+    """The roster of a run's secure sums, everybody's signature of it, and of the last sum each key holder's."""
+
+    roster: Annotated[str, Field(description="canonical JSON, signed as `parley-secure-sum-1/roster`")]
+    signatures: Annotated[dict[str, _Signature], Field(description="by name, of parties and key holders")]
+    opened: Annotated[dict[str, SignedSum], Field(description="by key holder, of the last round")]
+
+
+class Certificate(Strict):
+    """What was signed of a run and of the document that it ended with."""
+
+    run: Identifier
+    issued: Annotated[str, Field(description="ISO 8601, UTC, by the learner's clock")]
+    specification: Annotated[
+        dict[str, JsonValue], Field(description="the `RunSpec` that the parties approved, by its digest")
+    ]
+    approvals: Annotated[dict[str, SignedApproval], Field(description="by party")]
+    sums: Annotated[SignedSums | None, Field(description="of a run with a secure sum")]
+    digests: Annotated[dict[str, Digest], Field(description="SHA-256 of each field of the document")]
+    learner: Annotated[PublicKey, Field(description="the learner's public key")]
+    signature: Annotated[_Signature, Field(description="the learner's, of all of the above")]
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the holder of ``learner`` signed this."""
+        try:
+            Signed(_claim(self), bytes.fromhex(self.signature)).verify(_TAG, self.learner)
+        except ParleyError:
+            return False
+        return True
+
+
+def signed_certificate(key: Ed25519PrivateKey, **told: Any) -> Certificate:  # noqa: ANN401 -- the certificate's fields
+    """A certificate that says what is ``told``, signed now with the learner's key."""
+    issued = datetime.now(UTC).isoformat(timespec="seconds")
+    blank = Certificate(**told, issued=issued, learner=public_hex(key), signature="0" * 128)
+    return blank.model_copy(update={"signature": Signed.seal(_TAG, _claim(blank), key).signature.hex()})
+
+
+def _claim(certificate: Certificate) -> bytes:
+    return canonical(certificate.model_dump(mode="json", exclude={"signature"}))

@@ -1,0 +1,80 @@
+"""``parley-learner verify``: whether a model's document is what its owners and its learner signed; nobody is asked."""
+# ruff: noqa: PLC0415 -- help comes without numpy
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from common.errors import InvalidInputError
+from common.service.commands import ExitCode, FormatOption, print_json_line, print_next
+from learner.models.model_files import read_model_file, written_whole
+
+if TYPE_CHECKING:
+    from learner.models.verification import PublicKeys
+
+VERIFICATIONS = "Example: parley-learner verify model.json --keys keys.json"
+
+
+def verify_command(
+    model: Annotated[Path, typer.Argument(help="a model's document, as the command model saves it")],
+    keys: Annotated[
+        Path | None, typer.Option("--keys", metavar="FILE", help="public keys that you know to be theirs")
+    ] = None,
+    save_keys: Annotated[
+        Path | None, typer.Option("--save-keys", metavar="FILE", help="write the keys of the document, for --keys")
+    ] = None,
+    output: FormatOption = "text",
+) -> None:
+    """Check a model against its certificate, offline: what its owners approved, and what was altered since.
+
+    Without --keys the document is checked against the keys that it names itself: compare their words with what each
+    owner reads out, save them once, and check every later model with them. Ends with 1 where anything does not hold.
+    """
+    from common.wire.membership import words_of
+    from learner.models.verification import verify_document
+
+    found = verify_document(read_model_file(model), _read_keys(keys))
+    if output == "json":
+        print_json_line(
+            {
+                "holds": found.holds,
+                "faults": found.faults,
+                "keys": found.keys.model_dump(),
+                "keys_assumed": found.assumed,
+            }
+        )
+    else:
+        for told in found.holds:
+            typer.echo(f"holds    {told}")
+        for fault in found.faults:
+            typer.echo(f"ALTERED  {fault}")
+        if found.assumed:
+            typer.echo("assumed  these keys are theirs; ask each of them for its words:")
+            for name, key in found.keys.by_name.items():
+                typer.echo(f"  {name}: {' '.join(words_of(key))}")
+    if found.faults:
+        raise typer.Exit(ExitCode.NO)
+    if save_keys:
+        with written_whole(save_keys) as file:
+            file.write_text(found.keys.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        print_next(output, f"parley-learner verify {model} --keys {save_keys}")
+
+
+def _read_keys(path: Path | None) -> PublicKeys | None:
+    """Keys that the asker knows; raises InvalidInputError."""
+    from pydantic import ValidationError
+
+    from common.strict import faults
+    from learner.models.verification import PublicKeys
+
+    if path is None:
+        return None
+    try:
+        return PublicKeys.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InvalidInputError(f"keys {path} cannot be read ({type(error).__name__})") from None
+    except ValidationError as error:
+        raise InvalidInputError(f"keys {path}: {faults(error)}") from None

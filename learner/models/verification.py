@@ -1,0 +1,312 @@
+"""Whether a model's document is what was signed: checked offline, with public keys alone.
+
+Each check names what does not hold, so that an altered weight, party, price, receipt or evaluation is called by its
+name. What holds is who vouches for what; that the learner made the weights of the answers it got is its own word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from common.encoding.canonical_json import canonical, canonical_digest
+from common.errors import InvalidInputError, LedgerError, ParleyError
+from common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
+from common.runs.certificate import Certificate, SignedApproval, SignedSums
+from common.runs.evaluation import EVALUATE
+from common.runs.model_document import ModelDocument, Promise, read_document, read_model, weights_of_document
+from common.runs.pricing import guarantees
+from common.runs.secure_terms import check_roster
+from common.runs.specification import RunSpec, digest_of_rows
+from common.secure_sum.envelope import Signed
+from common.secure_sum.messages import Opened, Roster
+from common.strict import PublicKey, Strict
+from common.wire.party_api import Approval
+
+_EQUAL = 1e-6  # epsilons of two machines agree to this, as a part
+_SHOWN = 5
+
+
+class PublicKeys(Strict):
+    """Ed25519 public keys in hexadecimal: the learner's, and those of parties and key holders by name."""
+
+    learner: PublicKey
+    parties: dict[str, PublicKey]
+    key_holders: dict[str, PublicKey] = Field(default_factory=dict)
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """Every key, by the name of who holds it."""
+        return {"the learner": self.learner, **self.parties, **self.key_holders}
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found of a document: the ``faults``, in words; what ``holds``; the ``keys`` that it was signed with.
+
+    Where the keys are ``assumed``, nobody gave any, and whoever wrote the document may have made them.
+    """
+
+    faults: tuple[str, ...]
+    holds: tuple[str, ...]
+    keys: PublicKeys
+    assumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A document, its certificate, and the specification that the certificate names."""
+
+    read: ModelDocument
+    certificate: Certificate
+    spec: RunSpec
+
+
+def verify_document(document: Mapping[str, Any], known: PublicKeys | None = None) -> Verification:
+    """What holds of a model's document and its certificate; ``known`` are keys that the asker trusts.
+
+    Raises InvalidInputError for what is no document, has no certificate, or one that cannot be read.
+    """
+    read_model(document)
+    read = read_document(document)
+    if (certificate := read.certificate) is None:
+        raise InvalidInputError("the document has no certificate: its model was not made by a learner's run")
+    claim, keys = _Claim(read, certificate, _specification(certificate)), _keys_of(certificate)
+    consents = tuple(_faults_of_consents(claim.spec, certificate, read.contributors))
+    checks: list[tuple[Sequence[str], str]] = [
+        (tuple(_changed(claim)), "the learner signed every field of the document"),
+        (tuple(_contents(claim)), "study, algorithm, parameters and parties are those of the specification"),
+        (tuple(_promises(claim)), "the guarantees follow from the specification, worked out anew"),
+        (consents, "" if consents else _prices(certificate)),
+    ]
+    if claim.spec.secure_sum != "none" or certificate.sums:
+        told = "everybody signed the roster of the secure sum, and each key holder the last sum that it opened"
+        checks.append((tuple(_faults_of_sums(claim, keys)), told))
+    if read.evaluation and read.evaluation.certificate:
+        told = "the evaluation is of these weights, and was approved and signed for"
+        checks.append((tuple(f"evaluation: {fault}" for fault in _faults_of_evaluation(claim)), told))
+    if known:
+        checks.append((tuple(_strangers(keys, known)), "the keys are those that you know"))
+    faults = dict.fromkeys(fault for found, _ in checks for fault in found)
+    return Verification(tuple(faults), tuple(told for found, told in checks if not found), keys, known is None)
+
+
+def _specification(certificate: Certificate) -> RunSpec:
+    """What the parties approved; raises InvalidInputError."""
+    try:
+        return RunSpec.model_validate_json(canonical(certificate.specification))
+    except ValidationError:
+        raise InvalidInputError(
+            "the certificate's specification cannot be read: it was altered, or cut short"
+        ) from None
+
+
+def _keys_of(certificate: Certificate) -> PublicKeys:
+    """The keys that a certificate's parts say they are signed with, as far as they can be read."""
+    parties, holders = {}, {}
+    for name, signed in certificate.approvals.items():
+        try:
+            parties[name] = read_receipt(signed.receipt).key
+        except LedgerError:
+            continue
+    if certificate.sums is not None:
+        try:
+            holders = {it.name: it.key for it in Roster.parse(certificate.sums.roster.encode()).key_holders}
+        except ParleyError:
+            holders = {}
+    return PublicKeys(learner=certificate.learner, parties=parties, key_holders=holders)
+
+
+def _changed(claim: _Claim) -> Iterator[str]:
+    """The learner signed the certificate, and by it each field of the document."""
+    if not claim.certificate.is_signed:
+        yield "certificate: not what the learner signed"
+    digests, signed, evaluation = claim.read.digests, claim.certificate.digests, claim.read.evaluation
+    for name in sorted(digests.keys() | signed.keys()):
+        came_later = name == "evaluation" and evaluation is not None and evaluation.certificate is not None
+        if digests.get(name) != signed.get(name) and not came_later:
+            yield f"{name}: not what the learner signed"
+
+
+def _contents(claim: _Claim) -> Iterator[str]:
+    """The document says what the specification says."""
+    read, spec = claim.read, claim.spec
+    told: dict[str, tuple[object, object]] = {
+        "study": (read.study, spec.study),
+        "study_digest": (read.study_digest, spec.study.digest),
+        "spec_digest": (read.spec_digest, spec.digest),
+        "algorithm": (read.algorithm, spec.algorithm),
+        "parameters": (read.parameters, spec.parameters),
+        "public": (read.public, spec.public),
+        "column_names": (read.column_names, spec.study.column_names),
+    }
+    for name, (here, approved) in told.items():
+        if here != approved:
+            yield f"{name}: not what the specification says"
+    if strangers := sorted(set(read.contributors) - set(spec.names)):
+        yield f"contributors: the specification does not name {_shown(strangers)}"
+
+
+def _promises(claim: _Claim) -> Iterator[str]:
+    """The guarantees follow from the specification, worked out anew."""
+    read, spec = claim.read, claim.spec
+    try:
+        algorithm = spec.build()
+        due = [Promise.model_validate(promise.to_json()) for promise in guarantees(algorithm, spec.facts())]
+        rounds = len(spec.questions())
+    except ParleyError as error:
+        yield f"specification: {error.detail}"
+        return
+    if len(due) != len(read.guarantees) or not all(map(_agree, due, read.guarantees)):
+        yield "guarantees: not what follows from the specification"
+    if read.rounds != rounds:
+        yield f"rounds: {read.rounds}, and the specification asks {rounds}"
+    if read.adjacency != algorithm.adjacency:
+        yield f"adjacency: {read.adjacency}, and the algorithm's is {algorithm.adjacency}"
+
+
+def _agree(one: Promise, other: Promise) -> bool:
+    """Whether two promises are the same but for the last digits of a machine."""
+    figures = {"epsilon", "delta"}
+    if one.model_dump(exclude=figures) != other.model_dump(exclude=figures):
+        return False
+    if one.epsilon is None or other.epsilon is None:
+        return one.epsilon is other.epsilon
+    return _near(one.epsilon, other.epsilon) and _near(one.delta, other.delta)
+
+
+def _near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_EQUAL)
+
+
+def _faults_of_consents(spec: RunSpec, certificate: Certificate, contributors: Sequence[str]) -> Iterator[str]:
+    """Every contributor approved this specification, at a price, and signed that; so did who else is said to have."""
+    for name, signed in certificate.approvals.items():
+        if name not in spec.names:
+            yield f"approval of {name}: the specification does not name it"
+        try:
+            yield from _faults_of_consent(name, signed, certificate.run, spec.digest)
+        except LedgerError as error:
+            yield f"receipt of {name}: {error.detail}"
+        except ValidationError:
+            yield f"approval of {name}: it cannot be read"
+    if missing := [name for name in contributors if name not in certificate.approvals]:
+        yield f"approvals: none of {_shown(missing)}"
+
+
+def _faults_of_consent(name: str, signed: SignedApproval, run: str, digest: str) -> Iterator[str]:
+    """A party's receipt binds its approval to run and specification; raises LedgerError, ValidationError."""
+    receipt = verify_receipt(signed.receipt, name, read_receipt(signed.receipt).key)
+    approval, bound = Approval.model_validate_json(signed.approval), receipt.answer
+    if bound is None or (bound.run, bound.round, approval.run) != (run, APPROVAL, run):
+        yield f"receipt of {name}: it is of no approval of this run"
+        return
+    if bound.body != sha256(signed.approval.encode()).hexdigest():
+        yield f"approval of {name}: not what it signed"
+    if (bound.query, approval.spec_digest) != (digest, digest):
+        yield f"specification: not what {name} approved"
+
+
+def _prices(certificate: Certificate) -> str:
+    """What the parties signed that they pay at most."""
+    paid = [Approval.model_validate_json(signed.approval) for signed in certificate.approvals.values()]
+    who = "1 party" if len(paid) == 1 else f"{len(paid)} parties"
+    epsilon, delta = max(price.epsilon for price in paid), max(price.delta for price in paid)
+    return f"{who} approved the specification and signed: each pays ε = {epsilon:.6g}, δ = {delta:.3g} at most"
+
+
+def _faults_of_sums(claim: _Claim, keys: PublicKeys) -> Iterator[str]:
+    """Everybody signed the roster of the secure sum, and each key holder the last sum."""
+    if (sums := claim.certificate.sums) is None:
+        yield "sums: the run was a secure sum, and nothing that its key holders signed is here"
+        return
+    try:
+        roster = Roster.parse(sums.roster.encode())
+        check_roster(roster, claim.certificate.run, claim.spec)
+    except ParleyError as error:
+        yield f"roster: {error.detail}"
+        return
+    if roster.learner != claim.certificate.learner:
+        yield "roster: another learner's"
+    for member in (*roster.parties, *roster.key_holders):
+        if not _is_signed(
+            Signed(sums.roster.encode(), _bytes(sums.signatures.get(member.name))), Roster.TAG, member.key
+        ):
+            yield f"roster: not signed by {member.name}"
+    for party in roster.parties:
+        if keys.parties.get(party.name, party.key) != party.key:
+            yield f"roster: another key of {party.name} than its receipt's"
+    for holder in roster.key_holders:
+        if fault := _fault_of_opening(sums, holder.name, holder.key, roster):
+            yield f"sum opened by {holder.name}: {fault}"
+
+
+def _fault_of_opening(sums: SignedSums, name: str, key: str, roster: Roster) -> str | None:
+    """What is wrong with what a key holder signed of the last sum."""
+    if (opened := sums.opened.get(name)) is None:
+        return "it signed none"
+    signed = Signed(opened.statement.encode(), _bytes(opened.signature))
+    try:
+        signed.verify(Opened.TAG, key)
+        Opened.parse(signed.body).check_session(roster.session, roster.digest)
+    except ParleyError as error:
+        return error.detail
+    return None
+
+
+def _faults_of_evaluation(claim: _Claim) -> Iterator[str]:
+    """An evaluation that came after the model is of this model, and was signed for as the model was."""
+    told, read = claim.read.evaluation, claim.read
+    assert told is not None and told.certificate is not None  # noqa: S101, PT018 -- as the caller saw
+    own = told.certificate
+    spec = _specification(own)
+    plain = told.model_copy(update={"run": None, "certificate": None})
+    if not own.is_signed or own.learner != claim.certificate.learner:
+        yield "its certificate is not what the learner signed"
+    if own.digests.get("evaluation") != canonical_digest(plain.model_dump(mode="json")):
+        yield "not what the learner signed"
+    if (told.run, spec.algorithm, spec.study.digest) != (own.run, EVALUATE, read.study.digest):
+        yield "of another run or study"
+    if spec.public is None or spec.public.digest != digest_of_rows(np.atleast_2d(weights_of_document(read))):
+        yield "of other weights"
+    try:
+        promise = guarantees(spec.build(), spec.facts())[0]
+    except ParleyError as error:
+        yield error.detail
+    else:
+        if not (_near(promise.epsilon, told.epsilon) and _near(promise.delta, told.delta)):
+            yield "its cost is not what follows from its specification"
+    yield from _faults_of_consents(spec, own, told.contributors)
+
+
+def _strangers(keys: PublicKeys, known: PublicKeys) -> Iterator[str]:
+    """The keys are those that the asker knows."""
+    trusted = known.by_name
+    for name, key in keys.by_name.items():
+        if name not in trusted:
+            yield f"key of {name}: not among those that you know"
+        elif trusted[name] != key:
+            yield f"key of {name}: not the one that you know"
+
+
+def _is_signed(signed: Signed, tag: str, key: str) -> bool:
+    try:
+        signed.verify(tag, key)
+    except ParleyError:
+        return False
+    return True
+
+
+def _bytes(signature: str | None) -> bytes:
+    return bytes.fromhex(signature or "")
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,254 @@
+"""What was signed of a run, and whatever was altered since: named, offline, by public keys alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from common.encoding.canonical_json import canonical_digest
+from common.errors import InvalidInputError
+from common.runs.certificate import signed_certificate
+from common.runs.model_document import read_document
+from common.secure_sum.envelope import public_hex
+from common.wire.membership import words_of
+from learner.cli.main import learner_app
+from learner.models.verification import PublicKeys, verify_document
+from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
+from tests.support.intercepted import learner_of
+from tests.support.secure_cluster import SUMS, SecureCluster, secure_services, signing_key
+
+Document = dict[str, Any]
+ORDER: Document = {"epsilon": 2.0, "delta": 1e-6}
+
+
+async def _trained(folder: Path) -> Document:
+    """The document of a run with a secure sum, evaluated by another."""
+    cluster = SecureCluster(folder, n_parties=3, algorithms=("dp_gd", "evaluate"), hold_out=0.25)
+    async with secure_services(cluster) as services, learner_of(cluster, services) as client:
+        run = await submit(client, **SUMS)
+        assert (await watch(client, run))[-1][1]["state"] == "completed"
+        queued = (await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)).raise_for_status().json()
+        assert (await watch(client, queued["id"]))[-1][1]["state"] == "completed"
+        found: Document = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
+        return found
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """A document whose every part is signed; not to be altered."""
+    return asyncio.run(_trained(tmp_path_factory.mktemp("cluster")))
+
+
+@pytest.fixture
+def document(signed: Document) -> Document:
+    """The same, to be altered."""
+    return deepcopy(signed)
+
+
+def known() -> PublicKeys:
+    """The keys of everybody."""
+    keys = {name: public_hex(signing_key(name)) for name in ("party-1", "party-2", "party-3")}
+    holders = {"key-holder-1": public_hex(signing_key("key-holder-1"))}
+    return PublicKeys(learner=public_hex(signing_key("learner")), parties=keys, key_holders=holders)
+
+
+def test_all_that_was_signed_holds(document: Document) -> None:
+    found = verify_document(document, known())
+    assert found.faults == ()
+    assert found.holds == (
+        "the learner signed every field of the document",
+        "study, algorithm, parameters and parties are those of the specification",
+        "the guarantees follow from the specification, worked out anew",
+        "3 parties approved the specification and signed: each pays ε = 1, δ = 1e-05 at most",
+        "everybody signed the roster of the secure sum, and each key holder the last sum that it opened",
+        "the evaluation is of these weights, and was approved and signed for",
+        "the keys are those that you know",
+    )
+    assert not found.assumed
+    alone = verify_document(document)
+    assert (alone.faults, alone.keys, alone.assumed) == ((), known(), True)
+
+
+def _of(*path: str | int) -> Callable[[Document], Any]:
+    def part(document: Document) -> Any:  # noqa: ANN401 -- a part of JSON
+        for step in path:
+            document = document[step]  # type: ignore[index]
+        return document
+
+    return part
+
+
+def _altered(*path: str | int, by: Callable[[Any], Any]) -> Callable[[Document], None]:
+    """Change a part of a document."""
+
+    def alter(document: Document) -> None:
+        holder = _of(*path[:-1])(document)
+        holder[path[-1]] = by(holder[path[-1]])
+
+    return alter
+
+
+def _flipped(text: str) -> str:
+    """A signature, receipt or digest with one character changed for another of its alphabet."""
+    place = len(text) // 3
+    return text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :]
+
+
+CERTIFICATE = ("certificate",)
+APPROVALS = ("certificate", "approvals", "party-2")
+SUMMED = ("certificate", "sums")
+LATER = ("evaluation", "certificate")
+ALTERATIONS: dict[str, tuple[Callable[[Document], None], str]] = {
+    "weight": (_altered("weights", 1, by=lambda it: it + 1e-9), "weights: not what the learner signed"),
+    "contributor": (_altered("contributors", 0, by=lambda _: "party-9"), "does not name party-9"),
+    "fewer contributors": (_altered("contributors", by=lambda it: it[1:]), "contributors: not what"),
+    "epsilon": (_altered("guarantees", -1, "epsilon", by=lambda it: it / 2), "guarantees: not what follows"),
+    "assumption": (_altered("guarantees", -1, "assumptions", by=lambda _: []), "guarantees: not what follows"),
+    "rounds": (_altered("rounds", by=lambda it: it + 1), "and the specification asks"),
+    "column": (_altered("column_names", 0, by=lambda _: "age"), "column_names: not what the specification says"),
+    "adjacency": (_altered("adjacency", by=lambda _: "whole_party"), "adjacency: whole_party"),
+    "algorithm": (_altered("algorithm", by=lambda _: "psgd"), "algorithm: not what the specification says"),
+    "study": (_altered("study_digest", by=_flipped), "study_digest: not what"),
+    "specification": (
+        _altered(*CERTIFICATE, "specification", "parameters", "n_rounds", by=lambda it: it + 1),
+        "specification: not what party-1 approved",
+    ),
+    "run": (_altered(*CERTIFICATE, "run", by=_flipped), "receipt of party-1: it is of no approval of this run"),
+    "receipt": (_altered(*APPROVALS, "receipt", by=_flipped), "receipt of party-2: a receipt that"),
+    "price": (
+        _altered(*APPROVALS, "approval", by=lambda it: it.replace('"epsilon":1.0', '"epsilon":0.1')),
+        "approval of party-2: not what it signed",
+    ),
+    "no approval": (
+        _altered(*CERTIFICATE, "approvals", by=lambda it: {"party-1": it["party-1"]}),
+        "approvals: none of party-2, party-3",
+    ),
+    "another's approval": (
+        _altered(*CERTIFICATE, "approvals", by=lambda it: it | {"party-2": it["party-1"]}),
+        "receipt of party-2: ",
+    ),
+    "torn approval": (
+        _altered(*APPROVALS, "approval", by=lambda it: it[:-1]),
+        "approval of party-2: it cannot be read",
+    ),
+    "roster": (_altered(*SUMMED, "roster", by=lambda it: it.replace('"key_bits":2048', '"key_bits":2049')), "roster: "),
+    "roster's signature": (_altered(*SUMMED, "signatures", "party-3", by=_flipped), "roster: not signed by party-3"),
+    "no signature": (_altered(*SUMMED, "signatures", by=lambda _: {}), "roster: not signed by key-holder-1"),
+    "sum": (_altered(*SUMMED, "opened", "key-holder-1", "signature", by=_flipped), "sum opened by key-holder-1"),
+    "no sum": (_altered(*SUMMED, "opened", by=lambda _: {}), "sum opened by key-holder-1: it signed none"),
+    "no sums": (_altered(*CERTIFICATE, "sums", by=lambda _: None), "nothing that its key holders signed is here"),
+    "learner": (
+        _altered(*CERTIFICATE, "learner", by=lambda _: public_hex(signing_key("mallory"))),
+        "certificate: not what the learner signed",
+    ),
+    "date": (_altered(*CERTIFICATE, "issued", by=lambda it: it.replace("20", "21", 1)), "certificate: not what"),
+    "accuracy": (_altered("evaluation", "accuracy", "estimate", by=lambda _: 0.99), "evaluation: not what the learner"),
+    "evaluation's cost": (_altered("evaluation", "epsilon", by=lambda it: it / 2), "evaluation: its cost"),
+    "evaluation's run": (_altered("evaluation", "run", by=lambda _: "another"), "evaluation: of another run"),
+    "evaluation's receipt": (
+        _altered(*LATER, "approvals", "party-1", "receipt", by=_flipped),
+        "evaluation: receipt of party-1",
+    ),
+    "evaluation unsigned": (
+        _altered("evaluation", by=lambda it: {k: it[k] for k in it if k != "certificate"}),
+        "evaluation: not what the learner signed",
+    ),
+    "evaluation of another model": (
+        _altered(*LATER, "specification", "public", "digest", by=_flipped),
+        "evaluation: of other weights",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALTERATIONS)
+def test_whatever_is_altered_is_named(document: Document, name: str) -> None:
+    alter, fault = ALTERATIONS[name]
+    alter(document)
+    found = verify_document(document, known())
+    assert any(fault in each for each in found.faults), found.faults
+
+
+def test_a_learner_cannot_vouch_for_what_no_party_approved(document: Document) -> None:
+    document["guarantees"][-1]["epsilon"] = 0.01
+    told = {name: document["certificate"][name] for name in ("run", "specification", "approvals", "sums")}
+    key, plain = signing_key("learner"), document | {"certificate": None}
+    forged = signed_certificate(key, **told, digests=read_document(plain).digests | {"evaluation": "0" * 64})
+    found = verify_document(document | {"certificate": forged.model_dump(mode="json")}, known())
+    assert found.faults == ("guarantees: not what follows from the specification",)
+
+
+def test_strangers_keys_are_named(document: Document) -> None:
+    mine = known()
+    others = mine.model_copy(update={"parties": mine.parties | {"party-1": mine.learner}, "key_holders": {}})
+    assert verify_document(document, others).faults == (
+        "key of party-1: not the one that you know",
+        "key of key-holder-1: not among those that you know",
+    )
+
+
+@pytest.mark.parametrize(
+    ("alter", "why"),
+    [
+        (_altered("certificate", by=lambda _: None), "has no certificate"),
+        (_altered("certificate", by=lambda it: {k: it[k] for k in it if k != "signature"}), "certificate.signature"),
+        (_altered("certificate", "signature", by=lambda it: it[:-2]), "certificate.signature"),
+        (_altered("certificate", "specification", by=lambda _: {}), "specification cannot be read"),
+        (_altered("evaluation", "certificate", "specification", by=lambda _: {}), "specification cannot be read"),
+        (_altered("weights", by=lambda it: it[1:]), "not of the shape"),
+    ],
+)
+def test_what_is_torn_is_refused(document: Document, alter: Callable[[Document], None], why: str) -> None:
+    alter(document)
+    with pytest.raises(InvalidInputError, match=why):
+        verify_document(document)
+
+
+async def test_a_run_without_a_secure_sum_is_certified_too(tmp_path: Path) -> None:
+    async with asgi_cluster(Cluster(tmp_path, n_parties=2)) as client:
+        found = verify_document(await train(client))
+    assert found.faults == ()
+    assert len(found.holds) == 4
+    assert found.keys.key_holders == {}
+
+
+def verify(*arguments: str, code: int = 0) -> tuple[str, str]:
+    """Standard output and error of the command."""
+    found = CliRunner().invoke(learner_app, ["verify", *arguments])
+    assert found.exit_code == code, found.output
+    return found.stdout, found.stderr
+
+
+def test_the_command_pins_keys_and_tells_what_was_altered(document: Document, tmp_path: Path) -> None:
+    model, keys = tmp_path / "model.json", tmp_path / "keys.json"
+    model.write_text(json.dumps(document, indent=2), encoding="utf-8")
+    out, err = verify(str(model), "--save-keys", str(keys))
+    assert " ".join(words_of(known().parties["party-2"])) in out
+    assert "assumed" in out
+    assert err == f"next: parley-learner verify {model} --keys {keys}\n"
+    out, _ = verify(str(model), "--keys", str(keys))
+    assert "the keys are those that you know" in out
+    assert "assumed" not in out
+    document["weights"][0] += 1
+    model.write_text(json.dumps(document), encoding="utf-8")
+    assert "ALTERED  weights: not what the learner signed" in verify(str(model), code=1)[0]
+    told = json.loads(verify(str(model), "--format", "json", code=1)[0])
+    assert "weights: not what the learner signed" in told["faults"]
+    assert told["keys_assumed"]
+    keys.write_text("{}")
+    assert "learner" in verify(str(model), "--keys", str(keys), code=3)[1]
+    assert "cannot be read" in verify(str(model), "--keys", str(tmp_path / "none"), code=3)[1]
+    model.write_text(model.read_text()[:-100])
+    assert "cut short" in verify(str(model), code=3)[1]
+
+
+def test_digests_do_not_depend_on_how_a_file_is_spelt(document: Document) -> None:
+    digests = read_document(json.loads(json.dumps(document, indent=2, sort_keys=True))).digests
+    assert digests == read_document(document).digests
+    assert digests["weights"] == canonical_digest(document["weights"])
