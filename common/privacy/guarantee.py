@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,12 @@ Adjacency = Literal["replace_one", "whole_party"]
 
 Unit = Literal["replace_one", "whole_party", "auxiliary_row"]
 """What a guarantee hides: as an adjacency, or a row of the public rows, which is its owner's and no party's to hide."""
+HIDDEN: Mapping[Unit, str] = {
+    "replace_one": "one record replaced",
+    "whole_party": "all the data of a party replaced",
+    "auxiliary_row": "one of the public rows replaced",
+}
+"""The same in words."""
 
 
 View = Literal["model", "transcript"]

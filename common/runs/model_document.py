@@ -76,6 +76,9 @@ class ModelTerms(Strict):
     evaluation: Annotated[
         RunEvaluation | None, Field(description="on held-out rows, if that was asked for and is done")
     ] = None
+    chosen: Annotated[
+        dict[str, str], Field(description="why parameters that were left open are what they are, by name")
+    ] = Field(default_factory=dict)
     certificate: Annotated[
         Certificate | None,
         Field(description="what parties, key holders and the learner signed; null of a model that no learner made"),

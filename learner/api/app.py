@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from fastapi import Depends, FastAPI, Header, Request, Response
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
+from fastapi.responses import HTMLResponse
 
 from common.client.awaited import Switchboard
 from common.client.endpoints import PeerEntry
@@ -44,6 +46,8 @@ from learner.execution.round_report import read_public_data
 from learner.execution.witnesses import Witnesses
 from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
+from learner.models.card import card_page, model_card
+from learner.models.verification import verification_of
 from learner.run import Run
 from learner.run_states import ENDS
 from learner.secure_sum.coordinator import SecureSumCoordinator
@@ -286,6 +290,21 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
     def show_model(run: str) -> Response:
         """Weights, the study they belong to, the run's guarantees, and what its newest evaluation found."""
         return WholeBody(checked_text(learner.store.evaluated_model(run)), media_type="application/json")
+
+    @app.get(
+        "/v1/runs/{run}/card",
+        summary="The trained model's card",
+        tags=["models"],
+        response_class=HTMLResponse,
+        responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}},
+    )
+    def show_card(
+        run: str, to: Annotated[Literal["html", "markdown"], Query(description="what it is written in")] = "html"
+    ) -> Response:
+        """Purpose, data by owner, training, privacy, evaluation and limits, with the model's certificate checked."""
+        document = json.loads(learner.store.evaluated_model(run))
+        card = model_card(document, verification_of(document))
+        return WholeBody(card_page(card) if to == "html" else card, media_type=f"text/{to}")
 
     @app.post("/v1/runs/{run}/evaluation", status_code=202, summary="Evaluate a trained model", tags=["models"])
     async def evaluate_run(

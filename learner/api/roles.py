@@ -43,6 +43,7 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
     ("GET", "/v1/runs/{run}/receipts"): "viewer",
     ("GET", "/v1/runs/{run}/events"): "viewer",
     ("GET", "/v1/runs/{run}/model"): "viewer",
+    ("GET", "/v1/runs/{run}/card"): "viewer",
     ("GET", "/v1/runs/{run}/description"): "viewer",
     ("POST", "/v1/runs/{run}/predictions"): "viewer",
     ("POST", "/v1/runs/{run}/evaluation"): "submitter",

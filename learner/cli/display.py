@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from common.privacy.guarantee import HIDDEN
 from learner.client.progress import METRIC_WORDS, metrics_in_words
 from learner.run_states import RunEvent, RunState
 
@@ -165,14 +166,9 @@ def promise(guarantee: Mapping[str, Any]) -> str:
     whom = f"whoever sees the {guarantee['view']}{helpers}"
     if guarantee["epsilon"] is None:
         return f"no privacy against {whom}"
-    hidden = {
-        "replace_one": "one record replaced",
-        "whole_party": "all the data of a party replaced",
-        "auxiliary_row": "one of the public rows replaced",
-    }
     figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
     assumptions = f", if {'; '.join(guarantee['assumptions'])}" if guarantee["assumptions"] else ""
     return (
-        f"{figures} for {hidden[guarantee['adjacency']]}, against {whom} "
+        f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {whom} "
         f"({guarantee['calibration']} calibration){assumptions}"
     )

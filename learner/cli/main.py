@@ -21,6 +21,7 @@ from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
 from learner.cli.forecast import EXAMPLES, forecast_command
 from learner.cli.health import HEALTH_CHECKS, learner_health_command
+from learner.cli.models.card import CARDS, card_command
 from learner.cli.models.export import EXPORTS, SCHEMAS, export_command, schema_command
 from learner.cli.models.predict import PREDICTIONS, predict_command
 from learner.cli.models.verify import VERIFICATIONS, verify_command
@@ -204,6 +205,7 @@ learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 learner_app.command("bounds", epilog=BOUNDS)(bounds_command)
 learner_app.command("project", epilog=PROJECTIONS)(project_command)
 learner_app.command("predict", epilog=PREDICTIONS)(predict_command)
+learner_app.command("card", epilog=CARDS)(card_command)
 learner_app.command("export", epilog=EXPORTS)(export_command)
 learner_app.command("schema", epilog=SCHEMAS)(schema_command)
 learner_app.command("verify", epilog=VERIFICATIONS)(verify_command)

@@ -27,6 +27,7 @@ class AsyncLearner(AsyncConnection):
     resume = awaited(Calls.resume)
     opened = awaited(Calls.opened)
     model = awaited(Calls.model)
+    card = awaited(Calls.card)
     description = awaited(Calls.description)
     predict = awaited(Calls.predict)
     evaluate = awaited(Calls.evaluate)

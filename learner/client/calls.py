@@ -138,6 +138,11 @@ class Calls:
         return _get(run_path(run, "model"), _DOCUMENT.validate_json)
 
     @staticmethod
+    def card(run: str) -> Call[str]:
+        """A model's card, in Markdown: its purpose, data, training, privacy, evaluation, limits and certificate."""
+        return _get(f"{run_path(run, 'card')}?to=markdown", bytes.decode)
+
+    @staticmethod
     def description(run: str) -> Call[Description]:
         """What a run of the algorithm `describe` found of the study's columns."""
         return _get(run_path(run, "description"), Description.model_validate_json)

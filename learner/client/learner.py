@@ -32,6 +32,7 @@ class Learner(BlockingConnection):
     resume = blocking(Calls.resume)
     opened = blocking(Calls.opened)
     model = blocking(Calls.model)
+    card = blocking(Calls.card)
     description = blocking(Calls.description)
     predict = blocking(Calls.predict)
     evaluate = blocking(Calls.evaluate)

@@ -23,6 +23,8 @@ from common.runs.predictions import Predictor
 from learner.client.learner import Learner
 from learner.client.rows import TableRows, columns_of, records_of
 from learner.estimators.faults import EstimatorError
+from learner.models.card import model_card
+from learner.models.verification import verification_of
 
 _LOCAL = "http://127.0.0.1:8000"
 
@@ -38,8 +40,9 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     *Each fit is a run, and its owners' ledgers are charged.* So is each candidate of a search.
 
-    Fitted: ``run_``, ``document_`` (the model's document), ``guarantees_`` and ``guarantee_`` (what holds against all
-    who see the rounds), ``evaluation_`` (on rows that owners hold out; None without), ``study_``, ``n_features_in_``,
+    Fitted: ``run_``, ``document_`` (the model's document), ``card_`` (in words, as Markdown), ``guarantees_``
+    and ``guarantee_`` (what holds against all who see the rounds), ``evaluation_`` (on rows that owners hold out; None
+    without), ``study_``, ``n_features_in_``,
     ``feature_names_in_``. Rows to predict for are a data frame, columns by name, records, or an array whose columns are
     in the study's order; in the study's units and values, and as they are: categories, missing values and scaling are
     the study's.
@@ -102,6 +105,13 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             document = learner.model(run)
         self._check(document.study)
         return self._fitted_by(document, run_=ended)
+
+    @property
+    def card_(self) -> str:
+        """The model's card, in Markdown, as `parley-learner card` writes it."""
+        self._check_fitted()
+        document = self.document_.model_dump(mode="json")
+        return model_card(document, verification_of(document))
 
     def decision_function(self, X: TableRows) -> FloatArray:
         """The scores of rows (n,), in which a number's bounds are -1 and 1; of more than two classes (n, K)."""

@@ -264,6 +264,7 @@ class Engine:
 
     def _complete(self, run: Run, document: Mapping[str, Any], news: Mapping[str, object]) -> str | None:
         """End a run with its certified model, and queue its evaluation, if one is to follow; for a thread."""
+        document = {**document, "chosen": run.terms.chosen}
         approvals, sums = self._store.approvals(run.id), self._store.sessions.signed(run.id)
         certificate = certify(run.id, run.spec, document, approvals, sums, self._sums.key)
         document = {**document, "certificate": certificate.model_dump(mode="json")}

@@ -59,6 +59,11 @@ class Verification:
     assumed: bool
 
 
+def verification_of(document: Mapping[str, Any]) -> Verification | None:
+    """What holds of a document by the keys that it names; None of one without a certificate. Raises as below."""
+    return verify_document(document) if document.get("certificate") else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Claim:
     """A document, its certificate, and the specification that the certificate names."""

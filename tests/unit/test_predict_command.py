@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow.parquet import write_table
@@ -19,6 +18,7 @@ from common.data.losses import HuberLoss, LogisticLoss
 from common.data.study import Study
 from common.runs.predictions import predict
 from learner.cli.main import learner_app
+from tests.support.models import document_of
 
 FEATURES = (
     Feature(name="age", lower=0, upper=100, missing="value", fill=40),
@@ -33,30 +33,6 @@ RECORDS: list[dict[str, Any]] = [
     {"age": None, "dose": -0.25, "ward": "007"},
     {"age": 999, "dose": 1, "ward": "elsewhere"},
 ]
-
-
-def document_of(study: Study, seed: int = 1) -> dict[str, Any]:
-    """A model's document with weights of no training."""
-    outputs = () if study.n_classes <= 2 else (study.n_classes,)
-    weights = np.random.default_rng(seed).normal(size=(*outputs, study.n_features))
-    return {
-        "format": "parley-model-2",
-        "kind": "softmax" if outputs else "linear",
-        "weights": weights.tolist(),
-        "column_names": list(study.column_names),
-        "classes": list(study.label.values) if isinstance(study.label, Label) else None,
-        "study": study.model_dump(mode="json"),
-        "study_digest": study.digest,
-        "spec_digest": "0" * 64,
-        "algorithm": "dp_gd",
-        "parameters": {},
-        "rounds": 1,
-        "public": None,
-        "contributors": ["party-1"],
-        "adjacency": "replace_one",
-        "guarantees": [],
-        "evaluation": None,
-    }
 
 
 def run(folder: Path, document: object, table: str | Path, *options: str, code: int = 0) -> tuple[str, str]:

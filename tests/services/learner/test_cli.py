@@ -53,8 +53,8 @@ def command(url: str) -> Commands:
     return Commands(url)
 
 
-PROGRAMS = {"serve", "bounds", "project", "schema"}
-"""What writes JSON alone, or a log."""
+PROGRAMS = {"serve", "bounds", "project", "schema", "card"}
+"""What writes JSON alone, a card, or a log."""
 SUBMIT = ("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "-p", "n_rounds=3")
 
 

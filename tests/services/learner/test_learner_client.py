@@ -155,6 +155,8 @@ class TestEstimators:
         assert fitted.classes_.tolist() == ["no", "yes"]
         assert fitted.feature_names_in_.tolist() == ["x0", "x1", "x2"]
         assert fitted.n_features_in_ == 3
+        assert fitted.card_ == asked(fitted).card(fitted.run_.id)
+        assert fitted.card_.startswith("# made-up: model card")
 
     def test_rows_may_have_any_form(self, fitted: FederatedClassifier) -> None:
         columns = {name: np.array([record[name] for record in RECORDS]) for name in RECORDS[0]}

@@ -70,6 +70,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "remove_member",
         "renew_certificate",
         "resume_run",
+        "show_card",
         "show_description",
         "show_keys",
         "show_metrics",

@@ -19,7 +19,8 @@ from common.runs.model_document import read_document
 from common.secure_sum.envelope import public_hex
 from common.wire.membership import words_of
 from learner.cli.main import learner_app
-from learner.models.verification import PublicKeys, verify_document
+from learner.models.card import model_card
+from learner.models.verification import PublicKeys, verification_of, verify_document
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import learner_of
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services, signing_key
@@ -213,6 +214,14 @@ def test_what_is_torn_is_refused(document: Document, alter: Callable[[Document],
 async def test_a_run_without_a_secure_sum_is_certified_too(tmp_path: Path) -> None:
     async with asgi_cluster(Cluster(tmp_path, n_parties=2)) as client:
         found = verify_document(await train(client))
+        (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
+        page = await client.get(f"/v1/runs/{run}/card")
+        text = await client.get(f"/v1/runs/{run}/card", params={"to": "markdown"})
+        assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert text.headers["Content-Type"] == "text/markdown; charset=utf-8"
+        assert "<h1>made-up: model card</h1>" in page.text
+        assert text.text.startswith("# made-up: model card")
+        assert (await client.get("/v1/runs/none/card")).status_code == 404
     assert found.faults == ()
     assert len(found.holds) == 4
     assert found.keys.key_holders == {}
@@ -246,6 +255,19 @@ def test_the_command_pins_keys_and_tells_what_was_altered(document: Document, tm
     assert "cannot be read" in verify(str(model), "--keys", str(tmp_path / "none"), code=3)[1]
     model.write_text(model.read_text()[:-100])
     assert "cut short" in verify(str(model), code=3)[1]
+
+
+def test_the_card_tells_whose_rows_what_cost_and_what_was_checked(document: Document) -> None:
+    card = model_card(document, verification_of(document))
+    assert "123 rows for training, of 3 owners, who keep them. Beside them, 25% of each owner's rows" in card
+    assert "| party-3 | 42 | 1 | 1e-05 | yes |" in card
+    assert "summed under Paillier encryption" in card
+    assert "| step | " in card
+    assert document["chosen"]["step"] in card
+    assert "- the learner signed every field of the document" in card
+    assert f"| party-2 | {' '.join(words_of(known().parties['party-2']))} |" in card
+    document["weights"][0] += 1
+    assert "- **Altered:** weights: not what the learner signed" in model_card(document, verification_of(document))
 
 
 def test_digests_do_not_depend_on_how_a_file_is_spelt(document: Document) -> None:

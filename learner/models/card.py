@@ -1,0 +1,247 @@
+"""A model's card: what it is for, on whose data, how it was trained, what is promised, how good it is, and its limits.
+
+After Mitchell et al. 2019, "Model Cards for Model Reporting", and made of the document alone. Whatever a study or an
+owner is called stays text: it is escaped for Markdown, and HTML in it is not read as such.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from common.data.columns import Category, Label, SparseFeatures
+from common.data.study import Study
+from common.encoding.canonical_json import canonical
+from common.privacy.guarantee import HIDDEN
+from common.runs.evaluation import RunEvaluation
+from common.runs.model_document import ModelDocument, Promise, read_document
+from common.runs.specification import RunSpec
+from common.wire.membership import words_of
+
+if TYPE_CHECKING:
+    from learner.models.verification import Verification
+
+_MOST_ROWS = 100  # of a table
+_HARDLY_ANY = 20  # epsilon
+_MOST_NAMED = 10  # in a sentence
+_MOST_TEXT = 300  # characters of a value in a table
+_MARKS = re.compile(r"([\\`*\[\]<>|&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_KINDS = {
+    "linear": "a linear model",
+    "softmax": "a linear model with a score for each class",
+    "members": "a model of each owner's, of which none predicts for all",
+    "statistics": "no model, but noisy counts and sums",
+}
+_SEEN = {"model": "whoever sees the model", "transcript": "whoever sees all that the learner sees"}
+_LIMITS = (
+    "It was not examined how good it is for groups of people; noise weighs most on those with few rows.",
+    "Numbers beyond a column's bounds count as the bound, in training and in predictions.",
+    "It tells what goes together in these owners' rows, not what causes what; elsewhere it may be wrong.",
+)
+
+
+def model_card(document: Mapping[str, Any], verified: Verification | None) -> str:
+    """The card of a model's document, in Markdown, with what was found of its certificate, if it has one.
+
+    Raises InvalidInputError for what is no document.
+    """
+    read = read_document(document)
+    study, certificate = read.study, read.certificate
+    spec = None if certificate is None else RunSpec.model_validate_json(canonical(certificate.specification))
+    owners = [] if spec is None else list(_owners(spec, read))[:_MOST_ROWS]
+    return _template("card.md").render(
+        read=read,
+        study=study,
+        certificate=certificate,
+        predicts=_predicted(study, read.kind),
+        model=f"{_KINDS[read.kind]}, {study.n_features:,} columns",
+        owners=owners,
+        owners_text=_of_owners(spec, read),
+        columns=list(_columns(study))[:_MOST_ROWS],
+        more_columns=max(0, len(study.features) - _MOST_ROWS),
+        parameters=list(_parameters(read)),
+        secure_sum=spec is not None and spec.secure_sum != "none",
+        promises=[_promised(promise) for promise in read.guarantees],
+        in_words=_in_words(read),
+        evaluation=read.evaluation,
+        figures=[] if read.evaluation is None else list(_figures(read.evaluation)),
+        limits=list(_limits(read)),
+        verified=verified,
+        keys=_keys(verified),
+    )
+
+
+def card_page(card: str) -> str:
+    """A card in Markdown as a page of HTML that loads nothing."""
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(card)
+    wide = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
+    title = re.sub(r"\\(.)", r"\1", card.partition("\n")[0].removeprefix("# "))
+    return _template("card.html").render(title=title, body=Markup(wide))  # noqa: S704 -- markdown-it's, without HTML
+
+
+@cache
+def _template(name: str) -> Template:
+    """A template: of Markdown, whose values are escaped for that, or of HTML."""
+    markdown = name.endswith(".md")
+    return Environment(
+        loader=PackageLoader("learner.models"),
+        autoescape=not markdown,  # noqa: S701 -- Markdown has an escape of its own
+        finalize=_escaped if markdown else None,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        lstrip_blocks=True,
+    ).get_template(name)
+
+
+def _escaped(value: object) -> str:
+    """A value as text on one line that Markdown leaves alone."""
+    return _MARKS.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def _predicted(study: Study, kind: str) -> str:
+    """What a model predicts."""
+    if kind == "statistics":
+        return "nothing: the run counted and summed"
+    label = study.label
+    if isinstance(label, Label):
+        return f"{label.name}: {_some(label.values)}"
+    return f"{label.name}, {label.lower:g} to {label.upper:g} {label.unit}"
+
+
+def _owners(spec: RunSpec, read: ModelDocument) -> Iterator[dict[str, str]]:
+    """The owners that approved the run, the largest first."""
+    for member in sorted(spec.parties, key=lambda member: -member.n_examples):
+        yield {
+            "name": member.name,
+            "rows": f"{member.n_examples:,}",
+            "epsilon": f"{member.budget.epsilon:.4g}",
+            "delta": f"{member.budget.delta:.3g}",
+            "contributed": "yes" if member.name in read.contributors else "no",
+        }
+
+
+def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
+    """How many rows of how many owners there were."""
+    if spec is None:
+        return f"The last round was answered by {_some(read.contributors)}."
+    rows, beyond = sum(member.n_examples for member in spec.parties), len(spec.parties) - _MOST_ROWS
+    told = f"{rows:,} rows for training, of {len(spec.parties)} owners, who keep them."
+    if spec.study.hold_out:
+        told += f" Beside them, {spec.study.hold_out:.0%} of each owner's rows are held out."
+    return told + (f" The {_MOST_ROWS} largest owners are shown." if beyond > 0 else "")
+
+
+def _columns(study: Study) -> Iterator[dict[str, str]]:
+    """The columns that a model is trained on, in words."""
+    for column in (*study.features, study.label):
+        match column:
+            case Category() | Label():
+                holds = f"one of {_some(column.values)}" + (
+                    ", or other" if isinstance(column, Category) and column.other else ""
+                )
+            case SparseFeatures():
+                holds = f"{column.columns:,} numbers of which few are not zero, up to {column.bound:g}"
+            case _:
+                holds = f"{column.lower:g} to {column.upper:g} {column.unit}"
+        given = None if column is study.label else column.fill  # type: ignore[union-attr]  # features have one
+        fill = "" if given is None else f"where it is missing: {given}"
+        role = "" if column is not study.label else "what is predicted"
+        about = "; ".join(filter(None, (role, column.description, fill)))
+        yield {"name": column.name, "holds": holds, "about": about}
+
+
+def _parameters(read: ModelDocument) -> Iterator[dict[str, str]]:
+    """The algorithm and its parameters, with why those that were left open are what they are."""
+    for name, value in ({"algorithm": read.algorithm} | read.parameters).items():
+        told = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
+        yield {"name": name, "value": told, "why": read.chosen.get(name, "by whoever asked, or by default")}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
+
+
+def _promised(promise: Promise) -> dict[str, Any]:
+    """A promise in words."""
+    helped = f", with the help of {promise.trust} of the owners" if promise.trust else ""
+    return {
+        "figures": "none" if promise.epsilon is None else f"ε = {promise.epsilon:.3g}, δ = {promise.delta:.2g}",
+        "hides": HIDDEN[promise.adjacency],
+        "whom": _SEEN[promise.view] + helped,
+        "noise": "as the algorithm's paper sets it"
+        if promise.calibration == "paper"
+        else "the least that a proof allows",
+        "assumptions": promise.assumptions,
+    }
+
+
+def _in_words(read: ModelDocument) -> str:
+    """The promise that holds against whoever sees all rounds, for people."""
+    whole = [each for each in read.guarantees if each.view == "transcript"]
+    promise = next(iter((*whole, *read.guarantees)), None)
+    if promise is None or promise.epsilon is None:
+        return "Nothing is promised of what the model hides."
+    if promise.epsilon > _HARDLY_ANY:
+        return f"In words: an ε of {promise.epsilon:.3g} promises next to nothing."
+    return (
+        f"In words: whoever sees all of the run can hardly tell it from one with {HIDDEN[promise.adjacency]}. Odds "
+        f"change by at most a factor of {math.exp(promise.epsilon):.3g} (e to the {promise.epsilon:.3g}), but for a "
+        f"chance of {promise.delta:.2g}. A promise whose noise is a paper's is what that paper claims of it."
+    )
+
+
+def _figures(found: RunEvaluation) -> Iterator[dict[str, str]]:
+    """An evaluation's figures with their intervals."""
+    named = {
+        "Accuracy": found.accuracy,
+        "Commonest class alone": found.majority,
+        "AUC": found.auc,
+        "R²": found.r_squared,
+        "RMSE": found.rmse,
+        **{f"Recall of {name}": figure for name, figure in (found.recall or {}).items()},
+    }
+    for name, figure in named.items():
+        if figure is not None:
+            estimate = "not known" if figure.estimate is None else f"{figure.estimate:.3g}"
+            low = "−∞" if figure.low is None else f"{figure.low:.3g}"
+            yield {"name": name, "estimate": estimate, "between": f"{low} to {figure.high:.3g}"}
+
+
+def _limits(read: ModelDocument) -> Iterator[str]:
+    """What a user of the model should know that it is not good for."""
+    if read.adjacency == "replace_one":
+        yield "A record is hidden, not a person: who stands in many records, or with many owners, is hidden less."
+    if read.kind == "statistics":
+        return
+    yield from _LIMITS
+    if read.evaluation is None:
+        yield "How good it is, nobody has measured on rows that it was not trained on."
+    elif read.kind == "linear" and _is_no_better(read.evaluation):
+        yield "On held-out rows it is not surely better than always telling the commonest class."
+
+
+def _is_no_better(found: RunEvaluation) -> bool:
+    accuracy, majority = found.accuracy, found.majority
+    if accuracy is None or majority is None:
+        return False
+    return accuracy.low is None or accuracy.low <= (majority.estimate or 0)
+
+
+def _keys(verified: Verification | None) -> list[tuple[str, str]]:
+    """Whose keys a certificate names, in words."""
+    if verified is None:
+        return []
+    return [(name, " ".join(words_of(key))) for name, key in verified.keys.by_name.items()][:_MOST_ROWS]
+
+
+def _some(values: Sequence[str]) -> str:
+    shown = ", ".join(values[:_MOST_NAMED])
+    return shown if len(values) <= _MOST_NAMED else f"{shown} and {len(values) - _MOST_NAMED:,} more"

@@ -1,0 +1,34 @@
+"""Documents of models that nobody trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from common.data.columns import Label
+from common.data.study import Study
+
+
+def document_of(study: Study, seed: int = 1) -> dict[str, Any]:
+    """A model's document with weights of no training."""
+    outputs = () if study.n_classes <= 2 else (study.n_classes,)
+    weights = np.random.default_rng(seed).normal(size=(*outputs, study.n_features))
+    return {
+        "format": "parley-model-2",
+        "kind": "softmax" if outputs else "linear",
+        "weights": weights.tolist(),
+        "column_names": list(study.column_names),
+        "classes": list(study.label.values) if isinstance(study.label, Label) else None,
+        "study": study.model_dump(mode="json"),
+        "study_digest": study.digest,
+        "spec_digest": "0" * 64,
+        "algorithm": "dp_gd",
+        "parameters": {},
+        "rounds": 1,
+        "public": None,
+        "contributors": ["party-1"],
+        "adjacency": "replace_one",
+        "guarantees": [],
+        "evaluation": None,
+    }
