@@ -211,9 +211,10 @@ def test_what_is_torn_is_refused(document: Document, alter: Callable[[Document],
         verify_document(document)
 
 
-async def test_a_run_without_a_secure_sum_is_certified_too(tmp_path: Path) -> None:
-    async with asgi_cluster(Cluster(tmp_path, n_parties=2)) as client:
-        found = verify_document(await train(client))
+@pytest.mark.parametrize("algorithm", ["dp_gd", "average", "release", "ftrl", "describe"])
+async def test_a_run_without_a_secure_sum_is_certified_too(tmp_path: Path, algorithm: str) -> None:
+    async with asgi_cluster(Cluster(tmp_path, n_parties=2, algorithms=(algorithm,))) as client:
+        found = verify_document(await train(client, algorithm=algorithm, parameters={}, epsilon=5))
         (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
         page = await client.get(f"/v1/runs/{run}/card")
         text = await client.get(f"/v1/runs/{run}/card", params={"to": "markdown"})
