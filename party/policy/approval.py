@@ -101,7 +101,11 @@ def _violations(
 
 def _weak_terms(spec: RunSpec, policy: Policy, own: OwnFacts, unknown: int) -> Iterator[tuple[str, str]]:
     """The rules by which a run promises too little, or hides too few among too few: the learner may be all unknown."""
-    why = f": the keys of {unknown} of its parties are not pinned, so each may be the learner's" if unknown else ""
+    why = (
+        f": the keys of {unknown} of its parties are not pinned, so each may be the learner's (parley-party pin)"
+        if unknown
+        else ""
+    )
     fewest, colluders = policy.minimum_contributors + unknown, policy.colluders + unknown
     if own.own_epsilon > policy.max_epsilon_per_run:
         yield "max_epsilon_per_run", f"one run may cost at most epsilon {policy.max_epsilon_per_run:g}"

@@ -13,7 +13,7 @@ from scripts.deployment.sites import hospitals
 from tests.support.containers import docker, image, wait_for
 from tests.support.sites import LEARNER_HOST, Sites, sites
 
-NAMES = hospitals(2)
+NAMES, HOLDER = hospitals(2), "notary"
 OUTSIDE = "192.0.2.1"
 """An address of no machine (RFC 5737): a way outside would time out, and none says so at once."""
 
@@ -40,7 +40,7 @@ LISTEN = "import socket, time; server = socket.create_server(('', 9000)); time.s
 
 @pytest.fixture(scope="module")
 def made(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
-    with sites(tmp_path_factory.mktemp("sites")) as built:
+    with sites(tmp_path_factory.mktemp("sites"), NAMES, (HOLDER,)) as built:
         yield built
 
 
@@ -55,7 +55,7 @@ def tried(container: str, *addresses: str) -> dict[str, str]:
     return found
 
 
-def test_sites_that_joined_by_invitation_train_without_an_open_port(made: Sites) -> None:
+def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made: Sites) -> None:
     roster: list[dict[str, Any]] = []
 
     def connected() -> bool:
@@ -63,10 +63,18 @@ def test_sites_that_joined_by_invitation_train_without_an_open_port(made: Sites)
         return all(each["connected"] for each in roster)
 
     wait_for(connected)
-    assert sorted(each["name"] for each in roster) == list(NAMES)
-    run = made.learner("submit", "biopsies", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").split()[0]
+    assert sorted(each["name"] for each in roster) == [*NAMES, HOLDER]
+    made.pin(NAMES[0], NAMES[1])
+    wait_for(connected)
+    terms = ["--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5", "--secure-sum", "paillier"]
+    run = made.learner("submit", "biopsies", *terms).split()[0]
     assert "completed after 5 rounds" in made.learner("watch", run)
-    for name in NAMES:
+    opened = json.loads(made.learner("opened", run, "--format", "json"))
+    assert [[each["key_holder"] for each in opening["receipts"]] for opening in opened] == [[HOLDER]] * 5
+    made.learner("model", run, "--save", made.root / "model.json")
+    told = json.loads(made.learner("verify", made.root / "model.json", "--format", "json"))
+    assert (told["faults"], list(told["keys"]["key_holders"])) == ([], [HOLDER])
+    for name in (*NAMES, HOLDER):
         state = json.loads(docker("inspect", made.container(name)))[0]
         wait_for(partial(is_healthy, made.container(name)))
         assert state["NetworkSettings"]["Ports"] in ({}, {"8000/tcp": None})

@@ -21,8 +21,9 @@ from common.wire.membership import words_of
 from learner.cli.main import learner_app
 from learner.experiments.datasets import BIOPSIES
 from learner.settings import LearnerSettings
+from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
-from scripts.deployment.sites import container_site, hospitals
+from scripts.deployment.sites import container_site
 from scripts.make_deployment import make_deployment
 from tests.support.containers import compose_command, docker, image, output, wait_for
 from tests.support.processes import free_port
@@ -52,7 +53,8 @@ class Sites:
 
     def up(self, name: str, networks: list[str]) -> None:
         """Start a site on these networks, of which the first is its own."""
-        service = "learner" if name == "learner" else "party"
+        (file,) = (self.root / name).glob("docker-compose.*.yml")
+        service = file.name.split(".")[1]
         joined = {network: {"aliases": [LEARNER_HOST]} if service == "learner" else {} for network in networks}
         known = {network: {"external": True, "name": network} for network in networks}
         document = {"services": {service: {"networks": joined}}, "networks": known}
@@ -84,26 +86,47 @@ class Sites:
         except httpx.HTTPError:
             return False
 
-    def join(self, name: str) -> PartySettings:
-        """Invite an owner, who joins from within a container on its own network; its settings."""
+    def join(self, name: str) -> None:
+        """Invite an owner, who joins from within a container on its own network."""
         self.learner("invite", name, "--study", BIOPSIES.name, "--out", self.root / f"{name}.json")
+        data = self.root / "made" / "data" / name / "biopsies.csv"
+        self._enrol(name, "join", f"{name}.json", "--data", str(data), "--clip", "--by-policy")
+        self._confirm(name, PartySettings.load(self.root / name / "party.toml").identity.key)
+
+    def join_key_holder(self, name: str) -> None:
+        """Invite a key holder, who joins likewise."""
+        self.learner("invite", name, "--key-holder", "--out", self.root / f"{name}.json")
+        self._enrol(name, "keyholder", "join", f"{name}.json")
+        self._confirm(name, KeyHolderSettings.load(self.root / name / "keyholder.toml").identity.key)
+
+    def pin(self, name: str, other: str) -> None:
+        """Have an owner pin the key of one that joined after it, and start again."""
+        key = PartySettings.load(self.root / other / "party.toml").identity.key
+        self._run(name, "pin", other, *words_of(key), "--config", f"{name}/party.toml")
+        self.compose(name, "restart")
+
+    def _enrol(self, name: str, *line: str) -> None:
+        """Run a command of joining in a container, with the six words of the learner's key, and a Compose file."""
         (self.root / f"{name}.json").chmod(0o644)
         key = public_hex(LearnerSettings.load(self.root / "learner" / "learner.toml").signing_key())
-        data = self.root / "made" / "data" / name / "biopsies.csv"
-        line = ["join", f"{name}.json", "--data", str(data), "--clip", "--by-policy", "--compose"]
+        self._run(name, *line, "--compose", "--words", " ".join(words_of(key)))
+
+    def _run(self, name: str, *line: str) -> None:
+        """Run a command of an owner's in a container on its own network."""
         where = ["--network", self.network(name), "-v", f"{self.root}:{self.root}", "-w", str(self.root)]
-        docker("run", "--rm", *where, image("party"), *line, "--words", " ".join(words_of(key)))
-        settings = PartySettings.load(self.root / name / "party.toml")
-        self.learner("roster", "confirm", name, *words_of(settings.identity.key))
-        return settings
+        docker("run", "--rm", *where, image("party"), *line)
+
+    def _confirm(self, name: str, key: str) -> None:
+        """Confirm a member by the six words of its key."""
+        self.learner("roster", "confirm", name, *words_of(key))
 
 
 @contextmanager
-def sites(root: Path, names: tuple[str, ...] = hospitals(2)) -> Iterator[Sites]:
-    """A learner and owners that have joined, each in its container; nothing of them is left at the end."""
+def sites(root: Path, names: tuple[str, ...], key_holders: tuple[str, ...] = ()) -> Iterator[Sites]:
+    """A learner, key holders and owners that have joined, each in its container; nothing is left of them at the end."""
     made = Sites(root, free_port())
     make_deployment(root / "made", partial(container_site), names)
-    networks = {name: made.network(name) for name in names}
+    networks = {name: made.network(name) for name in (*key_holders, *names)}
     try:
         for network in networks.values():
             docker("network", "create", "--internal", network)
@@ -115,9 +138,9 @@ def sites(root: Path, names: tuple[str, ...] = hospitals(2)) -> Iterator[Sites]:
         (root / "made" / "data").chmod(0o755)
         made.up("learner", [made.network("outside"), *networks.values()])
         wait_for(made.is_ready)
-        for name in names:
-            made.join(name)
-            made.up(name, [networks[name]])
+        for name, network in networks.items():
+            (made.join_key_holder if name in key_holders else made.join)(name)
+            made.up(name, [network])
         yield made
     finally:
         for name in reversed(made.started):
