@@ -30,13 +30,18 @@ class KeyHolderClient(ReceiptedPeer):
         super().__init__(name, line, receipt, public_key)
         self.public_key = public_key
 
-    async def begin(self, session: str) -> int:
-        """The modulus of a session's Paillier key, of the size that this key holder makes; asked again, the same."""
+    async def facts(self) -> KeyHolderFacts:
+        """Who it says that it is; refused where it is not the one of the settings."""
         facts = self._parse(KeyHolderFacts, await self._send("GET", "/v1/keyholder"))  # bare: to say which key is wrong
         if facts.name != self.name:
             raise self.refuse("wrong-name", f"it calls itself {facts.name}")
         if facts.public_key != self.public_key:
             raise self.refuse("wrong_pin", "its public key is not the one pinned in the settings")
+        return facts
+
+    async def begin(self, session: str) -> int:
+        """The modulus of a session's Paillier key, of the size that this key holder makes; asked again, the same."""
+        facts = await self.facts()
         body = NewSession(session=session, key_bits=facts.key_bits).model_dump_json().encode()
         made = self._parse(SessionKey, await self._ask("POST", "/v1/sessions", body))
         if not _HEX.fullmatch(made.modulus) or int(made.modulus, 16).bit_length() != facts.key_bits:

@@ -54,12 +54,12 @@ def learner_check_command(
     token_file: TokenFileOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Say whether this learner would start: settings, studies, tokens, certificates; and whether its parties answer.
+    """Say whether this learner would start: settings, studies, tokens, certificates; and whether others answer.
 
-    Each party that has a URL is asked who it is. Of those that connect themselves the learner is asked, where it runs
-    and a user's token is given, whether they have.
+    Each party and key holder that has a URL is asked who it is. Of those that connect themselves the learner is asked,
+    where it runs and a user's token is given, whether they have.
 
-    Exit status 0 if it would and all answer; 1 if a party does not, or has not connected; 3, and one line on standard
+    Exit status 0 if it would and all answer; 1 if one does not, or has not connected; 3, and one line on standard
     error, if something cannot be used.
     """
     from learner.client.token import has_token
@@ -87,23 +87,32 @@ def learner_check_command(
 
 
 def _reached(settings: LearnerSettings) -> dict[str, str | None]:
-    """Why each party that has a URL does not answer; None for one that does. Raises InvalidInputError."""
+    """Why each party or key holder that has a URL does not answer; None for one that does. Raises InvalidInputError."""
     import asyncio
 
     from common.client.party import PartyClient
     from common.client.peer import Line, ask_all
     from common.errors import ParleyError
+    from learner.secure_sum.key_holder_client import KeyHolderClient
+
+    seconds = min(settings.deadline_seconds, _PATIENCE)
 
     async def ask() -> dict[str, str | None]:
-        clients = [
+        parties = [
             PartyClient(entry.name, Line(entry), None, entry.public_key) for entry in settings.parties if entry.url
         ]
-        told = await ask_all(clients, PartyClient.facts, min(settings.deadline_seconds, _PATIENCE))
-        for client in clients:
+        holders = [
+            KeyHolderClient(entry.name, Line(entry), entry.public_key) for entry in settings.key_holders if entry.url
+        ]
+        told = [
+            *await ask_all(parties, PartyClient.facts, seconds),
+            *await ask_all(holders, KeyHolderClient.facts, seconds),
+        ]
+        for client in (*parties, *holders):
             await client.close()
         return {
             client.name: answer.detail if isinstance(answer, ParleyError) else None
-            for client, answer in zip(clients, told, strict=True)
+            for client, answer in zip((*parties, *holders), told, strict=True)
         }
 
     return asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""``parley-learner check`` says of each party whether it can be reached."""
+"""``parley-learner check`` says of each party and key holder whether it can be reached."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from common.service.tokens import hash_token
 from learner.cli.main import learner_app
 from tests.support.cluster import LEARNER, USER, Cluster
+from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import (
     free_port,
     party_processes,
@@ -20,6 +21,7 @@ from tests.support.processes import (
     stopped_at_exit,
     wait_until_ready,
 )
+from tests.support.secure_cluster import SecureCluster
 
 
 @pytest.fixture
@@ -75,3 +77,25 @@ def test_of_those_that_connect_themselves_the_learner_is_asked(tmp_path: Path) -
         assert done.stdout.splitlines()[-2:] == ["party-1: reached", "party-2: it has not connected"]
         assert done.exit_code == 1
         assert check(made, {}).exit_code == 0, "without a token nobody is asked"
+
+
+def test_key_holders_are_asked_too(tmp_path: Path) -> None:
+    made, port = SecureCluster(tmp_path, n_parties=2, n_key_holders=2), free_port()
+    keyholder = start_keyholder(made.keyholder_settings("key-holder-1", port=port))
+    settings = tmp_path / "learner.toml"
+    holders = "".join(
+        f'[[key_holders]]\nname = "{pin["name"]}"\nurl = "http://127.0.0.1:{used}"\n'
+        f'public_key = "{pin["public_key"]}"\ntoken = "{LEARNER}"\n'
+        for pin, used in zip(made.pins(made.key_holders), (port, free_port()), strict=True)
+    )
+    settings.write_text(
+        f'name = "learner"\nstate = "{tmp_path / "learner"}"\n{holders}'
+        f'[[users]]\nname = "alice"\ntoken_hash = "{hash_token(USER)}"\n'
+    )
+    with stopped_at_exit(keyholder):
+        wait_until_ready(f"http://127.0.0.1:{port}")
+        done = CliRunner().invoke(learner_app, ["check", "--config", str(settings)])
+    assert done.exit_code == 1, done.output
+    near, far = done.stdout.splitlines()[-2:]
+    assert near == "key-holder-1: reached"
+    assert far.startswith("key-holder-2: key-holder-2 cannot be reached")
