@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -17,7 +18,7 @@ import structlog
 from common.client.awaited import PING_SECONDS
 from common.client.endpoints import LearnerAddress
 from common.client.handshake import open_to
-from common.client.renewal import renewing
+from common.client.renewal import renew_for, renewing
 from common.errors import InvalidInputError, UnavailableError
 from common.service.http.connections import Beside, BoundedProtocol, BoundedServer
 
@@ -149,4 +150,5 @@ def outbound(addresses: Sequence[LearnerAddress]) -> list[Beside]:
     def dial(address: LearnerAddress) -> Beside:
         return lambda server: Dialer(server, address).keep()
 
-    return [*map(dial, addresses), *(renewing(address) for address in addresses if address.certificate)]
+    renewals = [renewing(each.name, partial(renew_for, each)) for each in addresses if each.certificate]
+    return [*map(dial, addresses), *renewals]

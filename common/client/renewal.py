@@ -1,12 +1,14 @@
-"""A member's certificate, renewed by the member itself before it ends: the same key, signed again by its learner.
+"""A service's certificate, renewed by the service itself before it ends: the same key, signed again.
 
-It asks on a connection of its own that shows its token and the certificate that there still is. One that has ended
-cannot be shown: then its owner is told what to do.
+A member asks its learner, on a connection of its own that shows its token and the certificate that there still is. One
+that has ended cannot be shown: then its owner is told what to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
@@ -24,48 +26,65 @@ _SHARE_LEFT = 1 / 3  # of its lifetime, from when on it is renewed
 _LOOK_SECONDS = 3600.0
 
 
-def renewing(address: LearnerAddress) -> Beside:
-    """What renews, beside a server, the certificate that a learner is shown."""
+def renewing(learner: str, renew_if_due: Callable[[], None]) -> Beside:
+    """What renews a certificate beside a server, by a call now and then that raises ParleyError where it cannot.
+
+    ``learner`` is by whose authority it is signed.
+    """
 
     async def renew(_: BoundedServer) -> None:
         told = None
         while True:
             try:
-                await asyncio.to_thread(renew_if_due, address)
+                await asyncio.to_thread(renew_if_due)
                 told = None
             except ParleyError as error:
                 if error.detail != told:
                     told = error.detail
-                    structlog.get_logger().warning("certificate", learner=address.name, renewed=False, reason=told)
+                    structlog.get_logger().warning("certificate", learner=learner, renewed=False, reason=told)
             await asyncio.sleep(_LOOK_SECONDS)
 
     return renew
 
 
-def renew_if_due(address: LearnerAddress) -> None:
-    """Renew the certificate for a learner when a third of its lifetime is left.
+def renew_for(address: LearnerAddress) -> None:
+    """Renew a member's certificate for a learner when a third of its lifetime is left.
 
     Raises InvalidInputError where its files cannot be read, UnavailableError where the learner does not renew it.
     """
     assert address.certificate is not None  # noqa: S101 -- else there is nothing to renew
     assert address.key is not None  # noqa: S101 -- comes with it
-    try:
-        key = address.key.read_bytes()
-        held = Credentials.read(address.certificate.read_bytes(), key)
-    except (OSError, ValueError):
-        raise InvalidInputError(
-            f"{address.certificate} and {address.key} cannot be renewed: not both are there and belong together"
-        ) from None
-    if not 0 < held.share_left < _SHARE_LEFT:
+    held = read_credentials(address.certificate, address.key)
+    if held.share_left <= 0 or not is_due(held):
         return
     request = CertificateRequest(certificate_request=held.request())
     told = ask_as_member(address, RENEWAL_PATH, Membership, "renew the certificate", request)
     try:
-        renewed = Credentials.read((told.certificate or "").encode(), key)
+        renewed = Credentials.read((told.certificate or "").encode(), address.key.read_bytes())
     except ValueError:
         raise UnavailableError(f"what {address.name} sent is no certificate of this key") from None
     if renewed.lasts <= held.lasts:
         raise UnavailableError(f"the certificate that {address.name} sent does not last longer")
-    with writing(address.certificate):
-        replace_private(address.certificate, renewed.certificate_pem.encode())
-    structlog.get_logger().info("certificate", learner=address.name, renewed=True, days=renewed.lasts.days)
+    keep_renewed(address.certificate, renewed, address.name)
+
+
+def is_due(held: Credentials) -> bool:
+    """Whether a certificate is to be renewed now."""
+    return held.share_left < _SHARE_LEFT
+
+
+def read_credentials(certificate: Path, key: Path) -> Credentials:
+    """What is to be renewed; raises InvalidInputError."""
+    try:
+        return Credentials.read(certificate.read_bytes(), key.read_bytes())
+    except (OSError, ValueError):
+        raise InvalidInputError(
+            f"{certificate} and {key} cannot be renewed: not both are there and belong together"
+        ) from None
+
+
+def keep_renewed(path: Path, renewed: Credentials, learner: str) -> None:
+    """Write a new certificate, which services take up by themselves; raises UnavailableError."""
+    with writing(path):
+        replace_private(path, renewed.certificate_pem.encode())
+    structlog.get_logger().info("certificate", learner=learner, renewed=True, days=renewed.lasts.days)

@@ -91,6 +91,11 @@ def issue(authority: Credentials, hosts: Sequence[str], lasts: dt.timedelta = CE
     return Credentials(_certify(authority, hosts, key.public_key(), lasts), key)
 
 
+def renew(authority: Credentials, held: Credentials, lasts: dt.timedelta = CERTIFICATE_LASTS) -> Credentials:
+    """A service's certificate anew, for the same names and key."""
+    return Credentials(_certify(authority, hosts_of(held.certificate), held.key.public_key(), lasts), held.key)
+
+
 def request_certificate(name: str) -> tuple[str, str]:
     """``(request, key)`` as PEM: what an authority is asked to sign for a name, and the new key, which stays here."""
     key = ec.generate_private_key(ec.SECP256R1())

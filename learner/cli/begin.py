@@ -57,7 +57,7 @@ def init_learner_command(
     try:
         (root / "studies").mkdir(parents=True, exist_ok=True)
         write_private(secrets / "operator.token", f"{token}\n".encode())
-        tls = "" if plain_http else _make_certificates(secrets, name, where.host)
+        tls = "" if plain_http else _make_certificates(secrets, root / "state", name, where.host)
         key = identity_key(root / "state" / "identity.key")
         settings = f"""\
 # The learner: where it listens, who may use it. Owners join by invitations: parley-learner invite.
@@ -116,7 +116,7 @@ def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
     return ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write()
 
 
-def _make_certificates(secrets: Path, name: str, host: str) -> str:
+def _make_certificates(secrets: Path, state: Path, name: str, host: str) -> str:
     """An authority and the learner's own certificate, as files; the settings that name them. Raises OSError."""
     from datetime import UTC, datetime
 
@@ -126,16 +126,16 @@ def _make_certificates(secrets: Path, name: str, host: str) -> str:
     authority = make_authority(f"{name} {datetime.now(UTC):%Y-%m-%d}")
     own = issue(authority, list(dict.fromkeys([host, "127.0.0.1", "localhost"])))
     for file, text in (
-        ("authority.pem", authority.certificate_pem),
-        ("authority.key", authority.key_pem),
-        ("tls.pem", own.certificate_pem),
-        ("tls.key", own.key_pem),
+        (secrets / "authority.pem", authority.certificate_pem),
+        (secrets / "authority.key", authority.key_pem),
+        (state / "tls.pem", own.certificate_pem),  # beside what the service writes, for the service renews it
+        (secrets / "tls.key", own.key_pem),
     ):
-        write_private(secrets / file, text.encode())
+        write_private(file, text.encode())
     (secrets / "authority.pem").chmod(0o644)  # for all who are to trust it
     return f"""
 [tls]  # users show tokens; members show certificates too
-certificate = "{secrets}/tls.pem"
+certificate = "{state}/tls.pem"
 key = "{secrets}/tls.key"
 client_ca = "{secrets}/authority.pem"
 clients = "optional"

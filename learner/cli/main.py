@@ -95,13 +95,14 @@ def serve_command(config: ConfigOption = None) -> None:
     from common.service.serve import serve as run
     from common.service.serve import tls_context
     from learner.api.app import create_learner_app
+    from learner.api.own_certificate import renewals
     from learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     logs.configure(settings.log_format)
     if settings.tls:
         tls_context(settings.tls)  # refuses before the store is opened
-    run(create_learner_app(settings), settings)
+    run(create_learner_app(settings), settings, renewals(settings))
 
 
 @learner_app.command(

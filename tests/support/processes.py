@@ -22,6 +22,7 @@ from common.client.dialing import outbound
 from common.privacy.noise import SystemNoise
 from common.service.serve import serve
 from learner.api.app import create_learner_app as create_learner
+from learner.api.own_certificate import renewals
 from learner.settings import LearnerSettings
 from learner.storage.run_store import RunStore
 from party.answering.release import NoiseFactory
@@ -121,7 +122,7 @@ def _serve_learner(settings: LearnerSettings, die_after_round: int | None) -> No
     _begin(settings.state.with_suffix(".log"))
     if die_after_round is not None:
         _die_after(die_after_round)
-    serve(create_learner(settings), settings)
+    serve(create_learner(settings), settings, renewals(settings))
 
 
 def _die_after(round: int) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from common.client.endpoints import LearnerAddress
-from common.client.renewal import renew_if_due
+from common.client.renewal import renew_for
 from common.errors import UnavailableError
-from common.storage.certificates import Credentials, answer_request, pem_of
+from common.storage.certificates import Credentials, answer_request, hosts_of, make_authority, pem_of, renew
+from learner.api.own_certificate import renew_own, renewals
+from learner.cli.main import learner_app
+from learner.settings import LearnerSettings
 from tests.services.joining.test_joining import NAMES, Scene, scene
-from tests.support.processes import start_party, stopped_at_exit
+from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 
 NAME = NAMES[0]
 
@@ -65,7 +70,7 @@ def test_a_certificate_renews_itself_with_the_same_key(member: Scene) -> None:
 
 def test_what_lasts_is_left_alone(member: Scene) -> None:
     held = now(member).certificate_pem
-    renew_if_due(member.party(NAME).outbound[0])
+    renew_for(member.party(NAME).outbound[0])
     assert now(member).certificate_pem == held
 
 
@@ -110,4 +115,62 @@ def test_a_folder_that_cannot_be_written_is_named(member: Scene, monkeypatch: py
 
     monkeypatch.setattr("common.client.renewal.replace_private", full)
     with pytest.raises(UnavailableError, match=r"tls\.pem cannot be written: No space left"):
-        renew_if_due(member.party(NAME).outbound[0])
+        renew_for(member.party(NAME).outbound[0])
+
+
+def own(root: Path, lasts: dt.timedelta) -> LearnerSettings:
+    """A learner's settings, by init, whose own certificate lasts for so long from now on."""
+    made = CliRunner().invoke(learner_app, ["init", f"https://127.0.0.1:{free_port()}", "--out", str(root / "learner")])
+    assert made.exit_code == 0, made.output
+    settings = LearnerSettings.load(root / "learner" / "learner.toml")
+    assert settings.tls is not None
+    shortened = renew(authority_of(settings), held_by(settings), lasts)
+    settings.tls.certificate.write_text(shortened.certificate_pem)
+    return settings
+
+
+def authority_of(settings: LearnerSettings) -> Credentials:
+    joining = settings.joining
+    assert joining is not None
+    assert joining.authority is not None
+    assert joining.authority_key is not None
+    return Credentials.read(joining.authority.read_bytes(), joining.authority_key.read_bytes())
+
+
+def held_by(settings: LearnerSettings) -> Credentials:
+    assert settings.tls is not None
+    return Credentials.read(settings.tls.certificate.read_bytes(), settings.tls.key.read_bytes())
+
+
+@pytest.mark.parametrize("minutes", [20, -5])
+def test_a_learners_own_renews_itself_even_after_its_end(tmp_path: Path, minutes: int) -> None:
+    settings = own(tmp_path, dt.timedelta(minutes=minutes))
+    before, secrets = held_by(settings), tmp_path / "learner" / "secrets"
+    kept = {file: file.read_bytes() for file in secrets.iterdir()}
+    deadline = time.monotonic() + 60
+    with stopped_at_exit(start_learner(settings)):
+        while held_by(settings).certificate == before.certificate:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        wait_until_ready(f"https://127.0.0.1:{settings.port}", secrets / "authority.pem")
+    after = held_by(settings)
+    assert after.lasts > dt.timedelta(days=360)
+    assert (after.key_pem, hosts_of(after.certificate)) == (before.key_pem, hosts_of(before.certificate))
+    assert {file: file.read_bytes() for file in secrets.iterdir()} == kept, "read alone"
+
+
+def test_a_learners_own_is_left_alone_while_it_lasts_or_where_another_authority_signed_it(tmp_path: Path) -> None:
+    settings = own(tmp_path, dt.timedelta(days=300))
+    assert settings.tls is not None
+    held = held_by(settings).certificate_pem
+    (renewal,) = renewals(settings)
+    assert renewal is not None
+    assert settings.joining is not None
+    renew_own(settings.tls, settings.joining, settings.name)
+    assert held_by(settings).certificate_pem == held
+    others = renew(make_authority("another"), held_by(settings), dt.timedelta(minutes=20)).certificate_pem
+    settings.tls.certificate.write_text(others)
+    renew_own(settings.tls, settings.joining, settings.name)
+    assert held_by(settings).certificate_pem == others
+    plain = settings.model_copy(update={"joining": None})
+    assert renewals(plain) == []
