@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test lint check hooks demo figures bench utility mutants lock sbom clean
+.PHONY: help install quick test lint check hooks demo hospitals figures bench utility mutants lock sbom clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -43,6 +43,9 @@ check: lint  ## everything CI asks: lint, and all tests that need no container e
 
 hooks: install  ## have git lint before each commit; needs pre-commit on the path
 	pre-commit install
+
+hospitals: install  ## five hospitals, a key holder and a learner that run until Ctrl-C, to try page, commands and client on
+	$(BIN)/python -m scripts.demonstrations.hospitals
 
 demo: install  ## five hospitals and a learner on this machine
 	$(BIN)/python scripts/demo.py

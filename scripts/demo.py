@@ -110,7 +110,7 @@ def begin(deployment: Deployment, root: Path) -> None:
     for name, service in deployment.services.items():
         if service.first and not (root / "state" / name).exists():
             program, *words = service.first
-            command: list[str | Path] = [COMMANDS / program, *words, "--config", service.config]
+            command: list[str | Path] = [COMMANDS / program, *words, "--config", service.config, "--format", "json"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 -- our own commands
 
 

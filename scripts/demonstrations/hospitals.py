@@ -1,14 +1,18 @@
-"""Five hospitals, a key holder and a learner on this machine, for a notebook to try a client on."""
+"""Five hospitals, a key holder and a learner on this machine, to try page, commands and client on: `make hospitals`.
+
+They run until they are interrupted, and leave nothing behind.
+"""
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from scripts.demo import begin, commands, deploy, held_out
+from scripts.demo import begin, commands, deploy, held_out, held_out_file
 from scripts.loopback import processes, wait_until_ready
 
 
@@ -16,9 +20,11 @@ from scripts.loopback import processes, wait_until_ready
 class Hospitals:
     """Services that run until they are stopped: the learner's ``url``, a user's ``token``, and rows to predict for.
 
-    ``records`` are public biopsies {feature: value} that no hospital holds, and ``diagnoses`` their labels.
+    ``records`` are public biopsies {feature: value} that no hospital holds, ``diagnoses`` their labels, ``table`` is a
+    file of both, and ``root`` the folder of all that was made.
     """
 
+    root: Path
     url: str
     token: str
     services: tuple[str, ...]
@@ -37,8 +43,40 @@ class Hospitals:
             urls = {name: service.url for name, service in deployment.services.items()}
             wait_until_ready(urls)
             records, diagnoses = held_out(root)
-            return cls(urls["learner"], deployment.user_token, tuple(urls), records, diagnoses, stack.pop_all())
+            return cls(root, urls["learner"], deployment.user_token, tuple(urls), records, diagnoses, stack.pop_all())
 
     def stop(self) -> None:
         """Stop all services, and leave nothing behind."""
         self._running.close()
+
+    @property
+    def table(self) -> Path:
+        """The public biopsies as a CSV file."""
+        return held_out_file(self.root)
+
+
+def main() -> None:
+    """Start them, say how to reach them, and stop them at Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    hospitals = None
+    try:
+        hospitals = Hospitals.start()
+        told = f"""\
+five hospitals, a key holder and a learner run on this machine until Ctrl-C
+in a browser: {hospitals.url}/   and sign in with the token {hospitals.token}
+in another terminal:
+  export PARLEY_URL={hospitals.url} PARLEY_TOKEN={hospitals.token}
+  .venv/bin/parley-learner forecast biopsies --epsilon 3 --delta 1e-5
+public biopsies that no hospital holds: {hospitals.table}"""
+        print(told, flush=True)
+        signal.pause()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        if hospitals is not None:
+            hospitals.stop()
+        print("nothing is left running")
+
+
+if __name__ == "__main__":
+    main()
