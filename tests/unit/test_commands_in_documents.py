@@ -1,4 +1,4 @@
-"""Every command of the two tools that a document shows exists, with its arguments and options, as it is written there."""
+"""Every command of the two tools that a document shows exists, with its arguments and options, as it is written."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,8 @@ def run(tutorial: str, folder: Path, hospitals: Hospitals | None = None) -> str:
     if hospitals:
         environment |= {"PARLEY_URL": hospitals.url, "PARLEY_TOKEN": hospitals.token, "ROWS": str(hospitals.table)}
     command = ["bash", "-c", script(tutorial)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    how: dict[str, Any] = {"cwd": folder, "env": environment, "timeout": 300}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
