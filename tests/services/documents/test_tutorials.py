@@ -54,7 +54,7 @@ def run(tutorial: str, folder: Path, hospitals: Hospitals | None = None) -> str:
         environment |= {"PARLEY_URL": hospitals.url, "PARLEY_TOKEN": hospitals.token, "ROWS": str(hospitals.table)}
     command = ["bash", "-c", script(tutorial)]
     how: dict[str, Any] = {"cwd": folder, "env": environment, "timeout": 300}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, **how)
+    done: subprocess.CompletedProcess[str] = subprocess.run(command, check=False, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
