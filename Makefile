@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test lint check hooks demo hospitals figures bench utility mutants lock sbom clean
+.PHONY: help install quick test lint check hooks demo hospitals docs figures bench utility mutants lock sbom clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -49,6 +49,9 @@ hospitals: install  ## five hospitals, a key holder and a learner that run until
 
 demo: install  ## five hospitals and a learner on this machine
 	$(BIN)/python scripts/demo.py
+
+docs: install  ## build the documents as a site in the folder site, strictly; loads nothing
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
 
 figures: install  ## redraw every figure of the papers, and judge their claims (hours; FIGURES="wu --quick --jobs 2")
 	$(BIN)/python -m scripts.figures $(FIGURES)

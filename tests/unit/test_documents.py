@@ -65,13 +65,13 @@ def test_every_path_that_is_named_exists(document: str | Path) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, *sorted(DECISIONS.glob("*.md"))], ids=str)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *sorted((ROOT / "docs").glob("**/*.md"))], ids=str)
 def test_links_lead_to_files_and_lines_are_short(document: str | Path) -> None:
     folder = (ROOT / document).parent
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text(document))
     assert not [link for link in links if not (folder / link).exists()]
     if document != "README.md":
-        assert not [line for line in text(document).splitlines() if len(line) > LONGEST_LINE]
+        assert not [line for line in text(document).splitlines() if len(line) > LONGEST_LINE and line[0] != "|"]
 
 
 def test_the_index_of_decisions_has_each_of_them() -> None:
@@ -86,8 +86,8 @@ def test_every_package_is_in_the_layout() -> None:
     assert not missing
 
 
-def test_every_algorithm_is_in_the_table_of_the_readme() -> None:
-    table = [line for line in text("README.md").splitlines() if line.startswith("| `")]
+def test_every_algorithm_is_in_the_table_of_algorithms() -> None:
+    table = [line for line in text("docs/reference/algorithms.md").splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table)))
     assert named == {name for name in REGISTRY if name != "probe"}
 

@@ -1,0 +1,160 @@
+"""The pages of the site that are made of code, by mkdocs-gen-files: settings, commands, APIs, problems, Python client.
+
+And those that stand outside ``docs``: the project's own documents.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mkdocs_gen_files
+import structlog
+import typer
+from pydantic import BaseModel
+from typer.cli import get_docs_for_click
+
+import common.errors
+from common.errors import ParleyError
+from common.service.http.reference import parts_of
+from common.service.settings_guide import explain_settings
+from learner.cli.main import learner_app
+from learner.settings import LearnerSettings
+from party.cli.main import party_app
+from party.keyholder.settings import KeyHolderSettings
+from party.settings import PartySettings
+from scripts.site.links import OUTSIDE
+from tests.support.documents import document_of
+
+ROOT = Path(__file__).parents[2]
+SETTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "party": ("a party", PartySettings),
+    "learner": ("a learner", LearnerSettings),
+    "key-holder": ("a key holder", KeyHolderSettings),
+}
+CLIENT = {
+    "learner.client.Learner": "A learner, asked over HTTP. `AsyncLearner` has the same methods, to await.",
+    "learner.estimators.FederatedClassifier": "",
+    "learner.estimators.FederatedRegressor": "",
+    "learner.estimators.PrivateLogisticRegression": "",
+    "learner.estimators.PrivateLinearRegression": "",
+    "learner.estimators.PrivacyBudget": "",
+    "learner.models.verification.verify_document": "",
+    "learner.models.card.model_card": "",
+    "common.runs.predictions.predict": "",
+}
+_CODE = re.compile("``([^`]+)``")
+
+
+def write(path: str, text: str) -> None:
+    """A page of the site."""
+    with mkdocs_gen_files.open(path, "w") as file:
+        file.write(text)
+
+
+def settings_page(whose: str, model: type[BaseModel]) -> str:
+    """Every setting, as ``config --explain`` tells it."""
+    rows = [f"`{each.head}`\n:   {_prose(each.meaning)}\n" for each in explain_settings(model)]
+    told = "Every setting, its type, its default and what it means, as `config --explain` prints them."
+    return "\n".join([f"# Settings of {whose}\n\n{told}\n", *rows])
+
+
+def command_page(app: typer.Typer) -> str:
+    """A command line, as its ``--help`` says it."""
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name=command.name)
+    return get_docs_for_click(obj=command, ctx=context, name=command.name or "", title=command.name)
+
+
+def api_page(service: str, document: Mapping[str, Any]) -> str:
+    """A service's API: each operation with what it takes and gives, then each schema."""
+    parts = [f"# API of a {service}\n\n{document['info'].get('description', '')}\n"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            parts += _operation(method, path, operation)
+    parts.append("## Schemas\n")
+    for name, schema in document["components"].get("schemas", {}).items():
+        parts.append(f"### {name}\n\n{_prose(schema.get('description', ''))}\n")
+        fields = schema.get("properties", {})
+        if fields:
+            rows = (
+                f"| `{field}` | {_type(shape)} | {_cell(shape.get('description', ''))} |"
+                for field, shape in fields.items()
+            )
+            parts.append("\n".join(["| field | is | |", "|---|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"## {operation['summary']} {{ #{operation['operationId']} }}\n\n`{method.upper()} {path}`\n"
+    yield f"{_prose(operation.get('description', ''))}\n"
+    for parameter in operation.get("parameters", []):
+        told = parameter.get("description", "")
+        yield f"- `{parameter['name']}` ({parameter['in']}): {_type(parameter['schema'])}. {_cell(told)}"
+    bodies = {"takes": operation.get("requestBody", {})}
+    bodies |= {f"gives {status}": each for status, each in operation["responses"].items() if status.startswith("2")}
+    for what, body in bodies.items():
+        for media, content in body.get("content", {}).items():
+            yield f"- {what}: `{media}`, {_type(content.get('schema', {}))}"
+    yield ""
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A schema in words, in which others' names lead to them."""
+    return " ".join(f"[{words}](#{name.lower()})" if name else _cell(words) for words, name in parts_of(schema))
+
+
+def _cell(text: str) -> str:
+    return _prose(text).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;").replace("[", "\\[")
+
+
+def _prose(text: str) -> str:
+    return _CODE.sub(r"`\1`", text)
+
+
+def problems_page() -> str:
+    """Every type of problem that a service answers with."""
+    rows = ["| type | status | means |", "|---|---|---|"]
+    kinds = {error.kind: error for _, error in inspect.getmembers(common.errors, _is_error)}
+    for kind, error in sorted(kinds.items()):
+        told = " ".join((inspect.getdoc(error) or "").split())
+        rows.append(f"| `urn:parley:problem:{kind}` | {error.status} | {_cell(told)} |")
+    head = "What was not done is answered by a problem document (RFC 9457), which clients in Python raise as an error."
+    return "\n".join(["# Problem types", "", head, "", *rows, ""])
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, ParleyError)
+
+
+def python_page() -> str:
+    """The client for Python, by mkdocstrings."""
+    parts = [
+        "# Python client\n\nEverything here is typed, and raises the errors of [the problem types](problems.md).\n"
+    ]
+    return "\n".join([*parts, *(f"::: {name}\n\n{told}\n" for name, told in CLIENT.items())])
+
+
+def main() -> None:
+    """Write all pages."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    for name, (whose, model) in SETTINGS.items():
+        write(f"reference/settings-{name}.md", settings_page(whose, model))
+    for app in (learner_app, party_app):
+        write(f"reference/{app.info.name}.md", command_page(app))
+    for service in ("learner", "party", "key holder"):
+        with tempfile.TemporaryDirectory() as folder:
+            document = document_of(service, Path(folder))
+        write(f"reference/api-{service.replace(' ', '-')}.md", api_page(service, document))
+    write("reference/problems.md", problems_page())
+    write("reference/python.md", python_page())
+    for name, page in OUTSIDE.items():
+        write(page, (ROOT / name).read_text(encoding="utf-8"))
+
+
+main()
