@@ -37,17 +37,18 @@ SETTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "learner": ("a learner", LearnerSettings),
     "key-holder": ("a key holder", KeyHolderSettings),
 }
-CLIENT = {
-    "learner.client.Learner": "A learner, asked over HTTP. `AsyncLearner` has the same methods, to await.",
-    "learner.estimators.FederatedClassifier": "",
-    "learner.estimators.FederatedRegressor": "",
-    "learner.estimators.PrivateLogisticRegression": "",
-    "learner.estimators.PrivateLinearRegression": "",
-    "learner.estimators.PrivacyBudget": "",
-    "learner.models.verification.verify_document": "",
-    "learner.models.card.model_card": "",
-    "common.runs.predictions.predict": "",
-}
+CLIENT = (
+    "learner.client.Learner",
+    "learner.client.calls.Calls",
+    "learner.estimators.FederatedClassifier",
+    "learner.estimators.FederatedRegressor",
+    "learner.estimators.PrivateLogisticRegression",
+    "learner.estimators.PrivateLinearRegression",
+    "learner.estimators.PrivacyBudget",
+    "learner.models.verification.verify_document",
+    "learner.models.card.model_card",
+    "common.runs.predictions.predict",
+)
 _CODE = re.compile("``([^`]+)``")
 
 
@@ -137,7 +138,7 @@ def python_page() -> str:
     parts = [
         "# Python client\n\nEverything here is typed, and raises the errors of [the problem types](problems.md).\n"
     ]
-    return "\n".join([*parts, *(f"::: {name}\n\n{told}\n" for name, told in CLIENT.items())])
+    return "\n".join([*parts, *(f"::: {name}\n" for name in CLIENT)])
 
 
 def main() -> None:
