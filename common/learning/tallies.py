@@ -42,6 +42,9 @@ class Tally(Protocol):
     def sensitivity(self) -> float:
         """How far one example replaced moves them, in the 2-norm; in reals."""
 
+    def flawless(self, n: int) -> FloatArray:
+        """The sums (m,), in reals, of n examples that are predicted without error, their labels spread evenly."""
+
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """The sums (..., m), in units of 2^-32, over examples of scores (..., n, k) and labels (..., n).
 
@@ -106,6 +109,13 @@ class Cells:
         """The scores between bins, (bins - 1,): equal steps of the probability that is their logistic function."""
         return np.asarray(logit(np.arange(1, self.bins) / self.bins))
 
+    def flawless(self, n: int) -> FloatArray:
+        """As many of each class, in the cell that is furthest on the right side."""
+        cells = np.zeros(self.shape)
+        classes = np.arange(self.n_classes)
+        cells[classes, classes * (self.shape[1] - 1) // (self.n_classes - 1)] = n / self.n_classes
+        return np.concatenate([cells.ravel() @ np.eye(self.n_groups)[self.groups], cells.ravel()])
+
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """The counts; a score at an edge belongs to the bin below, as a score of 0 predicts the negative class."""
         if self.bins:
@@ -138,6 +148,10 @@ class Errors:
     def sensitivity(self) -> float:
         """The square root of 2, rounded up: see above for the proof."""
         return math.nextafter(math.sqrt(2), math.inf)
+
+    def flawless(self, n: int) -> FloatArray:
+        """No error; a label that is uniform between its bounds has a mean square of 1/3."""
+        return np.array([n / 2, 0.0, n / 6, 0.0])
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """The sums, of parts truncated to the grid."""

@@ -139,3 +139,17 @@ def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> R
         delta=promise.delta,
         **dict(found),
     )
+
+
+def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
+    """What the evaluation of a model without any error would find: as much as its terms let it tell of any.
+
+    Intervals are as wide as the noise of ``spec`` makes them on what its parties hold out; None of a run that evaluates
+    nothing.
+    """
+    algorithm, facts = spec.build(), spec.facts()
+    if not isinstance(algorithm, Evaluate):
+        return None
+    everybody = tuple(range(len(spec.parties)))
+    sums = algorithm.tally(facts).flawless(facts.examples(everybody))
+    return evaluation_of(spec, Model(sums, "statistics"), spec.names)

@@ -15,16 +15,17 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
+from common.client.approval import with_sizes
 from common.client.awaited import Switchboard
 from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
 from common.client.peer import Line
 from common.client.receipted_peer import ReceiptedPeer
 from common.data.study import Study
-from common.errors import UnauthorizedError
+from common.errors import ConflictError, UnauthorizedError
 from common.learning.description import Description
 from common.runs.description import description_of
-from common.runs.evaluation import weights_of
+from common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from common.runs.model_document import ModelDocument, checked_text
 from common.runs.predictions import predict
 from common.service.application import PUBLIC_PATHS, caller, service
@@ -49,7 +50,7 @@ from learner.forecasting.views import ForecastView
 from learner.models.card import card_page, model_card
 from learner.models.verification import verification_of
 from learner.run import Run
-from learner.run_states import ENDS
+from learner.run_states import ENDS, RunState
 from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.selection import settled
 from learner.settings import LearnerSettings, load_studies
@@ -213,9 +214,16 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         return await _carried(learner, response, queue)
 
     @app.get("/v1/runs", summary="A page of the runs, newest first", tags=["runs"])
-    def list_runs(limit: PageLimit = 100, after: PageStart = None) -> RunPage:
+    def list_runs(
+        limit: PageLimit = 100,
+        after: PageStart = None,
+        state: Annotated[RunState | None, Query(description="only runs in this state")] = None,
+        search: Annotated[
+            str, Query(max_length=200, description="only runs with this text in study, algorithm, user or purpose")
+        ] = "",
+    ) -> RunPage:
         """Runs of all users. Runs that are queued meanwhile move none to another page."""
-        found, unwritten = learner.store.newest(limit + 1, after), learner.engine.unwritten
+        found, unwritten = learner.store.newest(limit + 1, after, state, search), learner.engine.unwritten
         shown = [RunView.of(run, unwritten.get(run.id)) for run in found[:limit]]
         return RunPage.of(shown, is_last=len(found) <= limit)
 
@@ -305,6 +313,22 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         document = json.loads(learner.store.evaluated_model(run))
         card = model_card(document, verification_of(document))
         return WholeBody(card_page(card) if to == "html" else card, media_type=f"text/{to}")
+
+    @app.get("/v1/runs/{run}/evaluation", summary="What an evaluation could tell at most", tags=["models"])
+    def forecast_evaluation(
+        run: str,
+        epsilon: Annotated[float, Query(description="what it would cost each party")],
+        delta: Annotated[float, Query(description="what it would cost each party")],
+    ) -> RunEvaluation:
+        """What it would find of a model without any error: how wide intervals are at this budget. Nobody is asked."""
+        trained = learner.store.run(run)
+        if trained.state != "completed" or not trained.spec.build().trains:
+            raise ConflictError(f"run {run} has no model", state=trained.state)
+        draft = EvaluationRequest(epsilon=epsilon, delta=delta, budgets={}, parameters={}).draft(trained)
+        sizes = {member.name: member.n_examples for member in trained.spec.parties}
+        found = flawless_evaluation(with_sizes(draft, sizes))
+        assert found is not None  # noqa: S101 -- the draft evaluates
+        return found
 
     @app.post("/v1/runs/{run}/evaluation", status_code=202, summary="Evaluate a trained model", tags=["models"])
     async def evaluate_run(

@@ -219,8 +219,8 @@ class EvaluationRequest(Strict):
     ]
     purpose: Purpose = ""
 
-    def draft(self, run: Run, weights: PublicRows) -> RunSpec:
-        """The specification but for the sizes, for a ``run`` that trained a model of these ``weights``.
+    def draft(self, run: Run, weights: PublicRows | None = None) -> RunSpec:
+        """The specification but for the sizes, for a ``run`` that trained a model of these ``weights``, if it has.
 
         Raises InvalidInputError that names whatever is unknown or out of range, or where no row is held out.
         """

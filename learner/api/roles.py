@@ -46,6 +46,7 @@ LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
     ("GET", "/v1/runs/{run}/card"): "viewer",
     ("GET", "/v1/runs/{run}/description"): "viewer",
     ("POST", "/v1/runs/{run}/predictions"): "viewer",
+    ("GET", "/v1/runs/{run}/evaluation"): "viewer",
     ("POST", "/v1/runs/{run}/evaluation"): "submitter",
     ("POST", "/v1/runs/{run}/cancel"): "submitter",
     ("POST", "/v1/runs/{run}/resume"): "submitter",

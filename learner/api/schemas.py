@@ -185,6 +185,7 @@ class StudySummary(BaseModel):
     n_features: Annotated[int, Field(description="columns of the design, with one for each value of a category")]
     norm: Annotated[Norm, Field(description="by which rows are at most 1: the 2-norm, or the largest number")]
     sparse: Annotated[bool, Field(description="whether rows list their entries that are not zero")]
+    divisor: Annotated[float | None, Field(description="what rows are divided by; null: each by its own length")]
 
     @classmethod
     def of(cls, study: Study) -> Self:
@@ -200,7 +201,15 @@ class StudySummary(BaseModel):
             n_features=study.n_features,
             norm=study.norm,
             sparse=study.sparse is not None,
+            divisor=_divisor(study),
         )
+
+
+def _divisor(study: Study) -> float | None:
+    """What every row of a study is divided by, if it is the same."""
+    if study.row_norm == "own":
+        return None
+    return study.largest_norm if study.row_norm == "largest" else study.row_norm
 
 
 class SignedReceipt(BaseModel):

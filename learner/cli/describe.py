@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from common.service.commands import ExitCode, FormatOption, print_json_line
@@ -30,6 +29,8 @@ from learner.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from learner.run_states import RunEvent
 
 DESCRIPTIONS = (
@@ -71,6 +72,7 @@ def describe_command(
     said first, on standard error. Behind ± is half of the interval that holds the owners' own figure in 95 of 100 runs.
     """
     from learner.cli.outlook import outlook
+    from learner.client.progress import terminal
 
     body = read_terms(
         study,
@@ -95,7 +97,7 @@ def describe_command(
     if output == "json":
         print_json_line({"run": run, "cost": cost, "guarantees": model["guarantees"], "description": found})
     else:
-        _show(found, Console())
+        _show(found, terminal())
         _tell(run, cost, model["guarantees"])
 
 
@@ -108,6 +110,7 @@ def _column(given: str) -> tuple[str, int | None]:
 def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
     """Show a run's events to its end, and say what it cost each party; exit with 1 unless it completed."""
     from learner.cli.display import follow
+    from learner.client.progress import terminal
 
     cost: dict[str, float] = {}
 
@@ -117,7 +120,7 @@ def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
                 cost.update(json.loads(event.data)["epsilon"])
             yield event
 
-    if follow(noted(), Console(stderr=True))["state"] != "completed":
+    if follow(noted(), terminal(stderr=True))["state"] != "completed":
         raise typer.Exit(ExitCode.NO)
     return cost
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -16,6 +16,8 @@ from learner.client.progress import METRIC_WORDS, metrics_in_words
 from learner.run_states import RunEvent, RunState
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from common.data.study import StudyKind
     from learner.experiments.baselines import Baselines
     from learner.experiments.simulation import Metric
@@ -56,7 +58,8 @@ def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
                     rounds = data["round"]
                     _advance(bar, task, data)
                 case "dropped":
-                    console.print(f"[yellow]dropped {data['party']} in round {data['round']}:[/] {data['reason']}")
+                    lost, why = f"dropped {data['party']} in round {data['round']}:", escape(data["reason"])
+                    console.print(f"[yellow]{lost}[/] {why}")
     console.print(f"{last['state']} after {rounds} rounds")
     for line in evaluation_lines(last.get("evaluation")):
         console.print(line, highlight=False)
@@ -69,9 +72,9 @@ def _explain(data: Mapping[str, Any], console: Console) -> None:
         console.print(f"secure sum: the learner sees nothing but sums, which {' and '.join(holders)} must open")
     if reason := data.get("reason"):
         said = "waits for owners to say yes:" if data["state"] == "recruiting" else "paused, and asks again:"
-        console.print(f"[yellow]{said}[/] {reason}")
+        console.print(f"[yellow]{said}[/] {escape(reason)}")
     if problem := data.get("problem"):
-        console.print(f"[red]{problem['detail']}")
+        console.print(f"[red]{escape(problem['detail'])}")
 
 
 def _advance(bar: Progress, task: TaskID, data: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -112,7 +111,9 @@ def forecast_command(
     if output == "json":
         print_json_line(answer)
         return
-    console = Console(highlight=False)
+    from learner.client.progress import terminal  # noqa: PLC0415 -- so that help comes at once
+
+    console = terminal(highlight=False)
     console.print(f"{answer['algorithm']}, {answer['rounds']} rounds, {len(answer['owners'])} owners")
     summary = Table.grid("", "", padding=(0, 2))
     for line in (*_summary(answer), *(explained(answer) if explain else ())):

@@ -12,7 +12,6 @@ from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 
 from common.client.cli_values import read_cohort
 from common.service.commands import CommandGroup, FormatOption, print_json_line, print_next, print_result
@@ -245,13 +244,14 @@ def list_runs(
 ) -> None:
     """List the newest runs, the newest first."""
     from learner.cli.display import show_runs
+    from learner.client.progress import terminal
 
     with open_client(url, token_file, ca) as client:
         runs = list(client.pages("/v1/runs", "runs", None if everything else limit))
     if output == "json":
         print_json_line(runs)
     else:
-        show_runs(runs, Console())
+        show_runs(runs, terminal())
 
 
 @learner_app.command(epilog="Example: parley-learner receipts hospital-a > receipt   (then: parley-party recover ...)")
@@ -284,13 +284,14 @@ def opened(
 ) -> None:
     """List the sums that key holders opened in a run: round, contributors, and with JSON what each holder signed."""
     from learner.cli.display import show_receipts
+    from learner.client.progress import terminal
 
     with open_client(url, token_file, ca) as client:
         rounds = client.ask("GET", f"/v1/runs/{run}/receipts")
     if output == "json":
         print_json_line(rounds)
     else:
-        show_receipts(rounds, Console())
+        show_receipts(rounds, terminal())
 
 
 @learner_app.command(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 
 from common.client.cli_values import read_budgets, read_parameters
 from common.service.commands import ExitCode, Format, FormatOption, print_json_line, print_next
@@ -94,9 +93,10 @@ def watch_run(client: LearnerClient, run: str, output: Format) -> None:
 def _watch_one(client: LearnerClient, run: str, output: Format) -> Mapping[str, Any]:
     """Show a run's events to its end; the last of them. Exits with 1 unless it completed."""
     from learner.cli.display import follow  # noqa: PLC0415 -- help comes without numpy
+    from learner.client.progress import terminal  # noqa: PLC0415
 
     if output == "text":
-        last = follow(client.watch(run), Console())
+        last = follow(client.watch(run), terminal())
     else:
         for event in client.watch(run):
             last = event.news

@@ -60,14 +60,14 @@ def list_command(
     if output == "json":
         print_json_line(members)
         return
-    from rich.console import Console
-    from rich.table import Table
+    from learner.cli.display import new_table
+    from learner.client.progress import terminal
 
-    table = Table("name", "role", "state", "connected", "words")
+    table = new_table("name", "role", "state", "connected", "words", left=5)
     for each in members:
         connected = {True: "yes", False: "no", None: "-"}[each["connected"]]
         table.add_row(each["name"], each["role"], each["state"], connected, " ".join(each["words"] or ()) or "-")
-    Console().print(table)
+    terminal().print(table)
 
 
 @roster_app.command("confirm")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from common.client.cli_values import read_parameters
 from common.service.commands import FormatOption, print_json_line
@@ -67,13 +66,14 @@ def simulate_command(
     model, all data without privacy, each owner's own data, and the best algorithm at the same budget come to.
     """
     from learner.cli.display import beside, measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
+    from learner.client.progress import terminal  # noqa: PLC0415
     from learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
 
     given = read_parameters(parameter)
     settings = SimulationSettings(
         data, study, algorithm, given, parties, skew, reveal, epsilon, delta, repeat, seed, public_rows
     )
-    with progress_bar(Console(stderr=True)) as bar:
+    with progress_bar(terminal(stderr=True)) as bar:
         task = bar.add_task(algorithm, total=repeat, figures="")
         result = run_simulation(settings, lambda done, _: bar.update(task, completed=done), with_baselines=baselines)
     if output == "json":

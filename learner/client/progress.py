@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -14,6 +15,12 @@ METRIC_WORDS = {"objective": "objective", "accuracy": "accuracy", "r_squared": "
 """What is called how on a terminal, of what may be known of a model."""
 
 
+def terminal(*, stderr: bool = False, highlight: bool = True) -> Console:
+    """Where text for people goes: without a bar or an escape code where it is no terminal, or ``NO_COLOR`` is set."""
+    is_plain = bool(os.environ.get("NO_COLOR"))  # rich would leave out colours alone
+    return Console(stderr=stderr, highlight=highlight, force_terminal=False if is_plain else None)
+
+
 class RunBar:
     """A bar that follows a run's events; nothing is drawn where nobody looks, or unless it is ``shown``.
 
@@ -21,7 +28,7 @@ class RunBar:
     """
 
     def __init__(self, *, shown: bool = True, console: Console | None = None) -> None:
-        console = console or Console(stderr=True)
+        console = console or terminal(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

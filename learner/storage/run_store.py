@@ -106,11 +106,18 @@ class RunStore:
         """A run; raises NotFoundError."""
         return _run(self._found(run, sql.FIND_RUN))
 
-    def newest(self, limit: int, after: str | None = None) -> list[Run]:
-        """The newest runs, newest first, of those older than the run ``after``; raises NotFoundError for that."""
+    def newest(
+        self, limit: int, after: str | None = None, state: RunState | None = None, search: str = ""
+    ) -> list[Run]:
+        """The newest runs, newest first, of those older than the run ``after``; raises NotFoundError for that.
+
+        Of those alone that are in a ``state``, where one is given, and have ``search`` in study, algorithm, user or
+        purpose, in capitals or not.
+        """
         place = _BEYOND_ALL if after is None else self._found(after, sql.FIND_PLACE)[0]
+        terms = {"place": place, "limit": limit, "state": state, "search": search}
         with self._database.reading() as connection:
-            rows = connection.execute(sql.NEWEST_RUNS, (place, limit)).fetchall()
+            rows = connection.execute(sql.NEWEST_RUNS, terms).fetchall()
         return [_run(row) for row in rows]
 
     def unfinished(self) -> list[str]:

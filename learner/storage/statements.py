@@ -119,10 +119,15 @@ ADD_RUN = """
         evaluation)
     VALUES (:id, :user, :purpose, :idempotency_key, :draft, :created, :state, :state, :spec, :terms, :evaluates,
         :evaluation)"""
+_WORDS = """json_extract(terms, '$.study') || char(10) || json_extract(terms, '$.algorithm')
+        || char(10) || user || char(10) || purpose"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
 FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"
-NEWEST_RUNS = f"{_RUN} WHERE rowid < ? ORDER BY rowid DESC LIMIT ?"
+NEWEST_RUNS = f"""{_RUN}
+    WHERE rowid < :place AND (:state IS NULL OR state = :state)
+        AND (:search = '' OR instr(lower({_WORDS}), lower(:search)))
+    ORDER BY rowid DESC LIMIT :limit"""
 UNFINISHED_RUNS = """
     SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY created"""
 COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"

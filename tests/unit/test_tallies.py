@@ -50,6 +50,21 @@ def test_two_classes_are_counted_by_label_and_bin() -> None:
     assert found.sum() == 1000
 
 
+@pytest.mark.parametrize("bins", [0, 2, 20])
+def test_a_flawless_tally_is_that_of_a_model_without_error(bins: int) -> None:
+    y = np.repeat([-1.0, 1.0], 3)
+    weights = np.array([[99.0, 0.0]]) if bins else np.array([[-99.0, 0.0], [99.0, 0.0]])
+    cells = Cells(2, bins)
+    found = to_reals(tally(cells, Shard(np.column_stack([y, 0 * y]), y if bins else np.repeat([0.0, 1.0], 3)), weights))
+    assert np.array_equal(cells.flawless(6), found)
+
+
+def test_a_flawless_tally_of_real_labels_has_no_error() -> None:
+    y = np.linspace(-1, 1, 20001)
+    found = to_reals(tally(Errors(2.0), Shard(y[:, None], y), np.array([[1.0]])))
+    assert Errors(2.0).flawless(20001) == pytest.approx(found, rel=1e-3, abs=1e-3)
+
+
 def test_a_score_at_an_edge_is_in_the_bin_below_as_0_predicts_the_negative_class() -> None:
     shard = Shard(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, 1.0]))
     found = to_reals(tally(Cells(2, 2), shard, np.array([[0.0, 2.0**-16]])))

@@ -2,7 +2,10 @@
 
 import { number, svg } from "./dom.js";
 
-const WIDTH = 600, NAMED = 230;
+const LETTER = 7.2;
+
+/** So wide is a drawing that its letters are as large as they should be, on a telephone too. */
+const width = () => Math.min(600, document.documentElement.clientWidth - 40);
 
 /** A budget as a bar: spent, reserved for approved runs, what a further run would take, and left. */
 export function budgetBar(budget, next = 0) {
@@ -19,7 +22,7 @@ export function budgetBar(budget, next = 0) {
 
 /** A line of values by round; of many it draws some. */
 export function curve(values, label) {
-  const step = Math.ceil(values.length / WIDTH);
+  const WIDTH = width(), step = Math.ceil(values.length / WIDTH);
   const shown = values.map((value, index) => [index, value]).filter(([index]) => index % step === 0 || index === values.length - 1);
   const low = Math.min(...shown.map(([, value]) => value)), high = Math.max(...shown.map(([, value]) => value));
   const x = (index) => 60 + (WIDTH - 70) * index / Math.max(values.length - 1, 1);
@@ -35,12 +38,13 @@ export function curve(values, label) {
 
 /** Values on both sides of zero, one line each: { name, value, said }. */
 export function signedBars(rows, label) {
-  const most = Math.max(...rows.map((row) => Math.abs(row.value))) || 1, line = 22;
+  const most = Math.max(...rows.map((row) => Math.abs(row.value))) || 1, line = 22, WIDTH = width();
+  const NAMED = Math.min(.42 * WIDTH, 16 + LETTER * Math.max(...rows.map((row) => row.name.length)));
   const zero = NAMED + (WIDTH - NAMED) / 2, reach = (WIDTH - NAMED) / 2 - 52;
   const drawn = rows.map(({ name, value, said }, index) => {
     const size = reach * Math.abs(value) / most, top = index * line + 4, isUp = value >= 0;
     return svg("g", {}, svg("title", {}, `${name}: ${said}`),
-      svg("text", { x: NAMED - 8, y: top + 13, "text-anchor": "end" }, clipped(name)),
+      svg("text", { x: NAMED - 8, y: top + 13, "text-anchor": "end" }, clipped(name, (NAMED - 8) / LETTER)),
       svg("rect", { class: isUp ? "positive" : "negative", x: isUp ? zero : zero - size, y: top, width: Math.max(size, .5), height: line - 6 }),
       svg("text", { class: "soft", x: isUp ? zero + size + 4 : zero - size - 4, y: top + 13, "text-anchor": isUp ? "start" : "end" }, number(value, 3)));
   });
@@ -51,19 +55,25 @@ export function signedBars(rows, label) {
 
 /** A histogram: { name, share: { value, low, high } } each, with the interval that noise leaves. */
 export function histogram(bins, label) {
-  const most = Math.max(...bins.map((bin) => bin.share.high), 1e-9), width = (WIDTH - 60) / bins.length;
+  const most = Math.max(...bins.map((bin) => bin.share.high), 1e-9), WIDTH = width(), each = (WIDTH - 60) / bins.length;
   const y = (share) => 130 - 115 * Math.max(share, 0) / most;
   const drawn = bins.map(({ name, share }, index) => {
-    const left = 50 + index * width, middle = left + width / 2;
+    const left = 50 + index * each, middle = left + each / 2;
     return svg("g", {}, svg("title", {}, `${name}: ${number(share.value, 3)}, between ${number(share.low, 3)} and ${number(share.high, 3)}`),
-      svg("rect", { class: "positive", x: left + 1, y: y(share.value), width: Math.max(width - 2, 1), height: 130 - y(share.value) }),
+      svg("rect", { class: "positive", x: left + 1, y: y(share.value), width: Math.max(each - 2, 1), height: 130 - y(share.value) }),
       svg("line", { class: "range", x1: middle, x2: middle, y1: y(share.low), y2: y(share.high) }));
   });
   return svg("svg", { viewBox: `0 0 ${WIDTH} 155`, role: "img", "aria-label": label },
     svg("line", { class: "axis", x1: 50, x2: WIDTH - 10, y1: 130, y2: 130 }),
     svg("text", { class: "soft", x: 44, y: 19, "text-anchor": "end" }, number(most, 2)),
-    svg("text", { class: "soft", x: 50, y: 148 }, clipped(bins[0].name)),
-    bins.length > 1 && svg("text", { class: "soft", x: WIDTH - 10, y: 148, "text-anchor": "end" }, clipped(bins.at(-1).name)), drawn);
+    named(bins, each).map(([index, text]) => svg("text", { class: "soft", x: 50 + (index + .5) * each, y: 148, "text-anchor": "middle" }, text)), drawn);
 }
 
-const clipped = (text) => text.length > 34 ? `${text.slice(0, 33)}…` : text;
+/** The bins that are named below a histogram, as [index, words]: all, or as many as there is room for, evenly. */
+function named(bins, each) {
+  const longest = Math.min(Math.max(...bins.map(({ name }) => name.length)), 14);
+  const step = Math.ceil(LETTER * (longest + 1) / each);
+  return bins.map(({ name }, index) => [index, clipped(name, Math.max(longest, each / LETTER - 1))]).filter(([index]) => index % step === 0);
+}
+
+const clipped = (text, most) => text.length > most ? `${text.slice(0, Math.max(Math.floor(most) - 1, 1))}…` : text;

@@ -46,8 +46,12 @@ export function tellError(error) {
   if (error?.name !== "AbortError") tell(error?.message ?? String(error));
 }
 
-export const number = (value, digits = 4) =>
-  value === null || value === undefined ? "not known" : Number(value.toPrecision(digits)).toString().replace("-", "−");
+/** A figure in so many digits; of the smallest, as 1e−5. */
+export function number(value, digits = 4) {
+  if (value === null || value === undefined) return "not known";
+  const rounded = Number(value.toPrecision(digits)), isSmall = value !== 0 && Math.abs(value) < 1e-3;
+  return (isSmall ? rounded.toExponential() : rounded.toString()).replaceAll("-", "−");
+}
 export const count = (value) => value.toLocaleString("en");
 export const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
 export const when = (text) => new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });

@@ -26,29 +26,27 @@ export class ForecastPane {
     if (!this.summary.childElementCount) this.summary.replaceChildren(h("p", {}, "Working it out …"));
   }
 
-  take(answer, parties) {
+  /** Shows a forecast for a study, whose label gives units, among parties. */
+  take(answer, study, parties) {
     this.element.removeAttribute("aria-busy");
-    this.summary.replaceChildren(...this.expected(answer));
+    this.summary.replaceChildren(h("div", {}, this.expected(answer, study.label)));
     const chosen = Object.entries(answer.chosen);
     const budgets = new Map(parties.map((party) => [party.name, party.budget]));
     this.details.replaceChildren(
       facts([["Algorithm", answer.algorithm], ["Rounds", count(answer.rounds)],
         ["Time", answer.run_time.seconds === null ? "not known" : duration(answer.run_time.seconds)]]),
-      table("Price and gain of each owner", ["Owner", "Price", "Left after it", "Gain"], answer.owners.map((owner) => this.owner(owner, budgets.get(owner.name), answer.outcome))),
+      table("Price and gain of each owner", ["Owner", "Price", "Left for a run after it", "Gain"], answer.owners.map((owner) => this.owner(owner, budgets.get(owner.name), answer.outcome))),
       chosen.length ? h("details", {}, h("summary", {}, "What was chosen, and why"),
         table("Parameters that were chosen", ["Parameter", "Value", "Why"], chosen.map(([name, why]) => [name, String(name === "algorithm" ? answer.algorithm : answer.parameters[name]), why]))) : "",
       answer.outcome ? h("details", {}, h("summary", {}, "What has to hold for this"), h("ul", {}, answer.outcome.assumptions.map((each) => h("li", {}, each)))) : "");
   }
 
-  expected({ outcome, no_forecast, majority }) {
+  expected({ outcome, no_forecast, majority }, label) {
     this.words = "";
     if (!outcome) return [h("p", {}, `There is no forecast: ${no_forecast}.`)];
     const { excess, rate } = outcome;
     this.words = `excess loss ${number(excess.estimate, 2)}, between ${number(excess.low, 2)} and ${number(excess.high, 2)}`;
-    const lead = outcome.error_lost !== null ? ["Accuracy", `at most ${number(100 * outcome.error_lost, 2)} points below the best possible`]
-      : outcome.rmse_lost !== null ? ["Root mean squared error", `at most ${number(outcome.rmse_lost, 2)} above the least, the label's bounds being −1 and +1`]
-      : ["Loss above the least possible", number(excess.estimate, 2)];
-    return [h("p", {}, lead[0], ": ", h("span", { class: "figure" }, lead[1])),
+    return [h("p", {}, ...lead(outcome, label)),
       h("p", {}, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
       majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
@@ -67,6 +65,17 @@ export class ForecastPane {
       `The run is beyond the budget of ${owner.name}: it would be charged ε = ${number(owner.epsilon, 3)}, and ε = ${number(owner.epsilon_now, 3)} is left.`);
     return this.stillRefused;
   }
+}
+
+/** What is known beforehand in the terms of the study; no figure where none would hold. */
+function lead({ error_lost: points, rmse_lost: rmse }, label) {
+  const figure = (words) => h("span", { class: "figure" }, words);
+  if (points !== null) return ["Accuracy: ", figure(`0 to ${number(100 * points, 2)} points`), " below the best possible"];
+  if (rmse !== null) {
+    const unit = label.unit ? ` ${label.unit}` : "";
+    return ["Root mean squared error: ", figure(`0 to ${number(rmse * (label.upper - label.lower) / 2, 2)}${unit}`), " above the least possible"];
+  }
+  return ["Of the ", label.values ? "accuracy" : "error", " nothing can be said beforehand: at this budget, with so many rows, it may be far from the best possible."];
 }
 
 function gain({ alone, worth_joining: isWorth, recommended }, outcome) {

@@ -25,6 +25,8 @@ async function show() {
     const view = await VIEWS[known]();
     if (signal.aborted) return;
     $("main").replaceChildren();
+    scrollTo(0, 0);
+    if (document.activeElement === document.body) $("main").focus({ preventScroll: true }); // the link that led here is gone
     await view.show($("main"), decodeURIComponent(rest), signal);
   } catch (error) {
     if (!signal.aborted) tellError(error);
@@ -76,6 +78,7 @@ async function start() {
 
 session.onend = askForToken;
 $("sign-in").addEventListener("cancel", (event) => event.preventDefault());
+$("sign-in").addEventListener("close", () => session.user ?? $("sign-in").showModal()); // a second Escape closes it all the same
 $("sign-in").querySelector("form").addEventListener("submit", signIn);
 $("sign-out").addEventListener("click", () => {
   leaving.abort();

@@ -2,7 +2,7 @@
 
 import { ask, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
-import { field, h, number, percent, table, tell, tellError } from "./dom.js";
+import { count, debounced, field, h, number, percent, table, tell, tellError } from "./dom.js";
 import { predictions } from "./predict.js";
 import { HIDDEN } from "./run.js";
 import { facts, factsOf } from "./studies.js";
@@ -15,14 +15,14 @@ export async function showModel(box, run, signal) {
   const [model, studies] = await Promise.all([get(`/v1/runs/${run.id}/model`, signal), get("/v1/studies", signal)]);
   const study = studies.find((each) => each.digest === model.study_digest);
   box.replaceChildren(...guarantee(model.guarantees));
-  if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model.contributors));
+  if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model));
   else if (model.evaluation) box.append(...evaluation(model.evaluation));
   if (model.algorithm === "describe" || run.evaluates) return;
   const evaluated = run.evaluations.at(-1);
   if (!model.evaluation) box.append(h("h2", {}, "How good it is"), evaluated
     ? h("p", {}, h("a", { href: `#run/${evaluated}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet."));
-  if (session.may("submitter") && model.study.hold_out) box.append(evaluating(run, signal));
-  box.append(...weights(model), h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal));
+  if (session.may("submitter") && model.study.hold_out) box.append(evaluating(run, model.guarantees, signal));
+  box.append(...weights(model, study?.divisor), h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal));
   if (study) box.append(h("h2", {}, "Study"), facts(factsOf(study)));
 }
 
@@ -49,53 +49,75 @@ function evaluation(found) {
     table("Figures on held-out rows", ["Figure", "Estimate", "Between"], rows, "evaluation")];
 }
 
-function evaluating(run, signal) {
-  const epsilon = h("input", { id: "evaluation-epsilon", type: "number", step: "any", value: .1 });
-  const delta = h("input", { id: "evaluation-delta", type: "number", step: "any", value: 1e-6 });
-  const alert = h("div", { class: "alert", role: "alert" });
+function evaluating(run, promises, signal) {
+  const own = promises.find((each) => each.epsilon !== null);
+  const epsilon = h("input", { id: "evaluation-epsilon", type: "number", min: 0, step: "any", value: Number((own?.epsilon ?? 1).toPrecision(3)) });
+  const delta = h("input", { id: "evaluation-delta", type: "number", min: 0, step: "any", value: own?.delta || 1e-6 });
+  const alert = h("div", { class: "alert", role: "alert" }), atMost = h("p", { id: "at-most", "aria-live": "polite" });
+  const cost = () => ({ epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber });
+  const foresee = debounced(async () => {
+    alert.replaceChildren();
+    try {
+      if (epsilon.valueAsNumber > 0) atMost.replaceChildren(...telling(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)));
+      else atMost.replaceChildren("ε must be above 0.");
+    } catch (error) {
+      if (!signal.aborted) atMost.replaceChildren(error.message);
+    }
+  }, 250);
   const send = async (event) => {
     event.preventDefault();
     try {
       if (!(epsilon.valueAsNumber > 0)) throw new Error("ε must be above 0.");
-      location.hash = `run/${(await post(`/v1/runs/${run.id}/evaluation`, { epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber }, signal)).id}`;
+      location.hash = `run/${(await post(`/v1/runs/${run.id}/evaluation`, cost(), signal)).id}`;
     } catch (error) {
       alert.replaceChildren(error.message);
     }
   };
-  return h("details", { id: "evaluate" }, h("summary", {}, "Evaluate it on held-out rows"), h("form", { onsubmit: send },
-    h("p", { class: "hint" }, "Each owner pays for it out of its budget."), field("ε", epsilon), field("δ", delta), alert, h("button", {}, "Evaluate")));
+  return h("details", { id: "evaluate", ontoggle: foresee }, h("summary", {}, "Evaluate it on held-out rows"), h("form", { onsubmit: send, oninput: foresee },
+    h("p", { class: "hint" }, "Each owner pays for it out of its budget."), field("ε", epsilon), field("δ", delta), atMost, alert, h("button", {}, "Evaluate")));
+}
+
+/** What an evaluation at some budget could find at most, in words. */
+function telling({ rows, accuracy, rmse, rate }) {
+  const [name, { estimate, low, high }, shown] = accuracy ? ["an accuracy", accuracy, percent] : ["a root mean squared error", rmse, (value) => number(value, 3)];
+  if (estimate === null) return [h("span", { class: "warn" }, `So small a budget tells nothing of ${number(rows)} held-out rows: noise would hide it all.`)];
+  return [`Of a model without any error it would say, on ${number(rows)} held-out rows: ${name} between ${shown(low)} and ${shown(high)} (${percent(rate, 0)} sure).`];
 }
 
 /** Histograms of a description, each with its figures in a table. */
-function description(found, contributors) {
+function description(found, { contributors, study }) {
+  const units = new Map([...study.features, study.label].map((each) => [each.name, each.unit]));
   const drawn = found.columns.map((column) => {
     const bins = column.kind === "values" ? column.values.map((each) => ({ name: each.value, share: each.share }))
       : column.histogram.map((bin) => ({ name: `${number(bin.lower, 3)} to ${number(bin.upper, 3)}`, share: bin.share }));
-    const said = column.kind === "number" && column.mean ? [["Mean", between(column.mean)], ["Variance", between(column.variance)],
-      ...(column.at_lower ? [["At the lower bound", between(column.at_lower.share)], ["At the upper bound", between(column.at_upper.share)]] : [])] : [];
-    return h("section", { class: "card" }, h("h3", {}, column.name), said.length ? facts(said) : "",
+    const said = column.kind === "number" && column.mean ? [["Mean", between(column.mean)], ["Deviation", column.variance && between(rooted(column.variance))],
+      ...(column.at_lower ? [["Share at the lower bound", between(column.at_lower.share)], ["Share at the upper bound", between(column.at_upper.share)]] : [])] : [];
+    return h("section", { class: "card" }, h("h3", {}, column.name + (units.get(column.name) ? `, in ${units.get(column.name)}` : "")), said.length ? facts(said) : "",
       bins.length ? histogram(bins, `Shares of ${column.name}`) : "", column.remarks.map((each) => h("p", { class: "warn" }, each)),
       bins.length ? h("details", {}, h("summary", {}, "In figures"), table(`Shares of ${column.name}`, ["Value", "Share", "Between"],
         bins.map(({ name, share }) => [name, number(share.value, 3), `${number(share.low, 3)} to ${number(share.high, 3)}`]))) : "");
   });
-  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${number(found.rows.value)} rows of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
+  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(found.rows.value))} rows of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
     h("div", { class: "columns", id: "description" }, drawn)];
 }
 
+const rooted = ({ value, low, high }) => ({ value: Math.sqrt(value), low: Math.sqrt(low), high: Math.sqrt(high) });
 const between = ({ value, low, high }) => `${number(value, 3)} (${number(low, 3)} to ${number(high, 3)})`;
 
+/** What may be taken away: the model, and its card for people. */
 function actions(run, model) {
-  const save = (path, name) => async () => {
+  const save = (path, ending) => async () => {
+    const name = `${model.study.name}-${run.id.slice(0, 8)}${ending}`;
     try {
-      download(await (await ask(path)).blob(), name);
+      download(await (await ask(`/v1/runs/${run.id}/${path}`)).blob(), name);
       tell(`${name} is saved.`);
     } catch (error) {
-      tellError(error.status === 404 ? new Error("This learner makes no cards.") : error);
+      tellError(error);
     }
   };
-  return h("div", { class: "row" },
-    h("button", { id: "download", type: "button", class: "main", onclick: save(`/v1/runs/${run.id}/model`, `${model.study.name}-${run.id.slice(0, 8)}.json`) }, "Download the model"),
-    h("button", { id: "card", type: "button", onclick: save(`/v1/runs/${run.id}/card`, `${model.study.name}-${run.id.slice(0, 8)}-card.html`) }, "Download its card"));
+  return h("div", { class: "row", id: "take-away" },
+    h("button", { id: "download", type: "button", class: "main", onclick: save("model", ".json") }, "Download the model"),
+    h("button", { id: "card", type: "button", onclick: save("card", "-card.html") }, "Download its card"));
 }
 
 /** Hands a file to the browser's user. */

@@ -26,6 +26,7 @@ const options = (pairs) => pairs.map(([value, words]) => h("option", { value }, 
 class RunForm {
   pane = new ForecastPane();
   asked = new AbortController();
+  known = {};
   refused = [];
   epsilon = numeric("epsilon", 1, { required: true });
   delta = numeric("delta", 1e-5, { required: true });
@@ -131,9 +132,10 @@ class RunForm {
     }
     this.pane.wait();
     try {
+      const name = this.study.value;
+      this.known[name] ??= await get(`/v1/studies/${encodeURIComponent(name)}`, signal);
       const answer = await post("/v1/forecasts", this.body, signal);
-      this.answer = answer;
-      this.pane.take(answer, this.parties);
+      this.pane.take(answer, this.known[name], this.parties);
       this.refused.push(...this.pane.refusals(answer));
     } catch (error) {
       if (signal.aborted) return;
@@ -147,8 +149,9 @@ class RunForm {
     event.preventDefault();
     this.check();
     this.refused.push(...this.pane.stillRefused);
+    if (!session.may("submitter")) this.refused.push("Your role lets you look, not train.");
     this.say();
-    if (this.refused.length || !session.may("submitter")) {
+    if (this.refused.length) {
       this.alert.tabIndex = -1;
       this.alert.focus();
       return;

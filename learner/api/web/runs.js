@@ -1,14 +1,15 @@
 /* The list of runs. It is what the stream says: a run that begins, moves or ends changes here without being asked. */
 
 import { events, get } from "./api.js";
-import { ENDS, badge, h, number, tell, tellError, when } from "./dom.js";
+import { ENDS, badge, debounced, h, number, tell, tellError, when } from "./dom.js";
 
-const FIRST = 50, MORE = 25;
+const FIRST = 50, MORE = 100;
+const STATES = ["queued", "recruiting", "running", "paused", ...ENDS];
 const HEADINGS = ["", "Run", "State", "Rounds", "ε at most", "By", "Since"];
 
 export async function show(main, _, signal) {
   document.title = "Runs · Parley";
-  const list = new RunList();
+  const list = new RunList(signal);
   main.append(h("h1", {}, "Runs"), ...list.elements);
   let isFirst = true;
   const broken = (error) => {
@@ -20,6 +21,11 @@ export async function show(main, _, signal) {
 }
 
 class RunList {
+  looked = new AbortController();
+  state = h("select", { id: "with-state", "aria-label": "State", onchange: () => this.look().catch(tellError) },
+    h("option", { value: "" }, "in any state"), STATES.map((each) => h("option", {}, each)));
+  search = h("input", { id: "search", type: "search", maxlength: 200, placeholder: "Study, algorithm, who, purpose", "aria-label": "Find runs",
+    oninput: debounced(() => this.look().catch(tellError), 250) });
   rows = new Map();
   newest = "";
   oldest = null;
@@ -28,10 +34,14 @@ class RunList {
   more = h("button", { id: "more", type: "button", hidden: true, onclick: () => this.older().catch(tellError) }, "Older runs");
   compare = h("button", { id: "compare", type: "button", disabled: true, onclick: () => this.go() }, "Compare the chosen");
 
+  constructor(signal) {
+    signal.addEventListener("abort", () => this.looked.abort());
+  }
+
   get elements() {
     const head = h("thead", {}, h("tr", {}, HEADINGS.map((each) =>
       h("th", { scope: "col" }, each || h("span", { class: "unseen" }, "Choose")))));
-    return [h("div", { class: "row" }, this.compare), this.empty,
+    return [h("div", { class: "row", role: "search" }, this.search, this.state, this.compare), this.empty,
       h("table", { class: "cards" }, h("caption", { class: "unseen" }, "Runs, newest first"), head, this.body), this.more];
   }
 
@@ -40,7 +50,7 @@ class RunList {
     for (const run of runs) {
       const shown = this.rows.get(run.id);
       if (shown) shown.update(run);
-      else if (run.created >= this.newest) {
+      else if (run.created >= this.newest && this.fits(run)) {
         this.body.prepend(this.row(run));
         this.newest = run.created;
         this.oldest ??= run.id;
@@ -56,12 +66,40 @@ class RunList {
     return row.element;
   }
 
+  /** What is asked for, as the API's query. */
+  get wanted() {
+    return Object.entries({ state: this.state.value, search: this.search.value.trim() }).filter(([, value]) => value);
+  }
+
+  /** Whether a run that begins is one of those that are asked for. */
+  fits(run) {
+    const words = [run.study, run.algorithm, run.user, run.purpose].join("\n").toLowerCase();
+    return (!this.state.value || run.state === this.state.value) && words.includes(this.search.value.trim().toLowerCase());
+  }
+
+  /** Shows the newest of the runs that are asked for, in the place of those that are shown. */
+  async look() {
+    this.looked.abort();
+    this.looked = new AbortController();
+    const page = await get(`/v1/runs?${new URLSearchParams([["limit", FIRST], ...this.wanted])}`, this.looked.signal);
+    this.rows.clear();
+    this.body.replaceChildren();
+    this.newest = page.runs[0]?.created ?? "";
+    this.show(page);
+    this.empty.replaceChildren(this.wanted.length ? "No run is like that." : "There are no runs yet.");
+    this.settle();
+    this.chose();
+  }
+
   async older() {
-    const page = await get(`/v1/runs?limit=${MORE}&after=${this.oldest}`);
+    this.show(await get(`/v1/runs?${new URLSearchParams([["limit", MORE], ["after", this.oldest], ...this.wanted])}`, this.looked.signal));
+  }
+
+  show(page) {
     this.body.append(...page.runs.filter((run) => !this.rows.has(run.id)).map((run) => this.row(run)));
-    if (page.runs.length) this.oldest = page.runs.at(-1).id;
-    this.more.hidden = page.next === null;
+    this.oldest = page.runs.at(-1)?.id ?? this.oldest;
     this.more.dataset.end = page.next === null ? "yes" : "";
+    this.more.hidden = page.next === null;
   }
 
   settle() {

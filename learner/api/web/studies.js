@@ -31,7 +31,7 @@ export function factsOf(study) {
   const kinds = { binary: "two classes", multiclass: `${study.n_classes} classes`, regression: "a number" };
   return [
     ["Predicts", `${study.label}, ${kinds[study.kind]}`],
-    ["From", `${count(study.features)} ${study.features === 1 ? "feature" : "features"}, ${count(study.n_features)} columns`],
+    ["From", study.sparse ? `${count(study.n_features)} columns` : `${count(study.features)} ${study.features === 1 ? "feature" : "features"}, ${count(study.n_features)} columns`],
     ["Loss", study.loss],
     ["Rows bounded by", study.norm === "max" ? "their largest number" : "their length (2-norm)"],
     ["Rows are", study.sparse ? "sparse" : "dense"],

@@ -6,9 +6,9 @@ import { count, h, number, table } from "./dom.js";
 const MOST = 25;
 
 /** The largest weights as bars; all of those as a table. Of several classes, those of one at a time. */
-export function weights(model) {
+export function weights(model, divisor) {
   if (!["linear", "softmax"].includes(model.kind)) return [];
-  const box = h("div", { id: "weights" }), draw = (row, name) => box.replaceChildren(...drawn(model, row, name));
+  const box = h("div", { id: "weights" }), draw = (row, name) => box.replaceChildren(...drawn(model, row, name, divisor));
   if (model.kind === "linear") {
     const row = Array.isArray(model.weights) ? model.weights : spread(model.weights);
     draw(row, model.classes ? model.classes[1] : model.study.label.name);
@@ -27,18 +27,24 @@ function spread({ length, index, value }) {
   return row;
 }
 
-function drawn(model, row, towards) {
-  const isMapped = model.study.projection || model.study.random_features;
-  const known = new Map(isMapped ? [] : model.study.features.map((each) => [each.name, each]));
-  const all = row.map((weight, place) => line(weight, model.column_names[place] ?? `column ${place}`, known));
+function drawn({ study, column_names: names }, row, towards, divisor) {
+  const { label } = study, isMapped = study.projection || study.random_features, isReal = !label.values;
+  const known = new Map(isMapped ? [] : study.features.map((each) => [each.name, each]));
+  const scale = isMapped ? 1 : (isReal ? (label.upper - label.lower) / 2 : 1) / (divisor ?? 1);
+  const columns = row.length - (study.intercept ? 1 : 0);
+  const name = (place) => names[place] ?? (place === columns ? "intercept" : `column ${place + study.features[0].first}`);
+  const all = row.slice(0, isReal ? columns : row.length).map((weight, place) => line(weight * scale, name(place), known));
   const shown = all.toSorted((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST);
-  const divided = model.study.row_norm === "own" ? " A row is then divided by its own length." : "";
-  const words = isMapped ? "The study maps its columns, so weights are those of what they are mapped to."
-    : `How far the score of ${towards} moves as a number goes from its lower to its upper bound, or as a category takes a value.${divided}`;
+  const moved = isReal ? `the prediction of ${towards}${label.unit ? `, in ${label.unit},` : ""} moves` : `the score of ${towards} moves`;
+  const sparse = study.features.find((each) => each.columns);
+  const when = sparse ? `where the number of a column is ${number(sparse.bound)} and not 0`
+    : "as a number goes from its lower to its upper bound, or as a category takes a value";
+  const divided = study.row_norm === "own" ? " A row is then divided by its own length." : "";
+  const words = isMapped ? "The study maps its columns, so weights are those of what they are mapped to." : `How far ${moved} ${when}.${divided}`;
   const rest = all.length > shown.length ? ` The ${shown.length} largest of ${count(all.length)} are shown.` : "";
   return [h("p", { class: "hint" }, words + rest), signedBars(shown, `Weights towards ${towards}, the largest first`),
-    h("details", {}, h("summary", {}, "In figures"), table("Weights by feature", ["Feature", "Range", "Moves the score by", "Per unit"],
-      shown.map(({ name, range, value, unit }) => [name, range, number(value, 3), unit])))];
+    h("details", {}, h("summary", {}, "In figures"), table("Weights by feature", ["Feature", "Range", "Moves it by", "Per unit"],
+      shown.map(({ name: of, range, value, unit }) => [of, range, number(value, 3), unit])))];
 }
 
 function line(weight, name, known) {

@@ -278,6 +278,7 @@ async def test_a_run_without_a_model_is_not_evaluated(cluster: Cluster, parties:
         await hang.reached.wait()
         refused = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)
         assert (refused.status_code, refused.json()["detail"]) == (409, f"run {run} is running; it has no model")
+        assert (await client.get(f"/v1/runs/{run}/evaluation?epsilon=1&delta=1e-6")).status_code == 409
         await client.post(f"/v1/runs/{run}/cancel")
 
 
@@ -286,6 +287,8 @@ async def test_what_evaluated_a_model_is_no_model(cluster: Cluster) -> None:
         run = await submit(client)
         await watch(client, run)
         found = await evaluate(client, run)
+        assert (await client.get(f"/v1/runs/{found['id']}/evaluation?epsilon=1&delta=1e-6")).status_code == 409
+        assert (await client.get(f"/v1/runs/{run}/evaluation?epsilon=0&delta=1e-6")).status_code == 422
         refused = await client.post(f"/v1/runs/{found['id']}/evaluation", json=ORDER)
         assert refused.status_code == 422
         assert "of the kind 'statistics', and predicts for nobody" in refused.json()["detail"]
@@ -337,6 +340,9 @@ STUDIES = {
 }
 
 
+SAME = ("rows", "contributors", "deviation", "rate")
+
+
 @pytest.mark.parametrize("kind", STUDIES)
 async def test_classes_and_real_labels_have_figures_of_their_own(tmp_path: Path, kind: str) -> None:
     rng = np.random.default_rng(4)
@@ -347,7 +353,14 @@ async def test_classes_and_real_labels_have_figures_of_their_own(tmp_path: Path,
     async with asgi_cluster(cluster) as client:
         run = await submit(client, epsilon=50.0)
         await watch(client, run)
+        at_most = (await client.get(f"/v1/runs/{run}/evaluation?epsilon=50&delta=1e-3")).json()
+        nothing = (await client.get(f"/v1/runs/{run}/evaluation?epsilon=.001&delta=1e-3")).json()
         found = (await evaluate(client, run, epsilon=50.0, delta=1e-3))["evaluation"]
+    assert {name: at_most[name] for name in SAME} == {name: found[name] for name in SAME}
+    figure = "accuracy" if kind == "classes" else "rmse"
+    assert at_most[figure]["estimate"] == pytest.approx(float(kind == "classes"))
+    assert at_most[figure]["high"] - at_most[figure]["low"] < 0.9
+    assert nothing[figure]["estimate"] is None
     if kind == "classes":
         assert set(found["recall"]) == {"a", "b", "c"}
         assert np.shape(found["confusion"]) == (3, 3)

@@ -55,7 +55,25 @@ async def test_a_new_run_moves_none_to_another_page(client: httpx.AsyncClient) -
     assert (await client.get("/v1/runs?limit=1")).json()["runs"][0]["id"] == newer
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=many"])
+async def test_runs_are_found_by_state_and_words(client: httpx.AsyncClient) -> None:
+    found = await submit(client, parameters={"n_rounds": 1}, purpose="Which WARDS are full?")
+    other = await submit(client, parameters={"n_rounds": 1}, algorithm="psgd", purpose="_")
+    for run in (found, other):
+        await watch(client, run)
+
+    async def asked(query: str) -> list[str]:
+        return [run["id"] for run in (await client.get(f"/v1/runs?{query}")).raise_for_status().json()["runs"]]
+
+    assert await asked("search=wards") == [found]
+    assert await asked("search=PSGD") == [other]
+    assert await asked("search=made-up&state=completed") == await asked("search=alice") == [other, found]
+    assert await asked("search=_&limit=1") == [other]
+    assert await asked("search=%25") == await asked("state=failed") == []
+    page = (await client.get("/v1/runs?search=made-up&limit=1")).json()
+    assert await asked(f"search=made-up&after={page['next']}") == [found]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=many", "state=lost"])
 async def test_a_page_has_1_to_1000_runs(client: httpx.AsyncClient, query: str) -> None:
     assert (await client.get(f"/v1/runs?{query}")).status_code == 422
 

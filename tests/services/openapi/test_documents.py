@@ -57,6 +57,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
         "check_readiness",
         "confirm_member",
         "evaluate_run",
+        "forecast_evaluation",
         "forecast_run",
         "invite_member",
         "join_roster",

@@ -30,6 +30,9 @@ def take_away(visitor: Visitor, cluster: Cluster, folder: Path, run: str) -> Non
     visitor.until(lambda: list(folder.glob("*.json")))
     with visitor.site.client() as client:
         assert json.loads(next(folder.glob("*.json")).read_text()) == client.get(f"/v1/runs/{run}/model").json()
+    visitor.find("#card").click()
+    visitor.until(lambda: list(folder.glob("*-card.html")))
+    assert f"<h1>{BIOPSIES.name}: model card</h1>" in next(folder.glob("*-card.html")).read_text()
     visitor.find("#predict summary").click()
     visitor.find("#rows").send_keys(str(cluster.root / "party-1.csv"))
     visitor.until_it_says("Predictions of diagnosis, the first 10", "#predictions")
@@ -82,6 +85,9 @@ def test_a_person_trains_evaluates_downloads_predicts_compares(
     assert SCRIPT in visitor.text("#terms")
     run = visitor.find("article").get_attribute("data-run")
     visitor.find("#evaluate summary").click()
+    visitor.until_it_says("Of a model without any error", "#at-most")
+    clear(visitor, "#evaluation-epsilon", "0.05")
+    visitor.until_it_says("So small a budget tells nothing of 84 held-out rows", "#at-most")
     clear(visitor, "#evaluation-epsilon", "1")
     visitor.find("#evaluate button").click()
     visitor.until_it_says("An evaluation", "h1")
@@ -133,6 +139,68 @@ def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
             ]
             print(f"{place} at {width}, {scheme}: {len(found['passes'])} rules hold, {len(bad)} serious faults")
             assert bad == [], place
+
+
+WEIGHTS = """
+  const { weights } = await import("/page/weights.js"), main = document.getElementById("main");
+  const said = (model, divisor) => { main.replaceChildren(...weights(model, divisor)); return main.textContent; };
+  const features = [{ name: "fico", lower: 600, upper: 850 }, { name: "purpose", values: ["car", "house"] }];
+  const names = ["fico", "purpose=car", "purpose=house", "intercept"];
+  const real = { name: "rate", lower: 5, upper: 30, unit: "percent" }, classes = ["a", "b", "c"];
+  const study = { label: real, row_norm: "largest", intercept: true, features };
+  const loans = { kind: "linear", classes: null, study, column_names: names, weights: [-.5, .2, .1, .9] };
+  const two = ["a", "b"], places = [{ columns: 4, bound: 3, first: 1 }];
+  const sparse = { ...study, label: { values: two }, row_norm: "own", features: places };
+  const entries = { length: 5, index: [0, 4], value: [2, 1] };
+  const words = { kind: "linear", classes: two, study: sparse, column_names: [], weights: entries };
+  const three = { kind: "softmax", classes, study: { ...study, label: { values: classes } }, column_names: names,
+    weights: [[.1, 0, 0, 0], [.2, 0, 0, 0], [.4, 0, 0, 0]] };
+  const found = [said(loans, 5), said(words, null), said(three, 1)], choose = main.querySelector("select");
+  choose.value = "2";
+  choose.dispatchEvent(new Event("change"));
+  return [...found, main.textContent];
+"""
+
+
+def test_weights_are_told_in_the_studys_units(visitor: Visitor) -> None:
+    visitor.sign_in("#studies")
+    visitor.until_it_says("party-1")
+    loans, words, first, third = visitor.browser.execute_async_script(
+        f"(async () => {{{WEIGHTS}}})().then(arguments[0])"
+    )
+    assert "the prediction of rate, in percent, moves" in loans
+    assert "fico600 to 850−2.5−0.01" in loans, "2 x -.5 over 250, of a label 12.5 from its middle to its bounds, over 5"
+    assert "purpose=car0.5" in loans
+    assert "intercept" not in loans
+    assert "where the number of a column is 3 and not 0. A row is then divided by its own length." in words
+    assert "column 12" in words
+    assert "intercept1" in words
+    assert ("the score of a moves" in first, "0.2" in first) == (True, True)
+    assert ("the score of c moves" in third, "0.8" in third) == (True, True)
+
+
+EXPECTED = """
+  const { ForecastPane } = await import("/page/forecast.js"), pane = new ForecastPane();
+  const none = { error_lost: null, rmse_lost: null }, excess = { estimate: .1, low: .05, high: .2 };
+  const answer = { algorithm: "dp_gd", rounds: 3, run_time: { seconds: 1 }, chosen: {}, owners: [], majority: null };
+  const said = (found, label) => {
+    pane.take({ ...answer, outcome: { excess, rate: .9, assumptions: [], ...none, ...found } }, { label }, []);
+    return pane.summary.textContent;
+  };
+  const classes = { values: ["a", "b"] }, real = { lower: 5, upper: 30, unit: "percent" };
+  return [said({ error_lost: .1234 }, classes), said({ rmse_lost: .32 }, real), said({}, classes), said({}, real)];
+"""
+
+
+def test_a_forecast_says_what_is_known_and_makes_nothing_up(visitor: Visitor) -> None:
+    visitor.sign_in("#studies")
+    visitor.until_it_says("party-1")
+    found = visitor.browser.execute_async_script(f"(async () => {{{EXPECTED}}})().then(arguments[0])")
+    interval = "Expected excess loss 0.1, between 0.05 and 0.2, in 90 % of such runs."
+    assert found[0] == f"Accuracy: 0 to 12 points below the best possible{interval}"
+    assert found[1] == f"Root mean squared error: 0 to 4 percent above the least possible{interval}"
+    assert found[2].startswith("Of the accuracy nothing can be said beforehand")
+    assert found[3].startswith("Of the error nothing can be said beforehand")
 
 
 def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
