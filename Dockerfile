@@ -1,6 +1,7 @@
 # The images of Parley's services, from the repository's root:
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
+# --build-arg VERSION=1.2.3 says which version it is, as git is not in it; `make release` does.
 # An image holds its own service's code and the locked packages; no installer, no compiler, no secret. What a service
 # writes lives in the volume /var/lib/parley.
 ARG BASE=python:3.11-slim-bookworm
@@ -26,14 +27,16 @@ COPY common /src/common
 
 FROM packages AS party-packages
 COPY party /src/party
-RUN python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
+ARG VERSION=0.dev0
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
     --no-build-isolation /src \
  && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
  && cd / && /opt/parley/bin/python /tools/warm_up.py common party
 
 FROM packages AS learner-packages
 COPY learner /src/learner
-RUN python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
+ARG VERSION=0.dev0
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
     --no-build-isolation /src \
  && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
  && cd / && /opt/parley/bin/python /tools/warm_up.py common learner

@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test lint check hooks demo hospitals docs figures bench utility mutants lock sbom clean
+.PHONY: help install quick test lint check hooks demo hospitals docs figures bench utility mutants lock sbom release clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -74,6 +74,9 @@ lock: install  ## resolve the dependencies anew, for every supported Python and 
 
 sbom: install  ## write the bill of materials of the locked packages, which the images carry
 	$(BIN)/python scripts/make_sbom.py
+
+release: install  ## build the tagged commit's source archive, wheel and images in dist, with their digests
+	$(BIN)/python scripts/make_release.py
 
 clean:  ## remove .venv, builds and caches
 	rm -rf .venv build dist *.egg-info .import_linter_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache mutants

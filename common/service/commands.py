@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from importlib import metadata
 from typing import Annotated, Any, Literal
 
 import typer
@@ -37,6 +38,21 @@ def _note_format(ctx: typer.Context, given: Format) -> Format:
 FormatOption = Annotated[
     Format, typer.Option("--format", callback=_note_format, help="text for people, JSON for programs")
 ]
+
+
+def _print_version(ctx: typer.Context, asked: bool) -> None:  # noqa: FBT001 -- as Typer calls it
+    if asked:
+        typer.echo(f"{ctx.command.name} {metadata.version('parley')}")
+        raise typer.Exit
+
+
+def tool_options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """What a tool takes before its commands."""
 
 
 class CommandGroup(TyperGroup):

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import typer
 
 from common.client.cli_values import read_cohort
-from common.service.commands import CommandGroup, FormatOption, print_json_line, print_next, print_result
+from common.service.commands import CommandGroup, FormatOption, print_json_line, print_next, print_result, tool_options
 from learner.cli.begin import BEGINNINGS, init_learner_command
 from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
@@ -66,6 +66,7 @@ from learner.run_states import ENDS
 learner_app = typer.Typer(
     name="parley-learner",
     cls=CommandGroup,
+    callback=tool_options,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from common.service.commands import CommandGroup, FormatOption, print_json_line, print_result
+from common.service.commands import CommandGroup, FormatOption, print_json_line, print_result, tool_options
 from party.cli.accepting import accept_data_command
 from party.cli.config import party_config_command
 from party.cli.health import party_health_command
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 party_app = typer.Typer(
     name="parley-party",
     cls=CommandGroup,
+    callback=tool_options,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -14,7 +14,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("common", "learner", "party")
+PACKAGES = ("common", "learner", "parley", "party")
 LONGEST_CHAIN = 10
 MODULES_IN_A_FOLDER = 15
 A_FILE_EACH = {Path("common/algorithms")}

@@ -1,0 +1,220 @@
+"""A release: its version is the tag, its wheel is whole and works by itself, and it is built only when it is ready."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts.make_release import ready_version
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("common", "learner", "parley", "party")
+FILES = ("pyproject.toml", "README.md", "LICENSE", ".gitignore")
+FIT = """
+import sys
+import numpy as np
+import common, learner, parley, party
+from parley import Learner, PrivateLogisticRegression
+for package in common, learner, parley, party:
+    assert package.__file__.startswith(sys.prefix), package.__file__
+rows = np.random.default_rng(0).normal(size=(400, 3))
+model = PrivateLogisticRegression(bounds=(-4, 4), epsilon=5, delta=1e-5).fit(rows, rows[:, 0] > 0)
+print(Learner.__name__, model.score(rows, rows[:, 0] > 0) > .5)
+"""
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+def told(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """What a command prints in a folder that is its home too: no settings of Python or git reach it."""
+    own = {"GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"], "HOME": str(cwd)}
+    done = subprocess.run(command, cwd=cwd, env=own | variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def git(folder: Path, *words: str) -> str:
+    return told("git", "-c", "user.name=Parley", "-c", "user.email=parley@localhost", *words, cwd=folder)
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    """A repository whose commit is tagged v9.8.7, with all that a release needs."""
+    root = tmp_path / "repository"
+    (root / "changelog.d").mkdir(parents=True)
+    (root / "changelog.d" / "README.md").write_text("How.\n")
+    (root / "docs").mkdir()
+    (root / "docs" / "upgrading.md").write_text("# Upgrading\n\n## 9.8.7\n\nNothing.\n")
+    (root / "CHANGELOG.md").write_text("# Changelog\n\n## [9.8.7] - 2026-11-24\n")
+    git(root, "init", "--quiet")
+    commit(root)
+    git(root, "tag", "v9.8.7")
+    return root
+
+
+def commit(root: Path) -> None:
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "Change it")
+
+
+def copy_sources(to: Path) -> None:
+    """All that the packages are built from."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, to)
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_an_environment_that_sees_no_checkout(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    copy_sources(source)
+    build = [
+        "build",
+        "--quiet",
+        "--offline",
+        "--no-build-isolation",
+        "--wheel",
+        "--python",
+        sys.executable,
+    ]
+    told(sys.executable, "-m", "uv", *build, "--out-dir", tmp_path / "built", source, cwd=tmp_path)
+    (wheel,) = (tmp_path / "built").glob("*.whl")
+    assert wheel.name == "parley-0.dev0-py3-none-any.whl", "there is no history, so the version is the fallback's"
+    place = tmp_path / "environment"
+    told(sys.executable, "-m", "venv", "--without-pip", place, cwd=tmp_path)
+    install = [
+        "pip",
+        "install",
+        "--quiet",
+        "--offline",
+        "--no-deps",
+        "--no-index",
+        "--python",
+        str(place / "bin" / "python"),
+    ]
+    told(sys.executable, "-m", "uv", *install, wheel, cwd=tmp_path)
+    (installed,) = place.glob("lib/python3*/site-packages")
+    assert {each.name for each in installed.iterdir() if not each.name.startswith("_")} == {
+        *PACKAGES,
+        "parley-0.dev0.dist-info",
+    }
+    for kept in (each for package in PACKAGES for each in (source / package).rglob("*") if each.is_file()):
+        assert (installed / kept.relative_to(source)).read_bytes() == kept.read_bytes(), kept
+    # A line of a .pth adds a folder, but not what that folder's own .pth files add: the checkout that is tested.
+    (installed / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for tool in ("parley-learner", "parley-party"):
+        assert told(place / "bin" / tool, "--version", cwd=tmp_path) == f"{tool} 0.dev0\n"
+        assert "Commands:" in told(place / "bin" / tool, "--help", cwd=tmp_path)
+    assert told(place / "bin" / "python", "-c", FIT, cwd=tmp_path) == "Learner True\n"
+
+
+@needs_git
+@pytest.mark.slow
+def test_a_tag_is_built_twice_the_same(ready: Path, tmp_path: Path) -> None:
+    copy_sources(ready)
+    commit(ready)
+    git(ready, "tag", "--force", "v9.8.7")
+    (ready / "common" / "ignored.db").write_text("what git ignores is in no release")
+    script: list[str | Path] = [
+        sys.executable,
+        ROOT / "scripts" / "make_release.py",
+        "--no-images",
+        "--root",
+        ready,
+        "--out",
+    ]
+    digests = [told(*script, tmp_path / zone, cwd=tmp_path, TZ=zone) for zone in ("UTC", "EST5")]
+    assert digests[0] == digests[1] == (tmp_path / "UTC" / "DIGESTS").read_text()
+    names = ["parley-9.8.7.tar.gz", "parley-9.8.7-py3-none-any.whl"]
+    assert [line.split("  ")[1] for line in digests[0].splitlines()] == names
+    with tarfile.open(tmp_path / "UTC" / names[0]) as archive:
+        members = set(archive.getnames())
+    assert "parley-9.8.7/common/errors.py" in members
+    assert "parley-9.8.7/common/ignored.db" not in members
+    assert git(ready, "status", "--porcelain") == "", "nothing is left in the repository"
+
+
+@needs_git
+def test_a_clone_says_which_commit_it_is(ready: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", ready)
+    commit(ready)
+    assert told(sys.executable, "-m", "setuptools_scm", cwd=ready).startswith("9.8.8.dev1+g")
+    git(ready, "tag", "--delete", "v9.8.7")
+    assert told(sys.executable, "-m", "setuptools_scm", cwd=ready).startswith("0.dev2+g")
+
+
+@needs_git
+def test_what_is_ready_is_its_tag(ready: Path) -> None:
+    assert ready_version(ready) == "9.8.7"
+
+
+@needs_git
+@pytest.mark.parametrize(
+    ("spoil", "missing"),
+    [
+        (lambda root: (root / "new").write_text("1"), "- the tree has changes: commit them, or build in a clone"),
+        (
+            lambda root: git(root, "tag", "--delete", "v9.8.7"),
+            "- this commit must have one tag such as v1.2.3; it has 0",
+        ),
+        (
+            lambda root: replace(root, "changelog.d/+new.fixed.md", "It works."),
+            "- changelog.d has unreleased fragments, +new.fixed.md: see docs/upgrading.md",
+        ),
+        (
+            lambda root: replace(root, "CHANGELOG.md", "\n## [Unreleased]\n\n## [9.8.7]\n"),
+            "- CHANGELOG.md has changes that are unreleased: give them the version's heading",
+        ),
+        (lambda root: replace(root, "CHANGELOG.md", "# Changelog\n"), "- CHANGELOG.md has no heading [9.8.7]"),
+        (
+            lambda root: replace(root, "docs/upgrading.md", "\n## 9.8.71\n"),
+            "- docs/upgrading.md has no note on 9.8.7",
+        ),
+    ],
+)
+def test_what_is_not_ready_is_refused(ready: Path, spoil: Callable[[Path], object], missing: str) -> None:
+    spoil(ready)
+    with pytest.raises(SystemExit) as refused:
+        ready_version(ready)
+    assert str(refused.value).splitlines() == ["not ready for a release:", missing]
+
+
+def replace(root: Path, name: str, text: str) -> None:
+    """A file's text is another, in the commit that the tag names."""
+    (root / name).write_text(text)
+    commit(root)
+    git(root, "tag", "--force", "v9.8.7")
+
+
+@needs_git
+def test_a_commit_of_two_versions_is_refused(ready: Path) -> None:
+    git(ready, "tag", "v9.8.8")
+    with pytest.raises(SystemExit, match=r"one tag such as v1\.2\.3; it has 2"):
+        ready_version(ready)
+
+
+def test_another_common_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "__init__.py").touch()
+    variables = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "import parley"],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ours = (
+        f"Parley's package 'common' should be {ROOT}/common/__init__.py, but Python finds {tmp_path}/common/__init__.py"
+    )
+    assert f"ImportError: {ours}: install Parley into a virtual environment of its own" in done.stderr
