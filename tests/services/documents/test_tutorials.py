@@ -18,13 +18,6 @@ TUTORIALS = Path(__file__).parents[3] / "docs" / "tutorials"
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def hospitals() -> Iterator[Hospitals]:
-    started = Hospitals.start()
-    yield started
-    started.stop()
-
-
 def blocks(tutorial: str) -> Iterator[tuple[str, str]]:
     """The blocks of a tutorial that run, with their language, but for make's: the hospitals run already."""
     text = (TUTORIALS / tutorial).read_text()
