@@ -102,10 +102,19 @@ def test_a_study_is_described(visitor: Visitor) -> None:
     visitor.sign_in("#studies")
     visitor.until_it_says("Describe its columns")
     next(button for button in visitor.all("main button") if "Describe" in button.text).click()
-    boxes = visitor.all("dialog .choices input")
+    boxes = visitor.until(lambda: visitor.all("dialog .choices input"))
     assert len(boxes) == len(BIOPSIES.features) + 1
+    visitor.until_it_says("Choose a column", "#precision")
     for box in (boxes[0], boxes[-1]):
         box.click()
+    visitor.until_it_says("of 343 rows, each count will be right to ±", "#precision")
+    epsilon = visitor.find("dialog[open] input")
+    epsilon.clear()
+    epsilon.send_keys("50")
+    visitor.until_it_says("beyond the budget of party-1, party-2, party-3", "#precision")
+    epsilon.clear()
+    epsilon.send_keys("0.1")
+    visitor.until_it_says("each count will be right to ±", "#precision")
     visitor.find("dialog[open] button.main").click()
     visitor.until_it_says("What the columns hold", seconds=60)
     assert len(visitor.all("#description svg")) == 2
@@ -127,6 +136,7 @@ def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
             visitor.go(place)
             visitor.until(lambda: visitor.all("main h1"))
             time.sleep(1)
+            visitor.browser.execute_script("document.querySelectorAll('details').forEach((each) => each.open = true)")
             visitor.browser.execute_cdp_cmd("Runtime.evaluate", {"expression": script})
             found = visitor.browser.execute_async_script("axe.run().then(arguments[0])")
             bad = [
