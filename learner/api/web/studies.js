@@ -1,26 +1,24 @@
 /* What may be learnt, from whom: each study with its owners, their sizes, health and budgets. */
 
-import { get, post, session } from "./api.js";
+import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
 import { count, debounced, few, field, h, number, table, tell, tellError } from "./dom.js";
-
-const AGAIN = 30_000;
 
 export async function show(main, _, signal) {
   document.title = "Studies · Parley";
   const box = h("div", {}, h("p", { role: "status" }, "Asking the owners …"));
   main.append(h("h1", {}, "Studies"), box);
-  while (!signal.aborted) {
+  let shown = "";
+  const draw = async () => {
     const [studies, parties] = await Promise.all([get("/v1/studies", signal), get("/v1/parties", signal)]);
-    const open = [...box.querySelectorAll("details[open]")].map((each) => each.id);
+    if (shown === (shown = JSON.stringify([studies, parties]))) return;
+    const stops = () => [...box.querySelectorAll("a, button, [tabindex]")], focused = stops().indexOf(document.activeElement);
     box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties));
-    for (const id of open) document.getElementById(id)?.toggleAttribute("open", true);
     if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));
-    await new Promise((resolve) => {
-      setTimeout(resolve, AGAIN);
-      signal.addEventListener("abort", resolve);
-    });
-  }
+    stops()[focused]?.focus();
+  };
+  await draw();
+  for await (const _ of changes(signal)) await draw().catch(tellError);
 }
 
 /** The owners of a study: the parties that hold it. */
