@@ -171,10 +171,12 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
         Where no theory gives a forecast, ``no_forecast`` says so.
         """
         draft = await asyncio.to_thread(order.draft, learner.studies, order.owners or learner.roster, learner.rows)
+        order.evaluation(draft)  # refuses here too what a run would be refused for
         settle = partial(settled, any_algorithm=order.any_algorithm)
         if order.owners is not None:
             foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle)
         else:
+            learner.sums.check(draft)
             parties = [learner.roster[name] for name in draft.names]
             deadline = learner.settings.deadline_seconds
             foreseen = await foresee_parties(

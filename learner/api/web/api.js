@@ -96,8 +96,28 @@ export async function* events(path, signal, onbreak = () => {}) {
       if (signal.aborted || (error instanceof Problem && error.status < 500)) throw error;
       onbreak(error);
     }
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await delay(pause);
     pause = Math.min(2 * pause, 8000);
+  }
+}
+
+const delay = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+/** Yields when any run has news, for what hangs on runs is then to be asked for again: not too often, nor never. */
+export async function* changes(signal, least = 3000, most = 30_000) {
+  let isNew = false, wake = () => {};
+  const listen = async () => {
+    for await (const _ of events("/v1/events?limit=1", signal)) {
+      isNew = true;
+      wake();
+    }
+  };
+  listen().catch(() => {}); // then it is asked for now and then
+  while (!signal.aborted) {
+    await delay(least);
+    if (!isNew) await Promise.race([delay(most), new Promise((resolve) => { wake = resolve; })]);
+    isNew = false;
+    if (!signal.aborted) yield;
   }
 }
 

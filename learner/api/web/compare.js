@@ -1,13 +1,21 @@
 /* Chosen runs side by side: what they cost, what they promise, what was found of their models. */
 
-import { get } from "./api.js";
-import { badge, h, number, percent, table } from "./dom.js";
+import { changes, get } from "./api.js";
+import { badge, h, number, percent, table, tellError } from "./dom.js";
 
 export async function show(main, ids, signal) {
   document.title = "Compare runs · Parley";
-  const runs = await Promise.all(ids.split(",").filter(Boolean).map((id) => known(id, signal)));
-  main.append(h("h1", {}, "Compare runs"), table("Chosen runs", ["", ...runs.map(({ run }) => h("a", { href: `#run/${run.id}` }, `${run.algorithm}, ${run.id.slice(0, 6)}`))],
-    LINES.map(([name, read]) => [name, ...runs.map(read)]), "comparison"));
+  const box = h("div", {}), asked = ids.split(",").filter(Boolean);
+  main.append(h("h1", {}, "Compare runs"), box);
+  let shown = "";
+  const draw = async () => {
+    const runs = await Promise.all(asked.map((id) => known(id, signal)));
+    if (shown === (shown = JSON.stringify(runs))) return;
+    box.replaceChildren(table("Chosen runs", ["", ...runs.map(({ run }) => h("a", { href: `#run/${run.id}` }, `${run.algorithm}, ${run.id.slice(0, 6)}`))],
+      LINES.map(([name, read]) => [name, ...runs.map(read)]), "comparison"));
+  };
+  await draw();
+  for await (const _ of changes(signal)) await draw().catch(tellError);
 }
 
 async function known(id, signal) {

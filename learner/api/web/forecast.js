@@ -30,6 +30,7 @@ export class ForecastPane {
   take(answer, study, parties) {
     this.element.removeAttribute("aria-busy");
     this.summary.replaceChildren(h("div", {}, this.expected(answer, study.label)));
+    const open = [...this.details.querySelectorAll("details")].map((each) => each.open);
     const chosen = Object.entries(answer.chosen);
     const budgets = new Map(parties.map((party) => [party.name, party.budget]));
     this.details.replaceChildren(
@@ -39,6 +40,7 @@ export class ForecastPane {
       chosen.length ? h("details", {}, h("summary", {}, "What was chosen, and why"),
         table("Parameters that were chosen", ["Parameter", "Value", "Why"], chosen.map(([name, why]) => [name, String(name === "algorithm" ? answer.algorithm : answer.parameters[name]), why]))) : "",
       answer.outcome ? h("details", {}, h("summary", {}, "What has to hold for this"), h("ul", {}, answer.outcome.assumptions.map((each) => h("li", {}, each)))) : "");
+    this.details.querySelectorAll("details").forEach((each, index) => { each.open = open[index] ?? false; });
   }
 
   expected({ outcome, no_forecast, majority }, label) {

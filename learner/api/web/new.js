@@ -1,7 +1,7 @@
 /* A run is asked for: four questions, the rest on demand, and what to expect of it as one types. */
 
-import { get, post, session } from "./api.js";
-import { debounced, few, field, h, number, tell } from "./dom.js";
+import { changes, get, post, session } from "./api.js";
+import { debounced, few, field, h, number, tell, tellError } from "./dom.js";
 import { ForecastPane } from "./forecast.js";
 import { facts, factsOf, ownersOf } from "./studies.js";
 
@@ -18,6 +18,7 @@ export async function show(main, chosen, signal) {
   if (studies.some((study) => study.name === chosen)) form.study.value = chosen;
   main.append(h("div", { class: "columns" }, form.element, form.pane.element));
   form.studyChanged();
+  for await (const _ of changes(signal)) await get("/v1/parties", signal).then((told) => form.partiesChanged(told), tellError);
 }
 
 const numeric = (id, value, more = {}) => h("input", { id, type: "number", step: "any", value, ...more });
@@ -79,6 +80,14 @@ class RunForm {
     this.foresee();
   }
 
+  /** Takes what owners say now of their budgets. */
+  partiesChanged(parties) {
+    if (JSON.stringify(parties) === JSON.stringify(this.parties)) return;
+    this.parties = parties;
+    this.check();
+    this.foresee();
+  }
+
   algorithmChanged() {
     const known = this.algorithms[this.algorithm.value]?.parameters.properties ?? {};
     this.values = Object.keys(known).map((name) => h("input", { name, placeholder: "auto", autocomplete: "off" }));
@@ -101,7 +110,7 @@ class RunForm {
   check() {
     const wrong = this.refused = [];
     const epsilon = this.epsilon.valueAsNumber, delta = this.delta.valueAsNumber;
-    const chosen = this.boxes.filter((box) => box.checked).map((box) => this.parties.find(({ name }) => name === box.value));
+    const chosen = this.boxes.filter((box) => box.checked).map((box) => this.parties.find(({ name, facts }) => name === box.value && facts)).filter(Boolean);
     if (!this.study.value) wrong.push("There is no study to learn.");
     if (!(epsilon > 0)) wrong.push("ε must be above 0: at 0 an answer tells nothing.");
     if (!(delta >= 0 && delta < 1)) wrong.push("δ must be at least 0 and below 1.");

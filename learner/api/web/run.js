@@ -97,6 +97,7 @@ class LiveRun {
     this.cancel.hidden = hasEnded || !this.mayChange;
     this.resume.hidden = this.state !== "paused" || !this.mayChange;
     this.still.replaceChildren(...this.whyStill());
+    this.still.classList.toggle("pause", !this.problem);
     this.bar.hidden = hasEnded;
     if (this.round) [this.bar.max, this.bar.value] = [this.round.of, this.round.round];
     if (this.round) this.figures.replaceChildren(facts(this.pairs(hasEnded)));

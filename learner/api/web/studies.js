@@ -1,26 +1,24 @@
 /* What may be learnt, from whom: each study with its owners, their sizes, health and budgets. */
 
-import { get, post, session } from "./api.js";
+import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
-import { count, field, h, number, table, tell, tellError } from "./dom.js";
-
-const AGAIN = 30_000;
+import { count, debounced, few, field, h, number, table, tell, tellError } from "./dom.js";
 
 export async function show(main, _, signal) {
   document.title = "Studies · Parley";
   const box = h("div", {}, h("p", { role: "status" }, "Asking the owners …"));
   main.append(h("h1", {}, "Studies"), box);
-  while (!signal.aborted) {
+  let shown = "";
+  const draw = async () => {
     const [studies, parties] = await Promise.all([get("/v1/studies", signal), get("/v1/parties", signal)]);
-    const open = [...box.querySelectorAll("details[open]")].map((each) => each.id);
+    if (shown === (shown = JSON.stringify([studies, parties]))) return;
+    const stops = () => [...box.querySelectorAll("a, button, [tabindex]")], focused = stops().indexOf(document.activeElement);
     box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties));
-    for (const id of open) document.getElementById(id)?.toggleAttribute("open", true);
     if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));
-    await new Promise((resolve) => {
-      setTimeout(resolve, AGAIN);
-      signal.addEventListener("abort", resolve);
-    });
-  }
+    stops()[focused]?.focus();
+  };
+  await draw();
+  for await (const _ of changes(signal)) await draw().catch(tellError);
 }
 
 /** The owners of a study: the parties that hold it. */
@@ -45,7 +43,7 @@ function card(study, parties) {
   const owners = ownersOf(study, parties), rows = owners.reduce((sum, each) => sum + each.facts.n_examples, 0);
   const actions = session.may("submitter") && owners.length > 0 && h("div", { class: "row" },
     h("a", { class: "button main", href: `#new/${encodeURIComponent(study.name)}` }, "Train a model"),
-    h("button", { type: "button", onclick: () => describe(study).catch(tellError) }, "Describe its columns"));
+    h("button", { type: "button", onclick: () => describe(study, owners).catch(tellError) }, "Describe its columns"));
   return h("article", { class: "card" },
     h("h2", {}, study.name),
     facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
@@ -68,7 +66,7 @@ function unreached(parties) {
 }
 
 /** Asks what a study's columns hold: a run like any other, which costs its owners. */
-async function describe(summary) {
+async function describe(summary, owners) {
   const study = await get(`/v1/studies/${encodeURIComponent(summary.name)}`);
   const names = [...study.features.filter((each) => each.name).map((each) => each.name), study.label.name];
   const boxes = names.map((name) => h("input", { type: "checkbox", value: name, checked: names.length <= 12 }));
@@ -76,8 +74,9 @@ async function describe(summary) {
   const delta = h("input", { type: "number", min: 0, step: "any", value: 1e-6, required: true });
   const bins = h("input", { type: "number", min: 0, max: 100, value: 10, required: true });
   const secure = h("input", { type: "checkbox" });
-  const alert = h("div", { class: "alert", role: "alert" });
-  const dialog = h("dialog", { "aria-labelledby": "describe-title" }, h("form", { method: "dialog", onsubmit: (event) => {
+  const alert = h("div", { class: "alert", role: "alert" }), atMost = h("p", { id: "precision", "aria-live": "polite" });
+  const foresee = debounced(() => precision().then((words) => atMost.replaceChildren(words), (error) => atMost.replaceChildren(error.message)), 250);
+  const dialog = h("dialog", { "aria-labelledby": "describe-title" }, h("form", { method: "dialog", oninput: foresee, onsubmit: (event) => {
     event.preventDefault();
     send().catch((error) => alert.replaceChildren(error.message));
   } }, h("h2", { id: "describe-title" }, `Describe ${summary.name}`),
@@ -85,18 +84,31 @@ async function describe(summary) {
     field("ε", epsilon), field("δ", delta), field("Bins of a histogram", bins),
     h("label", { class: "choice" }, secure, " Secure sum: the learner sees the sum alone"),
     h("fieldset", {}, h("legend", {}, "Columns"), h("div", { class: "choices" }, boxes.map((box) => h("label", { class: "choice" }, box, ` ${box.value}`)))),
-    alert, h("div", { class: "row" }, h("button", { class: "main" }, "Ask the owners"), h("button", { type: "button", onclick: () => dialog.close() }, "Not now"))));
+    atMost, alert, h("div", { class: "row" }, h("button", { class: "main" }, "Ask the owners"), h("button", { type: "button", onclick: () => dialog.close() }, "Not now"))));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
+  foresee();
 
-  async function send() {
+  /** The run as the API takes it; throws Error for what would be refused. */
+  function order() {
     const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
     if (!(epsilon.valueAsNumber > 0)) throw new Error("ε must be above 0.");
     if (!chosen.length) throw new Error("Choose a column.");
     const columns = Object.fromEntries(chosen.map((name) => [name, null]));
-    const run = await post("/v1/runs", { study: summary.name, algorithm: "describe", epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber,
-      secure_sum: secure.checked ? "paillier" : "none", parameters: { bins: bins.valueAsNumber, columns } });
+    return { study: summary.name, algorithm: "describe", epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber,
+      parties: owners.map(({ name }) => name), secure_sum: secure.checked ? "paillier" : "none", parameters: { bins: bins.valueAsNumber, columns } };
+  }
+
+  /** How wide intervals would be, or whose budget it is beyond. */
+  async function precision() {
+    const { no_forecast: words, owners: charged } = await post("/v1/forecasts", order());
+    const short = charged.filter((each) => each.fits === false).map(({ name }) => name);
+    return short.length ? `This is beyond the budget of ${few(short)}.` : `${words[0].toUpperCase()}${words.slice(1)}.`;
+  }
+
+  async function send() {
+    const run = await post("/v1/runs", order());
     dialog.close();
     tell("The owners are asked.");
     location.hash = `run/${run.id}`;

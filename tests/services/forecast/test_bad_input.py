@@ -30,6 +30,8 @@ REGRESSION: dict[str, Any] = {
     ("changes", "word"),
     [
         ({"budgets": {"party-9": {"epsilon": 1, "delta": 1e-5}}}, "budgets names unknown parties: party-9"),
+        ({"secure_sum": "paillier"}, "this learner has no key holders"),
+        ({"evaluate": 0.5}, "hold_out"),
         ({"parameters": {"overlap": 0}}, "overlap: Input should be greater than or equal to 1"),
         ({"parameters": {"overlap": 0.5}}, "overlap"),
         ({"parameters": {"step": 0}}, "step: Input should be greater than or equal to"),

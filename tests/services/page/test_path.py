@@ -101,14 +101,58 @@ def test_a_person_trains_evaluates_downloads_predicts_compares(
     assert visitor.log() == []
 
 
+@pytest.mark.slow
+def test_budgets_are_current_without_being_asked_for(visitor: Visitor) -> None:
+    visitor.sign_in("#new/biopsies")
+    visitor.until_it_says("excess loss", "#expected")
+    visitor.find("#forecast details:last-of-type summary").click()
+    clear(visitor, "#epsilon", "0.5")
+    visitor.until_it_says("ε 0.5,", "#forecast")
+    form = visitor.text("#forecast table")
+    with visitor.site.client() as client:
+        first, second = (spend(client, epsilon) for epsilon in (0.7, 0.8))
+        visitor.until(lambda: visitor.text("#forecast table") not in {"", form})
+        assert visitor.find("#forecast details:last-of-type").get_attribute("open"), "what was opened stays so"
+        visitor.go("studies")
+        visitor.until_it_says("Describe its columns")
+        button = next(each for each in visitor.all("main button") if "Describe" in each.text)
+        visitor.browser.execute_script("arguments[0].focus()", button)
+        before = visitor.text()
+        spend(client, 0.9)
+        visitor.until(lambda: visitor.text() != before)
+        assert "Describe" in visitor.browser.switch_to.active_element.text, "the focus stays"
+        visitor.go(f"compare/{first},{second}")
+        visitor.until_it_says("AUC", "#comparison")
+        client.post(f"/v1/runs/{first}/evaluation", json={"epsilon": 0.9, "delta": 1e-6}).raise_for_status()
+        visitor.until(lambda: " to " in visitor.text("#comparison"))
+    assert visitor.log() == []
+
+
+def spend(client: httpx.Client, epsilon: float) -> str:
+    """A run that has ended."""
+    ask = {"study": "biopsies", "epsilon": epsilon, "delta": 1e-5, "parameters": {"n_rounds": 2}}
+    run: str = client.post("/v1/runs", json=ask).raise_for_status().json()["id"]
+    client.get(f"/v1/runs/{run}/events").raise_for_status()
+    return run
+
+
 def test_a_study_is_described(visitor: Visitor) -> None:
     visitor.sign_in("#studies")
     visitor.until_it_says("Describe its columns")
     next(button for button in visitor.all("main button") if "Describe" in button.text).click()
-    boxes = visitor.all("dialog .choices input")
+    boxes = visitor.until(lambda: visitor.all("dialog .choices input"))
     assert len(boxes) == len(BIOPSIES.features) + 1
+    visitor.until_it_says("Choose a column", "#precision")
     for box in (boxes[0], boxes[-1]):
         box.click()
+    visitor.until_it_says("of 343 rows, each count will be right to ±", "#precision")
+    epsilon = visitor.find("dialog[open] input")
+    epsilon.clear()
+    epsilon.send_keys("50")
+    visitor.until_it_says("beyond the budget of party-1, party-2, party-3", "#precision")
+    epsilon.clear()
+    epsilon.send_keys("0.1")
+    visitor.until_it_says("each count will be right to ±", "#precision")
     visitor.find("dialog[open] button.main").click()
     visitor.until_it_says("What the columns hold", seconds=60)
     assert len(visitor.all("#description svg")) == 2
@@ -130,6 +174,7 @@ def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
             visitor.go(place)
             visitor.until(lambda: visitor.all("main h1"))
             time.sleep(1)
+            visitor.browser.execute_script("document.querySelectorAll('details').forEach((each) => each.open = true)")
             visitor.browser.execute_cdp_cmd("Runtime.evaluate", {"expression": script})
             found = visitor.browser.execute_async_script("axe.run().then(arguments[0])")
             bad = [
