@@ -9,8 +9,9 @@ resident memory of a process that loads it, interpreter and libraries counted, a
 batches into nothing, and the ratio of the two. The goal at 1,000,000 rows is 1.5, of a file alone by its peak, of a
 query that does not sort by what is beyond the base; the exit status is 1 when one misses it. Queries have DuckDB in
 memory too, one over Parquet also a few decoded pages of all columns at once, and one that sorts all rows once more:
-DuckDB would spill them to the disk in the clear, for it encrypts only by an extension that is not in its package. A
-smaller table leaves more of the peak to libraries.
+DuckDB would spill them to the disk in the clear. Its `temp_file_encryption` refuses without the extension httpfs,
+which is not in its package, or else, by `force_mbedtls_unsafe`, what it says itself is not securely encrypted
+(`tests/unit/test_loading.py` tries it). A smaller table leaves more of the peak to libraries.
 """
 
 from __future__ import annotations

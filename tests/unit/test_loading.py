@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -269,3 +270,20 @@ def test_adult_by_its_study_alone() -> None:
 def test_whole_columns_are_read_as_before(tmp_path: Path) -> None:
     path = save(table(), tmp_path / "data.csv")
     assert read_columns(path)["age"].tolist() == table().column("age").to_pylist()
+
+
+def test_duckdb_does_not_encrypt_what_it_would_spill(tmp_path: Path) -> None:
+    """Why a query may not spill: where this fails, DuckDB may have learned to, and a sort need not be all in memory."""
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "temp_directory": str(tmp_path / "spilt"),
+        "temp_file_encryption": True,
+        "memory_limit": "40MB",
+        "threads": 1,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    with duckdb.connect(":memory:", config=settings) as connection:
+        rows = connection.sql("SELECT i, hash(i) AS h, hash(i + 1) AS k FROM range(1000000) AS t(i) ORDER BY h")
+        with pytest.raises(duckdb.Error, match="read-only crypto module"):
+            rows.to_arrow_reader().read_all()
+    assert not [each for each in tmp_path.rglob("*") if each.is_file() and each.stat().st_size]
