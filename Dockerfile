@@ -1,6 +1,7 @@
 # The images of Parley's services, from the repository's root:
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
+# --build-arg POSTGRES=1 gives the party's image what reads tables of PostgreSQL.
 # --build-arg VERSION=1.2.3 says which version it is, as git is not in it; `make release` does.
 # An image holds its own service's code and the locked packages; no installer, no compiler, no secret. What a service
 # writes lives in the volume /var/lib/parley.
@@ -26,18 +27,25 @@ COPY LICENSE README.md pyproject.toml /src/
 COPY common /src/common
 
 FROM packages AS party-packages
+ARG POSTGRES=
+COPY requirements-postgres.lock /src/
+RUN if [ "$POSTGRES" = 1 ]; then \
+      python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --only-binary :all: \
+        --require-hashes -r /src/requirements-postgres.lock \
+      && cd / && /opt/parley/bin/python -c 'import adbc_driver_postgresql.dbapi'; \
+    fi
 COPY party /src/party
 ARG VERSION=0.dev0
-RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
-    --no-build-isolation /src \
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet \
+    --no-cache-dir --no-compile --no-deps --no-build-isolation /src \
  && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
  && cd / && /opt/parley/bin/python /tools/warm_up.py common party
 
 FROM packages AS learner-packages
 COPY learner /src/learner
 ARG VERSION=0.dev0
-RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --no-deps \
-    --no-build-isolation /src \
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet \
+    --no-cache-dir --no-compile --no-deps --no-build-isolation /src \
  && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
  && cd / && /opt/parley/bin/python /tools/warm_up.py common learner
 

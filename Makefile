@@ -7,8 +7,9 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' pyproject.toml -
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
+COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
 
 export PYTHONDONTWRITEBYTECODE :=  # compiled tests are kept, whatever the environment says: the next run starts sooner
 
@@ -70,6 +71,8 @@ mutants: install  ## change the code that privacy rests on, bit by bit: tests mu
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
+	printf 'adbc-driver-manager\nadbc-driver-postgresql\n' | \
+		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-postgres.lock -
 	$(BIN)/python scripts/make_sbom.py
 
 sbom: install  ## write the bill of materials of the locked packages, which the images carry

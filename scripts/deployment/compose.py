@@ -22,7 +22,8 @@ _HEAD = """\
 # anything outside; only the learner is published, on loopback. Services run as uid 10001, which must be able to read
 # what is mounted. An image checks its service's health by the service's own settings.
 # PARLEY_DEPLOY names another folder than deploy/; PARLEY_PORT another port than 8100, 0 a free one; PARLEY_TAG other
-# images than the latest; PARLEY_MEMORY how much each service may have, instead of 2g.
+# images than the latest; PARLEY_MEMORY how much each service may have, instead of 2g;
+# PARLEY_POSTGRES=1 builds parties that read tables of PostgreSQL.
 
 x-service: &service
   user: "10001:10001"
@@ -76,7 +77,9 @@ _BUILD = """\
     build:  # for all others too: builds of one image by several services get in each other's way
       context: .
       target: party
-      args: *base
+      args:
+        <<: *base
+        POSTGRES: ${PARLEY_POSTGRES:-}
 """
 
 

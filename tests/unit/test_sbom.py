@@ -33,3 +33,12 @@ def test_it_is_valid_and_says_where_nothing_was_found() -> None:
 def test_it_is_made_anew_the_same() -> None:
     made, kept = json.loads(make_sbom(LOCK)), json.loads(SBOM.read_text())
     assert made["components"] == kept["components"]
+
+
+def test_what_an_image_may_have_besides_is_locked_alike() -> None:
+    every = {(found[1], found[2]) for found in LOCKED.finditer((LOCK.parent / "requirements.lock").read_text())}
+    besides = {
+        (found[1], found[2]) for found in LOCKED.finditer((LOCK.parent / "requirements-postgres.lock").read_text())
+    }
+    assert {name for name, _ in besides} == {"adbc-driver-manager", "adbc-driver-postgresql", "typing-extensions"}
+    assert besides <= every, "make lock"
