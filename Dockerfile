@@ -1,7 +1,8 @@
 # The images of Parley's services, from the repository's root:
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
-# --build-arg POSTGRES=1 gives the party's image what reads tables of PostgreSQL.
+# --build-arg POSTGRES=1 gives the party's image what reads tables of PostgreSQL: requirements-postgres.lock lists it, the
+# bill of materials within does not.
 # --build-arg VERSION=1.2.3 says which version it is, as git is not in it; `make release` does.
 # An image holds its own service's code and the locked packages; no installer, no compiler, no secret. What a service
 # writes lives in the volume /var/lib/parley.
