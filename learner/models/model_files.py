@@ -26,13 +26,18 @@ def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A file to write that becomes ``path`` when all of it is there; raises InvalidInputError where it cannot."""
-    part = path.with_name(f"{path.name}.part")
+    """A file to write that becomes ``path`` when all of it is there; raises InvalidInputError where it cannot.
+
+    A pipe or a device, which nothing can take the place of, is written to as it is.
+    """
+    part = path if path.exists() and not path.is_file() else path.with_name(f"{path.name}.part")
     try:
         yield part
-        part.replace(path)
+        if part != path:
+            part.replace(path)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written ({type(error).__name__})") from None
     finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+        if part != path:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)

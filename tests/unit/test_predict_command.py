@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,18 @@ def test_a_model_that_cannot_predict_is_refused(
 ) -> None:
     _, err = run(tmp_path, document, GOOD, *options, code=3)
     assert why in err
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_text)
+        run(tmp_path, document_of(TWO), GOOD, "--output", str(pipe))
+        assert read.result(20).startswith("row,prediction\n")
+    assert pipe.is_fifo()
+    run(tmp_path, document_of(TWO), GOOD, "--output", "/dev/null")
+    assert Path("/dev/null").is_char_device()
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
