@@ -176,6 +176,8 @@ class StudySummary(BaseModel):
     """A study in short."""
 
     name: str
+    title: Annotated[str, Field(description="what it is, in plain words; empty if it does not say")]
+    purpose: Annotated[str, Field(description="what it is for, in plain words; empty if it does not say")]
     digest: Annotated[str, Field(description="SHA-256 of the study's canonical JSON, as parties name it")]
     kind: StudyKind
     label: Annotated[str, Field(description="the column to predict")]
@@ -192,6 +194,8 @@ class StudySummary(BaseModel):
         """The summary of a study."""
         return cls(
             name=study.name,
+            title=study.title,
+            purpose=study.purpose,
             digest=study.digest,
             kind=study.kind,
             label=study.label.name,

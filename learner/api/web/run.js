@@ -103,7 +103,7 @@ class LiveRun {
     if (this.round) this.figures.replaceChildren(facts(this.pairs(hasEnded)));
     if (this.objectives.length > 1) this.chart.replaceChildren(h("h2", {}, "Objective on public examples"), curve(this.objectives, "Objective by round"));
     const shown = [...this.owners].slice(0, MANY), rest = this.owners.size - shown.length;
-    const rows = shown.map(([name, owner]) => [name, `ε ${number(owner.epsilon, 3)}`, this.round?.stragglers.includes(name) && !hasEnded ? "slow" : owner.state]);
+    const rows = shown.map(([name, owner]) => [name, `ε ${number(owner.epsilon, 3)}`, this.round?.stragglers.includes(name) && !hasEnded ? "slow" : owner.state === "takes part" && hasEnded ? "took part" : owner.state]);
     this.parties.replaceChildren(h("h2", {}, "Owners"), table("Owners of this run", ["Owner", "Spent", "State"], rows), rest > 0 ? h("p", { class: "hint" }, `and ${count(rest)} more`) : "");
   }
 

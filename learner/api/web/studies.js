@@ -45,7 +45,7 @@ function card(study, parties) {
     h("a", { class: "button main", href: `#new/${encodeURIComponent(study.name)}` }, "Train a model"),
     h("button", { type: "button", onclick: () => describe(study, owners).catch(tellError) }, "Describe its columns"));
   return h("article", { class: "card" },
-    h("h2", {}, study.name),
+    h("h2", {}, study.name), [study.title, study.purpose].filter(Boolean).map((words) => h("p", {}, words)),
     facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
     owners.length ? table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner))
       : h("p", { class: "warn" }, "No owner that answers holds it."));
