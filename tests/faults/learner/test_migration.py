@@ -20,12 +20,13 @@ from tests.support.outage import SameNoise, SameNoises
 from tests.support.rounds import run_spec
 from tests.support.secure_cluster import Hang, Rehearsal, SecureCluster, charges, due
 
+NEWEST = statements.STORE_SCHEMA.version
 NEXT = replace(
     statements.STORE_SCHEMA,
-    version=3,
+    version=NEWEST + 1,
     migrations={
         **statements.STORE_SCHEMA.migrations,
-        3: ("ALTER TABLE replies ADD COLUMN note TEXT NOT NULL DEFAULT ''",),
+        NEWEST + 1: ("ALTER TABLE replies ADD COLUMN note TEXT NOT NULL DEFAULT ''",),
     },
 )
 
@@ -49,7 +50,7 @@ async def test_a_store_is_migrated_in_mid_run(tmp_path: Path, monkeypatch: pytes
     assert np.array(model["weights"]).tobytes() == twin
     assert charges(cluster, run) == due(spec)
     with closing(sqlite3.connect(cluster.root / "learner" / "learner.sqlite")) as store:
-        assert store.execute("PRAGMA user_version").fetchone() == (3,)
+        assert store.execute("PRAGMA user_version").fetchone() == (NEWEST + 1,)
         assert store.execute("SELECT count(note) FROM replies").fetchone() == (10,)
     print("store migrated after round 3 of 10: same model bit for bit, charges = price")
 
@@ -57,7 +58,10 @@ async def test_a_store_is_migrated_in_mid_run(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("PRAGMA user_version = 3", "is a learner's store of version 3; this Parley reads 1 to 2: use the Parley"),
+        (
+            f"PRAGMA user_version = {NEWEST + 1}",
+            f"is a learner's store of version {NEWEST + 1}; this Parley reads 1 to {NEWEST}: use the Parley",
+        ),
         ("PRAGMA application_id = 7", "is not a learner's store"),
     ],
 )

@@ -151,6 +151,8 @@ async def test_studies_are_told_in_short_and_in_full(client: httpx.AsyncClient, 
     (short,) = (await client.get("/v1/studies")).json()
     assert short == {
         "name": "made-up",
+        "title": "",
+        "purpose": "",
         "digest": cluster.study.digest,
         "kind": "binary",
         "label": "y",
@@ -160,6 +162,7 @@ async def test_studies_are_told_in_short_and_in_full(client: httpx.AsyncClient, 
         "n_features": 4,
         "norm": "euclidean",
         "sparse": False,
+        "divisor": None,
     }
     assert (await client.get("/v1/studies/made-up")).json() == cluster.study.model_dump(mode="json")
     unknown = await client.get("/v1/studies/nobodys")
