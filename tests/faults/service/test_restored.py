@@ -20,6 +20,7 @@ from fastapi import FastAPI
 
 from common.protocol.receipts import Receipt, read_receipt
 from learner.execution import witnesses
+from learner.models.verification import verify_document
 from party.keyholder.app import create_key_holder_app
 from tests.support.cluster import submit, watch
 from tests.support.intercepted import Intercepted, learner_of
@@ -104,10 +105,17 @@ async def live(root: Path, rng: random.Random) -> Life:
                 service.intercept = copy
             run = await submit(client, parameters={"n_rounds": 3}, **terms)
             assert (await watch(client, run))[-1][1]["state"] == "completed"
-            life.models[run] = (await client.get(f"/v1/runs/{run}/model")).json()
+            life.models[run] = await model_of(client, run)
             await asyncio.sleep(0.1)  # for what goes on after a run; no outcome hangs on it
     life.copy()
     return life
+
+
+async def model_of(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+    """A run's model, whose certificate holds; a learner that was put back signs the same model again, later."""
+    document: dict[str, Any] = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
+    assert verify_document(document).faults == ()
+    return document | {"certificate": None}
 
 
 def entries(directory: Path) -> list[dict[str, Any]]:
@@ -148,11 +156,7 @@ async def go_on(life: Life, times: dict[str, int], terms: dict[str, Any]) -> tup
         new = await submit(client, parameters={"n_rounds": 2}, **terms)
         last = [(await watch(client, run))[-1][1] for run in (*runs, new)]
         ends = [end.get("problem", {}).get("reason", end["state"]) for end in last]
-        models = {
-            run: (await client.get(f"/v1/runs/{run}/model")).json()
-            for run, end in zip(runs, ends, strict=False)
-            if end == "completed"
-        }
+        models = {run: await model_of(client, run) for run, end in zip(runs, ends, strict=False) if end == "completed"}
     return ends, models
 
 
