@@ -244,7 +244,7 @@ class RunStore:
         if found is None:
             return text
         other = json.loads(found[1])
-        evaluation = other["evaluation"] | {"run": found[0], "certificate": other["certificate"]}
+        evaluation = other["evaluation"] | {"run": found[0], "certificate": other.get("certificate")}
         return json.dumps(json.loads(text) | {"evaluation": evaluation})
 
     def _model_text(self, run: str) -> str:
