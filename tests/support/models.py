@@ -10,9 +10,9 @@ from common.data.columns import Label
 from common.data.study import Study
 
 
-def document_of(study: Study, seed: int = 1) -> dict[str, Any]:
-    """A model's document with weights of no training."""
-    outputs = () if study.n_classes <= 2 else (study.n_classes,)
+def document_of(study: Study, seed: int = 1, **more: object) -> dict[str, Any]:
+    """A model's document with weights of no training; ``more`` are fields in the place of its own."""
+    outputs = (study.n_classes,) if study.loss.kind == "softmax" else ()
     weights = np.random.default_rng(seed).normal(size=(*outputs, study.n_features))
     return {
         "format": "parley-model-2",
@@ -31,4 +31,4 @@ def document_of(study: Study, seed: int = 1) -> dict[str, Any]:
         "adjacency": "replace_one",
         "guarantees": [],
         "evaluation": None,
-    }
+    } | more

@@ -23,6 +23,7 @@ from common.runs.model_document import document_schema, model_document
 from learner.cli.main import learner_app
 from learner.models import exported
 from tests.support.cluster import Cluster
+from tests.support.models import document_of
 from tests.support.rounds import run_spec
 
 ROOT = Path(__file__).parents[2]
@@ -45,14 +46,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def save(study: Study, **more: object) -> None:
-    weights = np.random.default_rng(2).normal(size=study.n_features).tolist()
-    document = {
-        "format": "parley-model-2", "kind": "linear", "weights": weights, "column_names": list(study.column_names),
-        "classes": None, "study": study.model_dump(mode="json"), "study_digest": study.digest,
-        "spec_digest": "0" * 64, "algorithm": "dp_gd", "parameters": {}, "rounds": 1, "public": None,
-        "contributors": ["a"], "adjacency": "replace_one", "guarantees": [], "evaluation": None,
-    } | more  # fmt: skip
-    Path("model.json").write_text(json.dumps(document), encoding="utf-8")
+    Path("model.json").write_text(json.dumps(document_of(study, 2, **more)), encoding="utf-8")
 
 
 def parley(*arguments: str, code: int = 0) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from common.runs.predictions import Predictor
 from learner.models.exported import check_portable
 from learner.models.onnx_graph import onnx_model
 from learner.models.sklearn_pipeline import sklearn_pipeline
+from tests.support.models import document_of
 
 N = 10_000
 FEATURES = (
@@ -45,18 +46,6 @@ WAVES = RandomFeatures(n=16, seed=5, gamma=0.3)
 
 def study_of(label: Label | RealLabel, loss: AnyLoss, **more: object) -> Study:
     return Study.model_validate({"name": "s", "features": FEATURES, "label": label, "loss": loss} | more)
-
-
-def document_of(study: Study, **more: object) -> dict[str, Any]:
-    """A model's document with weights of no training."""
-    outputs = (study.n_classes,) if study.loss.kind == "softmax" else ()
-    weights = np.random.default_rng(1).normal(size=(*outputs, study.n_features))
-    return {
-        "format": "parley-model-2", "kind": "softmax" if outputs else "linear", "weights": weights.tolist(),
-        "column_names": list(study.column_names), "classes": None, "study": study.model_dump(mode="json"),
-        "study_digest": study.digest, "spec_digest": "0" * 64, "algorithm": "dp_gd", "parameters": {}, "rounds": 1,
-        "public": None, "contributors": ["party-1"], "adjacency": "replace_one", "guarantees": [], "evaluation": None,
-    } | more  # fmt: skip
 
 
 def portable_predictor(document: dict[str, Any]) -> Predictor:
