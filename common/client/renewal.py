@@ -60,7 +60,7 @@ def renew_for(address: LearnerAddress) -> None:
     request = CertificateRequest(certificate_request=held.request())
     told = ask_as_member(address, RENEWAL_PATH, Membership, "renew the certificate", request)
     try:
-        renewed = Credentials.read((told.certificate or "").encode(), address.key.read_bytes())
+        renewed = Credentials.read((told.certificate or "").encode(), held.key_pem.encode())
     except ValueError:
         raise UnavailableError(f"what {address.name} sent is no certificate of this key") from None
     if renewed.lasts <= held.lasts:

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapt
 from common.arrays import FloatArray
 from common.data.columns import Label
 from common.data.study import Study
-from common.encoding.canonical_json import canonical_digest
+from common.encoding.canonical_json import canonical, canonical_digest
 from common.errors import InvalidInputError
 from common.learning.losses import build_loss
 from common.learning.model import KINDS, Model
@@ -179,6 +179,16 @@ def certify(  # noqa: PLR0913, PLR0917 -- all that is signed of a run, by name
     )
 
 
+def specification_of(certificate: Certificate) -> RunSpec:
+    """What the parties approved; raises InvalidInputError."""
+    try:
+        return RunSpec.model_validate_json(canonical(certificate.specification))
+    except ValidationError:
+        raise InvalidInputError(
+            "the certificate's specification cannot be read: it was altered, or cut short"
+        ) from None
+
+
 def checked_text(text: str) -> str:
     """A document in JSON, as it is; raises InvalidInputError as `read_document` unless it is of this format.
 
@@ -219,17 +229,22 @@ def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
     Also for weights that do not fit the study.
     """
     read = read_document(document)
+    return read.study, model_of(read)
+
+
+def model_of(read: ModelDocument) -> Model:
+    """The model of a document; raises InvalidInputError for weights that do not fit its study."""
     study, wrong = read.study, "the model's weights are not of the shape that its study has"
     try:
         model = Model(weights_of_document(read), read.kind)
     except ValueError:  # rows of unequal length
         raise InvalidInputError(wrong) from None
     if model.kind == "statistics":
-        return study, model
+        return model
     outputs = () if build_loss(study).outputs == 1 else (study.n_classes,)
     if any(member.weights.shape != (*outputs, study.n_features) for member in model.members):
         raise InvalidInputError(wrong)
-    return study, model
+    return model
 
 
 def weights_of_document(read: ModelDocument) -> FloatArray:

@@ -61,6 +61,14 @@ class Signed:
         except (InvalidSignature, ValueError) as error:
             raise SignatureError("the signature does not verify", reason=Reason.BAD_SIGNATURE) from error
 
+    def is_by(self, tag: str, key: str) -> bool:
+        """Whether the holder of ``key`` signed this body under this tag."""
+        try:
+            self.verify(tag, key)
+        except SignatureError:
+            return False
+        return True
+
     @property
     def head(self) -> Self:
         """The same without attachments: what others need in order to check who said what."""

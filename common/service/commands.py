@@ -110,6 +110,11 @@ def print_result(output: Format, text: str, **facts: object) -> None:
 
 
 def print_next(output: Format, command: str) -> None:
-    """The command that helps next, for people, where it disturbs nothing that reads the result."""
+    """The command that helps next, for people."""
+    print_aside(output, f"next: {command}")
+
+
+def print_aside(output: Format, text: str) -> None:
+    """A line for people, where it disturbs nothing that reads the result."""
     if output == "text":
-        typer.echo(f"next: {command}", err=True)
+        typer.echo(text, err=True)

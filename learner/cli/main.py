@@ -14,7 +14,15 @@ from urllib.parse import quote
 import typer
 
 from common.client.cli_values import read_cohort
-from common.service.commands import CommandGroup, FormatOption, print_json_line, print_next, print_result, tool_options
+from common.service.commands import (
+    CommandGroup,
+    FormatOption,
+    print_aside,
+    print_json_line,
+    print_next,
+    print_result,
+    tool_options,
+)
 from learner.cli.begin import BEGINNINGS, init_learner_command
 from learner.cli.bounds import BOUNDS, bounds_command
 from learner.cli.describe import DESCRIPTIONS, describe_command
@@ -129,8 +137,7 @@ def identity_command(config: ConfigOption = None, output: FormatOption = "text")
 
     key = public_hex(LearnerSettings.load(config).signing_key())
     print_result(output, key, public_key=key, words=words_of(key))
-    if output == "text":
-        typer.echo(f"words: {' '.join(words_of(key))}", err=True)
+    print_aside(output, f"words: {' '.join(words_of(key))}")
 
 
 @learner_app.command(

@@ -18,10 +18,9 @@ from markupsafe import Markup
 
 from common.data.columns import Category, Label, SparseFeatures
 from common.data.study import Study
-from common.encoding.canonical_json import canonical
 from common.privacy.guarantee import HIDDEN
 from common.runs.evaluation import RunEvaluation
-from common.runs.model_document import ModelDocument, Promise, read_document
+from common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from common.runs.specification import RunSpec
 from common.wire.membership import words_of
 
@@ -54,7 +53,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
     """
     read = read_document(document)
     study, certificate = read.study, read.certificate
-    spec = None if certificate is None else RunSpec.model_validate_json(canonical(certificate.specification))
+    spec = None if certificate is None else specification_of(certificate)
     owners = [] if spec is None else list(_owners(spec, read))[:_MOST_ROWS]
     return _template("card.md").render(
         read=read,

@@ -15,12 +15,19 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from common.encoding.canonical_json import canonical, canonical_digest
+from common.encoding.canonical_json import canonical_digest
 from common.errors import InvalidInputError, LedgerError, ParleyError
 from common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
 from common.runs.certificate import Certificate, SignedApproval, SignedSums
 from common.runs.evaluation import EVALUATE
-from common.runs.model_document import ModelDocument, Promise, read_document, read_model, weights_of_document
+from common.runs.model_document import (
+    ModelDocument,
+    Promise,
+    model_of,
+    read_document,
+    specification_of,
+    weights_of_document,
+)
 from common.runs.pricing import guarantees
 from common.runs.secure_terms import check_roster
 from common.runs.specification import RunSpec, digest_of_rows
@@ -78,11 +85,11 @@ def verify_document(document: Mapping[str, Any], known: PublicKeys | None = None
 
     Raises InvalidInputError for what is no document, has no certificate, or one that cannot be read.
     """
-    read_model(document)
     read = read_document(document)
+    model_of(read)
     if (certificate := read.certificate) is None:
         raise InvalidInputError("the document has no certificate: its model was not made by a learner's run")
-    claim, keys = _Claim(read, certificate, _specification(certificate)), _keys_of(certificate)
+    claim, keys = _Claim(read, certificate, specification_of(certificate)), _keys_of(certificate)
     consents = tuple(_faults_of_consents(claim.spec, certificate, read.contributors))
     checks: list[tuple[Sequence[str], str]] = [
         (tuple(_changed(claim)), "the learner signed every field of the document"),
@@ -100,16 +107,6 @@ def verify_document(document: Mapping[str, Any], known: PublicKeys | None = None
         checks.append((tuple(_strangers(keys, known)), "the keys are those that you know"))
     faults = dict.fromkeys(fault for found, _ in checks for fault in found)
     return Verification(tuple(faults), tuple(told for found, told in checks if not found), keys, known is None)
-
-
-def _specification(certificate: Certificate) -> RunSpec:
-    """What the parties approved; raises InvalidInputError."""
-    try:
-        return RunSpec.model_validate_json(canonical(certificate.specification))
-    except ValidationError:
-        raise InvalidInputError(
-            "the certificate's specification cannot be read: it was altered, or cut short"
-        ) from None
 
 
 def _keys_of(certificate: Certificate) -> PublicKeys:
@@ -240,9 +237,8 @@ def _faults_of_sums(claim: _Claim, keys: PublicKeys) -> Iterator[str]:
     if roster.learner != claim.certificate.learner:
         yield "roster: another learner's"
     for member in (*roster.parties, *roster.key_holders):
-        if not _is_signed(
-            Signed(sums.roster.encode(), _bytes(sums.signatures.get(member.name))), Roster.TAG, member.key
-        ):
+        signed = Signed(sums.roster.encode(), _bytes(sums.signatures.get(member.name)))
+        if not signed.is_by(Roster.TAG, member.key):
             yield f"roster: not signed by {member.name}"
     for party in roster.parties:
         if keys.parties.get(party.name, party.key) != party.key:
@@ -270,7 +266,7 @@ def _faults_of_evaluation(claim: _Claim) -> Iterator[str]:
     told, read = claim.read.evaluation, claim.read
     assert told is not None and told.certificate is not None  # noqa: S101, PT018 -- as the caller saw
     own = told.certificate
-    spec = _specification(own)
+    spec = specification_of(own)
     plain = told.model_copy(update={"run": None, "certificate": None})
     if not own.is_signed or own.learner != claim.certificate.learner:
         yield "its certificate is not what the learner signed"
@@ -298,14 +294,6 @@ def _strangers(keys: PublicKeys, known: PublicKeys) -> Iterator[str]:
             yield f"key of {name}: not among those that you know"
         elif trusted[name] != key:
             yield f"key of {name}: not the one that you know"
-
-
-def _is_signed(signed: Signed, tag: str, key: str) -> bool:
-    try:
-        signed.verify(tag, key)
-    except ParleyError:
-        return False
-    return True
 
 
 def _bytes(signature: str | None) -> bytes:

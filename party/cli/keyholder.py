@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.service.commands import FormatOption, print_json_line, print_next, print_result
+from common.service.commands import FormatOption, print_aside, print_json_line, print_next, print_result
 from party.cli.config import Explain, show_settings
 from party.cli.health import end_by_readiness
 from party.cli.join import join_key_holder_command
@@ -164,8 +164,7 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, out
     with quietly():
         key = KeyHolderSettings.load(config).identity.key
     print_result(output, key, public_key=key, words=words_of(key))
-    if output == "text":
-        typer.echo(f"words: {' '.join(words_of(key))}", err=True)
+    print_aside(output, f"words: {' '.join(words_of(key))}")
 
 
 def _check_keys(settings: KeyHolderSettings) -> int:

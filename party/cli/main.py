@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from common.service.commands import CommandGroup, FormatOption, print_json_line, print_result, tool_options
+from common.service.commands import CommandGroup, FormatOption, print_aside, print_json_line, print_result, tool_options
 from party.cli.accepting import accept_data_command
 from party.cli.config import party_config_command
 from party.cli.health import party_health_command
@@ -169,8 +169,7 @@ def party_identity(config: Config = DEFAULT_CONFIG, output: FormatOption = "text
     with quietly():
         key = public_hex(PartySettings.load(config).signing_key())
     print_result(output, key, public_key=key, words=words_of(key))
-    if output == "text":
-        typer.echo(f"words: {' '.join(words_of(key))}", err=True)
+    print_aside(output, f"words: {' '.join(words_of(key))}")
 
 
 @party_app.command("token")
