@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from hashlib import sha256
 from typing import Annotated, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from mnemonic import Mnemonic
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from common.data.study import Study
@@ -22,9 +20,6 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import SignatureError
 from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
 
-WORDS = 6
-"""Of a key, compared by people."""
-_BITS = 11  # of a word
 _TAG, _REQUEST_TAG = "parley/invitation/1", "parley/joining/1"
 _Pem = Annotated[str, StringConstraints(max_length=2**14)]
 
@@ -128,20 +123,3 @@ class RosterKeys(Strict):
 
     parties: tuple[KnownKey, ...]
     key_holders: tuple[KnownKey, ...]
-
-
-def words_of(public_key: str) -> tuple[str, ...]:
-    """Six words of a key's fingerprint, SHA-256.
-
-    >>> words_of("00" * 32)
-    ('grid', 'duck', 'problem', 'valid', 'cloth', 'roof')
-    """
-    number = int.from_bytes(sha256(bytes.fromhex(public_key)).digest()) >> (256 - WORDS * _BITS)
-    words = Mnemonic("english").wordlist
-    return tuple(words[number >> _BITS * place & (2**_BITS - 1)] for place in reversed(range(WORDS)))
-
-
-def check_words(given: str, public_key: str, whose: str) -> None:
-    """Raise InvalidInputError unless these are the six words of a key; capitals and commas do not matter."""
-    if tuple(given.lower().replace(",", " ").split()) != words_of(public_key):
-        raise InvalidInputError(f"these are not the words of {whose}: somebody may be in between; do not go on")

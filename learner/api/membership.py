@@ -17,6 +17,7 @@ from common.client.awaited import Switchboard
 from common.client.endpoints import PartyEntry, PeerEntry
 from common.client.party import PartyClient
 from common.data.study import Study
+from common.encoding.key_words import check_words, words_of
 from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from common.protocol.receipts import Receipt
 from common.secure_sum.envelope import public_hex
@@ -35,8 +36,6 @@ from common.wire.membership import (
     MemberRole,
     Membership,
     RosterKeys,
-    check_words,
-    words_of,
 )
 from learner.api.callers import check_certified, invited_of, peer_of
 from learner.secure_sum.key_holder_client import KeyHolderClient

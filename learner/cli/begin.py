@@ -43,11 +43,11 @@ def init_learner_command(
     """
     import httpx
 
+    from common.encoding.key_words import words_of
     from common.secure_sum.envelope import public_hex
     from common.service.tokens import hash_token, new_token
     from common.storage.keys import identity_key, write_private
     from common.strict import is_loopback
-    from common.wire.membership import words_of
 
     where, root = httpx.URL(url), out.resolve()
     host, port = _address(where, listen, plain_http=plain_http, compose=compose)

@@ -131,8 +131,8 @@ def token_command(output: FormatOption = "text") -> None:
 @learner_app.command("identity", epilog="Example: parley-learner identity --config learner.toml")
 def identity_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
     """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
+    from common.encoding.key_words import words_of
     from common.secure_sum.envelope import public_hex
-    from common.wire.membership import words_of
     from learner.settings import LearnerSettings
 
     key = public_hex(LearnerSettings.load(config).signing_key())

@@ -18,11 +18,11 @@ from markupsafe import Markup
 
 from common.data.columns import Category, Label, SparseFeatures
 from common.data.study import Study
+from common.encoding.key_words import words_of
 from common.privacy.guarantee import HIDDEN
 from common.runs.evaluation import RunEvaluation
 from common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from common.runs.specification import RunSpec
-from common.wire.membership import words_of
 
 if TYPE_CHECKING:
     from learner.models.verification import Verification

@@ -153,7 +153,7 @@ def join_key_holder_command(
 
 def _register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> str:
     """Use the invitation, and keep what comes back; the words of the own key."""
-    from common.wire.membership import words_of
+    from common.encoding.key_words import words_of
 
     asked = folder.request(invited)
     folder.finish(invited, enrolment.join(asked), text, name)
@@ -191,7 +191,7 @@ def _opened(path: Path, role: str) -> Invitation:
 
 def _compare(words: str | None, invited: Invitation) -> None:
     """Have the owner say the learner's words."""
-    from common.wire.membership import check_words
+    from common.encoding.key_words import check_words
 
     if words is None:
         if not sys.stdin.isatty():

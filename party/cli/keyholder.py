@@ -158,7 +158,7 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, out
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
-    from common.wire.membership import words_of
+    from common.encoding.key_words import words_of
     from party.keyholder.settings import KeyHolderSettings
 
     with quietly():

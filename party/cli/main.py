@@ -162,8 +162,8 @@ def party_identity(config: Config = DEFAULT_CONFIG, output: FormatOption = "text
 
     Give it to the learner, who pins it in [[parties]] as public_key.
     """
+    from common.encoding.key_words import words_of
     from common.secure_sum.envelope import public_hex
-    from common.wire.membership import words_of
     from party.settings import PartySettings
 
     with quietly():

@@ -28,7 +28,8 @@ def pin_command(
     when the service is started again.
     """
     from common.client.handshake import ask_as_member
-    from common.wire.membership import RosterKeys, check_words
+    from common.encoding.key_words import check_words
+    from common.wire.membership import RosterKeys
     from party.settings import PartySettings
 
     with quietly():

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 from typer.testing import CliRunner
 
+from common.encoding.key_words import words_of
 from common.secure_sum.envelope import public_hex
 from common.service.compose import IMAGE_USER
-from common.wire.membership import words_of
 from learner.cli.main import learner_app
 from learner.experiments.datasets import BIOPSIES
 from learner.settings import LearnerSettings

@@ -33,7 +33,7 @@ def verify_command(
     Without --keys the document is checked against the keys that it names itself: compare their words with what each
     owner reads out, save them once, and check every later model with them. Ends with 1 where anything does not hold.
     """
-    from common.wire.membership import words_of
+    from common.encoding.key_words import words_of
     from learner.models.verification import verify_document
 
     found = verify_document(read_model_file(model), _read_keys(keys))

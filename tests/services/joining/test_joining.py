@@ -21,9 +21,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
+from common.encoding.key_words import words_of
 from common.secure_sum.envelope import public_hex
 from common.storage.certificates import make_authority
-from common.wire.membership import Invitation, words_of
+from common.wire.membership import Invitation
 from learner.cli.main import learner_app
 from learner.settings import LearnerSettings
 from party import joining

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from common.encoding.canonical_json import canonical_digest
+from common.encoding.key_words import words_of
 from common.errors import InvalidInputError
 from common.runs.certificate import signed_certificate
 from common.runs.model_document import read_document
 from common.secure_sum.envelope import public_hex
-from common.wire.membership import words_of
 from learner.cli.main import learner_app
 from learner.models.card import model_card
 from learner.models.verification import PublicKeys, verification_of, verify_document

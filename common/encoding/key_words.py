@@ -1,0 +1,30 @@
+"""Six words of a key, which two people compare by telephone: 66 bits of its fingerprint, in the list of BIP 39."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from mnemonic import Mnemonic
+
+from common.errors import InvalidInputError
+
+WORDS = 6
+"""Of a key, compared by people."""
+_BITS = 11  # of a word
+
+
+def words_of(public_key: str) -> tuple[str, ...]:
+    """Six words of a key's fingerprint, SHA-256.
+
+    >>> words_of("00" * 32)
+    ('grid', 'duck', 'problem', 'valid', 'cloth', 'roof')
+    """
+    number = int.from_bytes(sha256(bytes.fromhex(public_key)).digest()) >> (256 - WORDS * _BITS)
+    words = Mnemonic("english").wordlist
+    return tuple(words[number >> _BITS * place & (2**_BITS - 1)] for place in reversed(range(WORDS)))
+
+
+def check_words(given: str, public_key: str, whose: str) -> None:
+    """Raise InvalidInputError unless these are the six words of a key; capitals and commas do not matter."""
+    if tuple(given.lower().replace(",", " ").split()) != words_of(public_key):
+        raise InvalidInputError(f"these are not the words of {whose}: somebody may be in between; do not go on")
