@@ -1,21 +1,60 @@
-"""A study on disk: the JSON file that every owner and the learner agree on."""
+"""A study on disk: the JSON file that every owner and the learner agree on, plain or signed by the learner."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from common.data.study import Study
+from common.encoding.key_words import words_of
 from common.errors import InvalidInputError
+from common.runs.signed_study import SignedStudy
 from common.strict import faults
 
 
-def read_study(path: Path) -> Study:
-    """A study from a JSON file; raises InvalidInputError that names the file and the faulty fields."""
+def read_study(path: Path, keys: Collection[str] = ()) -> Study:
+    """A study from a JSON file; raises InvalidInputError that names the file and the faulty fields.
+
+    One that is signed must verify, and by one of the ``keys`` where any are known.
+    """
+    found = read_study_file(path)
+    if isinstance(found, Study):
+        return found
+    if keys and found.public_key not in keys:
+        raise InvalidInputError(f"study {path}: {found.learner} signed it with a key that none of your learners has")
+    return found.study
+
+
+def whose_word(path: Path) -> str:
+    """By whose word a study's file stands, for people who compare six words; raises InvalidInputError."""
+    found = read_study_file(path)
+    if isinstance(found, Study):
+        return "not signed: whether it is the learner's is for you to find out"
+    return f"signed by {found.learner}, if these are the words of its key: {' '.join(words_of(found.public_key))}"
+
+
+def read_study_file(path: Path) -> Study | SignedStudy:
+    """What a study's file holds, its signature verified if it has one; raises InvalidInputError as `read_study`."""
     try:
-        return Study.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
+        if not _is_signed(content):
+            return Study.model_validate_json(content)
+        signed = SignedStudy.model_validate_json(content)
+        signed.verify()
     except OSError:
         raise InvalidInputError(f"study {path} cannot be read") from None
     except ValidationError as error:
         raise InvalidInputError(f"study {path}: {faults(error)}") from None
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from None
+    return signed
+
+
+def _is_signed(content: bytes) -> bool:
+    try:
+        return "signature" in json.loads(content)
+    except (ValueError, TypeError):  # what it is instead, the study's own check says
+        return False

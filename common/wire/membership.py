@@ -13,9 +13,9 @@ from typing import Annotated, Literal, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
-from common.data.study import Study
 from common.encoding.canonical_json import canonical
 from common.errors import InvalidInputError
+from common.runs.signed_study import SignedStudy
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import SignatureError
 from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
@@ -47,7 +47,9 @@ class Invitation(Strict):
     ] = None
     secret: Annotated[str, Field(min_length=16, max_length=200, description="what it joins with, once")]
     expires: Annotated[AwareDatetime, Field(description="when the secret ends")]
-    studies: Annotated[tuple[Study, ...], Field(description="what it is asked to hold rows of; none for a key holder")]
+    studies: Annotated[
+        tuple[SignedStudy, ...], Field(description="what it is asked to hold rows of; none for a key holder")
+    ]
     parties: Annotated[tuple[KnownKey, ...], Field(description="co-owners that have joined")] = ()
     key_holders: Annotated[tuple[KnownKey, ...], Field(description="who open secure sums")] = ()
 

@@ -20,6 +20,7 @@ from common.data.study import Study
 from common.encoding.key_words import check_words, words_of
 from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from common.protocol.receipts import Receipt
+from common.runs.signed_study import SignedStudy
 from common.secure_sum.envelope import public_hex
 from common.secure_sum.paillier import require_gmpy2
 from common.service.application import caller
@@ -144,7 +145,7 @@ class LiveRoster:
             authority=joining.authority.read_text(encoding="ascii") if joining.authority else None,
             secret=secret,
             expires=expires,
-            studies=tuple(self.studies[name] for name in asked.studies),
+            studies=tuple(SignedStudy.sign(self.studies[name], self.settings.name, self.key) for name in asked.studies),
             parties=self._known("party", but=asked.name),
             key_holders=self._known("key_holder", but=asked.name),
         )

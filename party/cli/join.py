@@ -90,7 +90,7 @@ def join_command(
         folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
         enrolment.check()
         folder.begin(invited)
-        _write(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))
+        _write(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
         policy = (epsilon, delta, epsilon_per_run, delta_per_run)
         text = _party_toml(
             invited,
@@ -106,7 +106,7 @@ def join_command(
         _write(draft, text)
         settings = PartySettings.load(draft)
         holding = load_holding(settings)
-        agreed = invited.studies[0]
+        agreed = invited.studies[0].study
         about = [f"  {words_of_study}" for words_of_study in (agreed.title, agreed.purpose) if words_of_study]
         told = [f"{data} fits {agreed.name}: {holding.n_examples} rows", *about]
         if not (folder.state / "ledger.db").exists():

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import ExitCode, FormatOption, print_json_line
+from common.service.commands import ExitCode, FormatOption, print_aside, print_json_line
 from party.cli.output import quietly
 
 study_fit_app = typer.Typer(
@@ -33,10 +33,11 @@ def party_study_check(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read. Nothing is sent to anybody.
     """
-    from common.files.studies import read_study
+    from common.files.studies import read_study, whose_word
     from common.files.study_fit import fit_of_file
 
     with quietly():
+        print_aside(output, whose_word(study))
         fit = fit_of_file(read_study(study), data, clip=clip, minimum_rows=minimum_rows)
     if output == "json":
         print_json_line(fit.to_json())

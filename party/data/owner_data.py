@@ -70,7 +70,7 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     Raises InvalidInputError for a study that cannot be used, and InvalidDataError where the data does not fit it or has
     too few rows; both name what is wrong and never a value.
     """
-    study = read_study(settings.study)
+    study = read_study(settings.study, [each.public_key for each in settings.learners if each.public_key])
     loaded = load_apart(settings.data, settings.study, study) if apart else load_here(settings.data, study)
     holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from common.errors import ConflictError, InvalidInputError
-from common.service.commands import ExitCode, Format, FormatOption, print_json_line, print_next, print_result
+from common.service.commands import (
+    ExitCode,
+    Format,
+    FormatOption,
+    print_aside,
+    print_json_line,
+    print_next,
+    print_result,
+)
+from learner.cli.options import ConfigOption
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
@@ -92,11 +101,34 @@ def study_init_command(
     )
     asking = sys.stdin.isatty() if ask is None else ask
     draft = draft_study(columns, said, _prompt if asking else None)
-    try:
-        target.write_text(draft.study.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{target} cannot be written: {error.strerror}") from None
+    _write(target, draft.study.model_dump_json(indent=2, exclude_none=True))
     _tell(draft, target, output)
+
+
+@study_app.command("sign", epilog="Example: parley-learner study sign study.json --config learner.toml")
+def study_sign_command(
+    study: Annotated[Path, typer.Argument(help="a study's JSON file")],
+    config: ConfigOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="file to write; STUDY.signed.json if not given")] = None,
+    output: FormatOption = "text",
+) -> None:
+    """Sign a study with the learner's key, for owners who are to read it before they are invited.
+
+    Invitations carry their studies signed. A party takes a signed study only as it was signed, and only of its learner.
+    """
+    from common.encoding.key_words import words_of
+    from common.files.studies import read_study
+    from common.runs.signed_study import SignedStudy
+    from learner.settings import LearnerSettings
+
+    settings = LearnerSettings.load(config)
+    signed = SignedStudy.sign(read_study(study), settings.name, settings.signing_key())
+    target = out or study.with_suffix(".signed.json")
+    _write(target, signed.model_dump_json(indent=2))
+    words = " ".join(words_of(signed.public_key))
+    print_result(output, str(target), file=str(target), words=words)
+    print_aside(output, f"owners compare the words of {signed.learner}'s key: {words}")
+    print_next(output, f"parley-party study check {target} --data TABLE")
 
 
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
@@ -110,9 +142,10 @@ def study_check_command(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
-    from common.files.studies import read_study
+    from common.files.studies import read_study, whose_word
     from common.files.study_fit import fit_of_file
 
+    print_aside(output, whose_word(study))
     fit = fit_of_file(read_study(study), data, clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
@@ -120,6 +153,14 @@ def study_check_command(
         typer.echo("\n".join(fit.lines()))
     if not fit.fits:
         raise typer.Exit(ExitCode.NO)
+
+
+def _write(target: Path, text: str) -> None:
+    """Raise InvalidInputError for what cannot be written."""
+    try:
+        target.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{target} cannot be written: {error.strerror}") from None
 
 
 def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from common.encoding.key_words import words_of
+from common.files.studies import read_study
 from common.secure_sum.envelope import public_hex
 from common.storage.certificates import make_authority
 from common.wire.membership import Invitation
@@ -56,6 +57,15 @@ class Scene:
     def waits(self, run: str, config: tuple[object, ...]) -> bool:
         """Whether a run waits for an owner's word."""
         return run in self.owner("pending", *config).output
+
+    def altered(self, study: Path, old: str, new: str) -> int:
+        """What `check` ends with when an owner's study is not what the learner signed; it is put back."""
+        text = study.read_text()
+        study.write_text(text.replace(old, new, 1))
+        done = self.owner("check", "--config", study.with_name("party.toml"))
+        study.write_text(text)
+        assert "is not as learner signed it" in done.output
+        return done.exit_code
 
     def invite(self, name: str = NAMES[0], *args: object) -> Path:
         """An invitation's file."""
@@ -148,6 +158,9 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             parties.append(start_party(made.party(name)))
         with stopped_at_exit(*parties):
             assert {each["state"] for each in made.roster().values()} == {"unconfirmed"}
+            agreed = made.root / NAMES[0] / "study.json"
+            assert read_study(agreed, [made.party(NAMES[0]).learners[0].public_key or ""]).name == "made-up"
+            assert made.altered(agreed, '"x0"', '"x9"') == 3
             listed = ("pin", "--config", made.root / NAMES[0] / "party.toml")
             assert "HTTP status 403" in made.owner(*listed).output
             for name in NAMES:
