@@ -67,7 +67,7 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
     if not data.is_query:
         with open_tables({"source": data.source}, study.text_names) as tables:
             return load_stream(tables["source"], study, clip=clip)
-    with open_tables(data.tables, study.text_names) as tables, queried(data.source, tables) as rows:
+    with open_tables(data.tables, study.text_names) as tables, queried(data.source, tables, data.spill) as rows:
         return load_stream(rows, study, clip=clip)
 
 

@@ -65,6 +65,7 @@ def _parquet_table(pattern: str, paths: Sequence[Path]) -> TableStream:
             with _parquet(path) as file:
                 for batch in file.iter_batches(STREAM_ROWS, use_threads=False):
                     yield pa.record_batch(batch.columns, schema=schema)
+        pa.default_memory_pool().release_unused()  # pages of all columns, while the query goes on
 
     return TableStream(f"data file {pattern}", schema, read)
 

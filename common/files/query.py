@@ -2,7 +2,8 @@
 
 DuckDB never opens a file: tables reach it as streams of Arrow batches, which are read as it asks for them. It runs one
 thread, and keeps the order of rows where the query says none, so that the same tables give the same rows in the same
-order. Nothing is written to a disk: what a query sorts or joins is in memory meanwhile.
+order. What a query sorts or joins is in memory meanwhile, and nothing is written to a disk, unless the owner names a
+folder for it: DuckDB writes rows as they are, for it encrypts what it spills by an extension only that is downloaded.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import duckdb
 from common.errors import InvalidDataError
 from common.files.file_tables import file_table
 from common.files.postgres_tables import PostgresReader
-from common.files.sources import PostgresTable, TableAt, sqlite_table
+from common.files.sources import PostgresTable, Spill, TableAt, sqlite_table
 from common.files.sqlite_tables import sqlite_stream
 from common.files.streams import STREAM_ROWS, TableStream
+from common.storage.scratch import scratch_folder
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
@@ -53,12 +55,17 @@ def open_tables(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterat
 
 
 @contextmanager
-def queried(query: str, streams: Mapping[str, TableStream]) -> Iterator[TableStream]:
+def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None = None) -> Iterator[TableStream]:
     """The rows of a query over tables, which can be read once.
 
-    Raises InvalidDataError for anything but one SELECT, for what it names that there is not, and where it fails.
+    Raises InvalidDataError for anything but one SELECT, for what it names that there is not, and where it fails; for a
+    folder to ``spill`` to as `scratch_folder`.
     """
-    with closing(duckdb.connect(":memory:", config=_LOCKED)) as connection, _telling(streams):
+    with (
+        _memory(spill, sum(len(stream.schema) for stream in streams.values())) as memory,
+        closing(duckdb.connect(":memory:", config=_LOCKED | memory)) as connection,
+        _telling(streams),
+    ):
         for name, stream in streams.items():
             connection.register(name, stream)
         connection.execute("SET lock_configuration = true")
@@ -78,6 +85,16 @@ def queried(query: str, streams: Mapping[str, TableStream]) -> Iterator[TableStr
 
 
 @contextmanager
+def _memory(spill: Spill | None, n_columns: int) -> Iterator[dict[str, str | bool | int | float | list[str]]]:
+    """What DuckDB is told of memory and of where the rest goes."""
+    if spill is None:
+        yield {}
+        return
+    with scratch_folder(spill.folder, "data.spill.folder") as folder:
+        yield {"temp_directory": str(folder), "memory_limit": f"{spill.above_mb or max(96, 2 * n_columns)}MB"}
+
+
+@contextmanager
 def _telling(streams: Mapping[str, TableStream]) -> Iterator[None]:
     """Raise InvalidDataError for what DuckDB raises: in its words where they are about the query alone."""
     try:
@@ -88,4 +105,9 @@ def _telling(streams: Mapping[str, TableStream]) -> Iterator[None]:
                 raise stream.fault from None
         if isinstance(error, _TELLING):
             raise InvalidDataError(f"data.source: {str(error).splitlines()[0]}") from None
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise InvalidDataError(
+                "data.source: the query needs more memory than there is, or than data.spill.above_mb allows it, or the "
+                "disk it spills to has no room"
+            ) from None
         raise InvalidDataError(f"data.source: the query cannot be run: {type(error).__name__}") from None

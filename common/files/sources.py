@@ -34,6 +34,26 @@ TableAt: TypeAlias = PostgresTable | str
 """A table in PostgreSQL; ``file.sqlite::table``; or a path or pattern of .csv or .parquet files."""
 
 
+class Spill(Setting):
+    """Where a query that sorts or joins much may put rows for as long as it runs."""
+
+    folder: Annotated[
+        Path,
+        Field(
+            description="a folder on an encrypted disk, shut to others: the rows are written there as they are, and "
+            "removed when the query has ended"
+        ),
+    ]
+    above_mb: Annotated[
+        int | None,
+        Field(
+            ge=32,
+            description="how much a query may hold in memory before it spills, in MB; if unset, 96, or 2 for each "
+            "column of its tables if that is more, as a sort of that many needs",
+        ),
+    ] = None
+
+
 class DataSource(Setting):
     """Where the examples are."""
 
@@ -53,6 +73,11 @@ class DataSource(Setting):
             '{postgres = "env:WARD_DSN", table = "wards"}'
         ),
     ] = {}  # noqa: RUF012 -- pydantic copies it
+
+    spill: Annotated[
+        Spill | None,
+        Field(description="where a query may put rows that it sorts or joins; if unset, all of them stay in memory"),
+    ] = None
 
     @property
     def is_query(self) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from common.data.study import Study
-from common.encoding.key_words import words_of
 from common.errors import InvalidInputError
-from common.runs.signed_study import SignedStudy
 from common.strict import faults
+
+if TYPE_CHECKING:
+    from common.runs.signed_study import SignedStudy
 
 
 def read_study(path: Path, keys: Collection[str] = ()) -> Study:
@@ -30,6 +32,8 @@ def read_study(path: Path, keys: Collection[str] = ()) -> Study:
 
 def whose_word(path: Path) -> str:
     """By whose word a study's file stands, for people who compare six words; raises InvalidInputError."""
+    from common.encoding.key_words import words_of  # noqa: PLC0415 -- for people
+
     found = read_study_file(path)
     if isinstance(found, Study):
         return "not signed: whether it is the learner's is for you to find out"
@@ -42,6 +46,8 @@ def read_study_file(path: Path) -> Study | SignedStudy:
         content = path.read_bytes()
         if not _is_signed(content):
             return Study.model_validate_json(content)
+        from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
+
         signed = SignedStudy.model_validate_json(content)
         signed.verify()
     except OSError:
