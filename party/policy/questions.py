@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import subprocess
 from datetime import UTC, datetime
 from threading import Thread
@@ -152,8 +154,17 @@ class Notifier:
                 structlog.get_logger().warning("notify", means=name, failed=type(error).__name__)
 
     def _run(self, text: bytes) -> None:
-        if self._means.command:
-            subprocess.run(self._means.command, input=text, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=True)  # noqa: S603 -- the owner's
+        if not self._means.command:
+            return
+        told = subprocess.Popen(self._means.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)  # noqa: S603 -- the owner's
+        with told:
+            try:
+                told.communicate(text, timeout=_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(told.pid, signal.SIGKILL)  # what it has started too
+                raise
+        if told.returncode:
+            raise subprocess.CalledProcessError(told.returncode, self._means.command[0])
 
     def _post(self, text: bytes) -> None:
         if self._means.url:

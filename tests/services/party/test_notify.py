@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -147,3 +148,13 @@ async def test_who_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
         async with asked(tmp_path, command=[sys.executable, "-c", HANG], url=url):
             failed = await until_logged(logs, 2)
     assert [each["failed"] for each in failed] == ["TimeoutExpired", "ReadTimeout"]
+
+
+async def test_what_a_command_that_hangs_has_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("party.policy.questions._SECONDS", 1.0)
+    pipe = tmp_path / "open-while-any-lives"
+    os.mkfifo(pipe)
+    async with asyncio.timeout(30), asked(tmp_path, command=["sh", "-c", f"exec 3> {pipe}; sleep 600 & wait"]):
+        assert await asyncio.to_thread(pipe.read_bytes) == b"", "it ends when nobody can write to it any more"
