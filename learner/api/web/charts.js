@@ -1,11 +1,21 @@
 /* Drawings in SVG. Each has its figures in words too, for those who do not see it. */
 
-import { number, svg } from "./dom.js";
+import { h, number, svg } from "./dom.js";
 
 const LETTER = 7.2;
 
 /** So wide is a drawing that its letters are as large as they should be, on a telephone too. */
 const width = () => Math.min(600, document.documentElement.clientWidth - 40);
+
+/** What a function draws for a width: now, and again when the page has another one. */
+function fitted(draw) {
+  const box = h("div", { class: "drawing" });
+  box.fit = () => box.replaceChildren(draw(width()));
+  box.fit();
+  return box;
+}
+
+window.addEventListener("resize", () => requestAnimationFrame(() => document.querySelectorAll(".drawing").forEach((box) => box.fit())));
 
 /** A budget as a bar: spent, reserved for approved runs, what a further run would take, and left. */
 export function budgetBar(budget, next = 0) {
@@ -21,8 +31,10 @@ export function budgetBar(budget, next = 0) {
 }
 
 /** A line of values by round; of many it draws some. */
-export function curve(values, label) {
-  const WIDTH = width(), step = Math.ceil(values.length / WIDTH);
+export const curve = (values, label) => fitted((width) => line(values, label, width));
+
+function line(values, label, WIDTH) {
+  const step = Math.ceil(values.length / WIDTH);
   const shown = values.map((value, index) => [index, value]).filter(([index]) => index % step === 0 || index === values.length - 1);
   const low = Math.min(...shown.map(([, value]) => value)), high = Math.max(...shown.map(([, value]) => value));
   const x = (index) => 60 + (WIDTH - 70) * index / Math.max(values.length - 1, 1);
@@ -37,8 +49,10 @@ export function curve(values, label) {
 }
 
 /** Values on both sides of zero, one line each: { name, value, said }. */
-export function signedBars(rows, label) {
-  const most = Math.max(...rows.map((row) => Math.abs(row.value))) || 1, line = 22, WIDTH = width();
+export const signedBars = (rows, label) => fitted((width) => bars(rows, label, width));
+
+function bars(rows, label, WIDTH) {
+  const most = Math.max(...rows.map((row) => Math.abs(row.value))) || 1, line = 22;
   const NAMED = Math.min(.42 * WIDTH, 16 + LETTER * Math.max(...rows.map((row) => row.name.length)));
   const zero = NAMED + (WIDTH - NAMED) / 2, reach = (WIDTH - NAMED) / 2 - 52;
   const drawn = rows.map(({ name, value, said }, index) => {
@@ -54,8 +68,10 @@ export function signedBars(rows, label) {
 }
 
 /** A histogram: { name, share: { value, low, high } } each, with the interval that noise leaves. */
-export function histogram(bins, label) {
-  const most = Math.max(...bins.map((bin) => bin.share.high), 1e-9), WIDTH = width(), each = (WIDTH - 60) / bins.length;
+export const histogram = (bins, label) => fitted((width) => columns(bins, label, width));
+
+function columns(bins, label, WIDTH) {
+  const most = Math.max(...bins.map((bin) => bin.share.high), 1e-9), each = (WIDTH - 60) / bins.length;
   const y = (share) => 130 - 115 * Math.max(share, 0) / most;
   const drawn = bins.map(({ name, share }, index) => {
     const left = 50 + index * each, middle = left + each / 2;

@@ -1,6 +1,6 @@
 /* What a finished run made: its promise, what was found of it, what it learnt, and what may be done with it. */
 
-import { ask, get, post, session } from "./api.js";
+import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
 import { count, debounced, field, h, number, percent, table, tell, tellError } from "./dom.js";
 import { predictions } from "./predict.js";
@@ -16,14 +16,26 @@ export async function showModel(box, run, signal) {
   const study = studies.find((each) => each.digest === model.study_digest);
   box.replaceChildren(...guarantee(model.guarantees));
   if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model));
-  else if (model.evaluation) box.append(...evaluation(model.evaluation));
+  else if (run.evaluates) box.append(...quality(model));
   if (model.algorithm === "describe" || run.evaluates) return;
-  const evaluated = run.evaluations.at(-1);
-  if (!model.evaluation) box.append(h("h2", {}, "How good it is"), evaluated
-    ? h("p", {}, h("a", { href: `#run/${evaluated}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet."));
+  const found = h("section", { id: "quality" }, quality(model, run.evaluations.at(-1)));
+  box.append(found);
   if (session.may("submitter") && model.study.hold_out) box.append(evaluating(run, model.guarantees, signal));
   box.append(...weights(model, study?.divisor), h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal));
   if (study) box.append(h("h2", {}, "Study"), facts(factsOf(study)));
+  await followEvaluations(found, run, signal);
+}
+
+/** Whoever evaluates the model, and wherever: what is found is shown here too. */
+async function followEvaluations(box, run, signal) {
+  let shown = "";
+  const draw = async () => {
+    const latest = (await get(`/v1/runs/${run.id}`, signal)).evaluations.at(-1);
+    const now = latest ? `${latest} ${(await get(`/v1/runs/${latest}`, signal)).state}` : "";
+    if (now !== shown) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), latest));
+    shown = now;
+  };
+  for await (const _ of changes(signal)) await draw().catch(tellError);
 }
 
 /** The promise in words and in figures: what a paper claims stands beside what holds for all rounds. */
@@ -37,6 +49,13 @@ function guarantee(promises) {
     SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), each.assumptions.join("; ") || "nothing else"]);
   return [h("h2", {}, "What is promised"), h("p", { id: "promise" }, words),
     table("Each promise, and what has to hold for it", ["Promise", "Noise", "Hides", "From", "If"], rows, "promises")];
+}
+
+/** What evaluations found, or that there is none; the last one that was asked for has an address. */
+function quality({ evaluation: found }, asked) {
+  if (found) return evaluation(found);
+  return [h("h2", {}, "How good it is"), asked
+    ? h("p", {}, h("a", { href: `#run/${asked}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet.")];
 }
 
 function evaluation(found) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import axe_selenium_python  # type: ignore[import-untyped]
@@ -126,6 +127,27 @@ def test_budgets_are_current_without_being_asked_for(visitor: Visitor) -> None:
         client.post(f"/v1/runs/{first}/evaluation", json={"epsilon": 0.9, "delta": 1e-6}).raise_for_status()
         visitor.until(lambda: " to " in visitor.text("#comparison"))
     assert visitor.log() == []
+
+
+@pytest.mark.slow
+def test_a_model_shows_what_others_find_of_it_and_its_drawings_fit(visitor: Visitor) -> None:
+    visitor.sign_in("#runs")
+    with visitor.site.client() as client:
+        run = spend(client, 0.7)
+        visitor.go(f"run/{run}")
+        visitor.until_it_says("Nobody has evaluated it yet.", "#quality")
+        for width, wanted in ((1280, "600"), (390, "350"), (1280, "600")):
+            visitor.look(width, "light")
+            visitor.until(partial(_draws, visitor, wanted))
+        client.post(f"/v1/runs/{run}/evaluation", json={"epsilon": 0.9, "delta": 1e-6}).raise_for_status()
+        visitor.until(lambda: "Recall of" in visitor.text("#quality"), 60)
+    assert visitor.log() == []
+
+
+def _draws(visitor: Visitor, width: str) -> bool:
+    """Whether the first drawing is so wide."""
+    drawn = "return document.querySelector('#result .drawing svg').getAttribute('viewBox').split(' ')[2]"
+    return bool(visitor.browser.execute_script(drawn) == width)
 
 
 def spend(client: httpx.Client, epsilon: float) -> str:
