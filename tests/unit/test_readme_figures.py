@@ -1,0 +1,71 @@
+"""What README.md says that the demonstration printed is what it prints, but for the noise of its three runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from common.algorithms import settle
+from common.runs.pricing import guarantees
+from scripts.demo import RUNS, Laboratory, deploy, figure, parameters
+
+README = Path(__file__).parents[2] / "README.md"
+DIGITS = 0.0021
+"""Of a printed accuracy: other machines round sums otherwise, which may turn one biopsy of 142."""
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    """The owners' shards, without services."""
+    root = tmp_path_factory.mktemp("demo")
+    deploy(root)
+    return Laboratory.read(root)
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, list[str]]:
+    """The cells of the table in README.md by what they are about; a cell may be broken into lines."""
+    rows: dict[str, list[str]] = {}
+    last: list[str] = []
+    for line in re.findall(r"^│(.*)│$", README.read_text(encoding="utf-8"), re.MULTILINE):
+        cells = [cell.strip() for cell in line.split("│")]
+        if any(cells[1:]):
+            last = cells
+        else:
+            rows.pop(last[0])
+            last = [f"{last[0]} {cells[0]}", *last[1:]]
+        rows[last[0]] = last[1:]
+    return rows
+
+
+def test_the_owners_are_as_many(laboratory: Laboratory) -> None:
+    n = laboratory.shards.n_examples
+    assert f"the hospitals hold {n.sum()} biopsies, {n.min()} to {n.max()} each" in README.read_text(encoding="utf-8")
+
+
+def test_what_needs_no_noise_is_as_printed(laboratory: Laboratory, printed: dict[str, list[str]]) -> None:
+    for row in laboratory.baselines():
+        accuracy, expected, *promised = printed.pop(row.what)
+        assert promised == [row.claim, row.transcript]
+        for told, found in ((accuracy, row.accuracy), (expected, row.expected)):
+            assert bool(told) == bool(found)
+            assert not told or float(told) == pytest.approx(float(found), abs=DIGITS), row.what
+    assert set(printed) == {f"{algorithm}, ε = {epsilon:g}" for algorithm, epsilon in RUNS}
+
+
+@pytest.mark.parametrize(("algorithm", "epsilon"), RUNS)
+def test_runs_are_as_printed(
+    laboratory: Laboratory, printed: dict[str, list[str]], algorithm: str, epsilon: float
+) -> None:
+    accuracy, expected, claim, transcript = printed[f"{algorithm}, ε = {epsilon:g}"]
+    mean, spread = map(float, expected.split(" ± "))
+    found = [float(each) for each in laboratory.expected(algorithm, epsilon).split(" ± ")]
+    assert [mean, spread] == pytest.approx(found, abs=DIGITS)
+    assert abs(float(accuracy) - mean) <= 4 * spread, "one run, with noise that nobody can repeat"
+    settled, _ = settle(algorithm, parameters(algorithm), facts := laboratory.facts(epsilon))
+    promised = {each.view: figure({"epsilon": each.epsilon}) for each in reversed(guarantees(settled, facts))}
+    assert [claim, transcript] == [promised.get("model", "-"), promised.get("transcript", "-")]
+    sums = f"{algorithm}, ε = {epsilon:g}: trained; {len(settled.questions(facts))} sums opened and signed for"
+    assert sums in README.read_text(encoding="utf-8")
