@@ -22,30 +22,27 @@ def read_study(path: Path, keys: Collection[str] = ()) -> Study:
 
     One that is signed must verify, and by one of the ``keys`` where any are known.
     """
-    found = read_study_file(path)
-    if isinstance(found, Study):
-        return found
-    if keys and found.public_key not in keys:
-        raise InvalidInputError(f"study {path}: {found.learner} signed it with a key that none of your learners has")
-    return found.study
+    study, signed = read_study_file(path)
+    if signed is not None and keys and signed.public_key not in keys:
+        raise InvalidInputError(f"study {path}: {signed.learner} signed it with a key that none of your learners has")
+    return study
 
 
-def whose_word(path: Path) -> str:
-    """By whose word a study's file stands, for people who compare six words; raises InvalidInputError."""
+def whose_word(signed: SignedStudy | None) -> str:
+    """By whose word a study stands, for people who compare six words."""
+    if signed is None:
+        return "not signed: whether it is the learner's is for you to find out"
     from common.encoding.key_words import words_of  # noqa: PLC0415 -- for people
 
-    found = read_study_file(path)
-    if isinstance(found, Study):
-        return "not signed: whether it is the learner's is for you to find out"
-    return f"signed by {found.learner}, if these are the words of its key: {' '.join(words_of(found.public_key))}"
+    return f"signed by {signed.learner}, if these are the words of its key: {' '.join(words_of(signed.public_key))}"
 
 
-def read_study_file(path: Path) -> Study | SignedStudy:
-    """What a study's file holds, its signature verified if it has one; raises InvalidInputError as `read_study`."""
+def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
+    """The study of a file, and what signs it, verified, if anything does; raises InvalidInputError as `read_study`."""
     try:
         content = path.read_bytes()
         if not _is_signed(content):
-            return Study.model_validate_json(content)
+            return Study.model_validate_json(content), None
         from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
 
         signed = SignedStudy.model_validate_json(content)
@@ -56,7 +53,7 @@ def read_study_file(path: Path) -> Study | SignedStudy:
         raise InvalidInputError(f"study {path}: {faults(error)}") from None
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-    return signed
+    return signed.study, signed
 
 
 def _is_signed(content: bytes) -> bool:

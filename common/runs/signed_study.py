@@ -11,7 +11,6 @@ from common.data.study import Study
 from common.encoding.canonical_json import canonical
 from common.errors import InvalidInputError
 from common.secure_sum.envelope import Signed, public_hex
-from common.secure_sum.errors import SignatureError
 from common.strict import Identifier, PublicKey, Strict
 
 _TAG = "parley/study/1"
@@ -33,12 +32,11 @@ class SignedStudy(Strict):
 
     def verify(self) -> None:
         """Raise InvalidInputError unless it is as the holder of the public key has signed it."""
-        try:
-            Signed(_body(self.study, self.learner), bytes.fromhex(self.signature)).verify(_TAG, self.public_key)
-        except SignatureError:
+        signed = Signed(_body(self.study, self.learner), bytes.fromhex(self.signature))
+        if not signed.is_by(_TAG, self.public_key):
             raise InvalidInputError(
                 f"study {self.study.name!r} is not as {self.learner} signed it: its signature does not verify"
-            ) from None
+            )
 
 
 def _body(study: Study, learner: str) -> bytes:

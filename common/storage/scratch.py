@@ -8,10 +8,11 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from common.errors import InvalidInputError, UnavailableError
+from common.errors import InvalidInputError
+from common.storage.keys import writing
 
 _PREFIX = "parley-scratch-"
 
@@ -24,21 +25,18 @@ def scratch_folder(within: Path, key: str) -> Iterator[Path]:
     else may open; UnavailableError where nothing can be made there.
     """
     check_private_folder(within, key)
-    try:
-        with _locked(within):  # so that nobody takes a folder that is not locked yet for one that was left
+    with ExitStack() as stack:
+        with (
+            writing(f"{key}: {within}"),
+            _locked(within),
+        ):  # else one that is not locked yet looks like one that was left
             for left in within.glob(f"{_PREFIX}*"):
                 with suppress(BlockingIOError), _locked(left, fcntl.LOCK_NB):
                     shutil.rmtree(left)
             made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
-            held = os.open(made, os.O_RDONLY)
-            fcntl.flock(held, fcntl.LOCK_EX)
-    except OSError as error:
-        raise UnavailableError(f"{key}: {within}: {error.strerror}") from None
-    try:
+            stack.enter_context(_locked(made))
+        stack.callback(shutil.rmtree, made, ignore_errors=True)
         yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        os.close(held)
 
 
 def check_private_folder(path: Path, key: str) -> None:

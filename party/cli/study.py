@@ -33,12 +33,13 @@ def party_study_check(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read. Nothing is sent to anybody.
     """
-    from common.files.studies import read_study, whose_word
+    from common.files.studies import read_study_file, whose_word
     from common.files.study_fit import fit_of_file
 
     with quietly():
-        print_aside(output, whose_word(study))
-        fit = fit_of_file(read_study(study), data, clip=clip, minimum_rows=minimum_rows)
+        agreed, signed = read_study_file(study)
+        print_aside(output, whose_word(signed))
+        fit = fit_of_file(agreed, data, clip=clip, minimum_rows=minimum_rows)
     if output == "json":
         print_json_line(fit.to_json())
     else:

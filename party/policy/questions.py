@@ -160,7 +160,7 @@ class Notifier:
         with told:
             try:
                 told.communicate(text, timeout=_SECONDS)
-            except subprocess.TimeoutExpired:
+            except BaseException:
                 os.killpg(told.pid, signal.SIGKILL)  # what it has started too
                 raise
         if told.returncode:

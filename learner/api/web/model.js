@@ -12,30 +12,35 @@ const SEEN = { model: "whoever sees the model alone", transcript: "whoever sees 
 const CLAIMED = { paper: "as its paper sets it", tight: "the least that a proof allows" };
 
 export async function showModel(box, run, signal) {
+  const [asked, state] = await lastEvaluation(run, signal); // before the model: what comes in between is then seen as news
   const [model, studies] = await Promise.all([get(`/v1/runs/${run.id}/model`, signal), get("/v1/studies", signal)]);
   const study = studies.find((each) => each.digest === model.study_digest);
   box.replaceChildren(...guarantee(model.guarantees));
   if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model));
-  else if (run.evaluates) box.append(...quality(model));
+  else if (run.evaluates && model.evaluation) box.append(...evaluation(model.evaluation));
   if (model.algorithm === "describe" || run.evaluates) return;
-  const found = h("section", { id: "quality" }, quality(model, run.evaluations.at(-1)));
+  const found = h("section", { id: "quality" }, quality(model, asked));
   box.append(found);
   if (session.may("submitter") && model.study.hold_out) box.append(evaluating(run, model.guarantees, signal));
   box.append(...weights(model, study?.divisor), h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal));
   if (study) box.append(h("h2", {}, "Study"), facts(factsOf(study)));
-  await followEvaluations(found, run, signal);
+  await followEvaluations(found, run, state, signal);
 }
 
 /** Whoever evaluates the model, and wherever: what is found is shown here too. */
-async function followEvaluations(box, run, signal) {
-  let shown = "";
+async function followEvaluations(box, run, shown, signal) {
   const draw = async () => {
-    const latest = (await get(`/v1/runs/${run.id}`, signal)).evaluations.at(-1);
-    const now = latest ? `${latest} ${(await get(`/v1/runs/${latest}`, signal)).state}` : "";
-    if (now !== shown) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), latest));
-    shown = now;
+    const [asked, state] = await lastEvaluation(run, signal);
+    if (state !== shown) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), asked));
+    shown = state;
   };
   for await (const _ of changes(signal)) await draw().catch(tellError);
+}
+
+/** The evaluation that was asked for last, if any, and what tells it in its state from all others. */
+async function lastEvaluation(run, signal) {
+  const asked = (await get(`/v1/runs/${run.id}`, signal)).evaluations.at(-1);
+  return [asked, asked ? `${asked} ${(await get(`/v1/runs/${asked}`, signal)).state}` : ""];
 }
 
 /** The promise in words and in figures: what a paper claims stands beside what holds for all rounds. */

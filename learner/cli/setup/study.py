@@ -21,6 +21,7 @@ from common.service.commands import (
     print_result,
 )
 from learner.cli.options import ConfigOption
+from learner.models.model_files import written_whole
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
@@ -142,11 +143,12 @@ def study_check_command(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
-    from common.files.studies import read_study, whose_word
+    from common.files.studies import read_study_file, whose_word
     from common.files.study_fit import fit_of_file
 
-    print_aside(output, whose_word(study))
-    fit = fit_of_file(read_study(study), data, clip=clip)
+    agreed, signed = read_study_file(study)
+    print_aside(output, whose_word(signed))
+    fit = fit_of_file(agreed, data, clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:
@@ -157,10 +159,8 @@ def study_check_command(
 
 def _write(target: Path, text: str) -> None:
     """Raise InvalidInputError for what cannot be written."""
-    try:
-        target.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{target} cannot be written: {error.strerror}") from None
+    with written_whole(target) as file:
+        file.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, str]]:
