@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from common.errors import InvalidInputError
-from common.storage.keys import writing
+from common.errors import InvalidInputError, UnavailableError
 
 _PREFIX = "parley-scratch-"
 
@@ -26,15 +25,15 @@ def scratch_folder(within: Path, key: str) -> Iterator[Path]:
     """
     check_private_folder(within, key)
     with ExitStack() as stack:
-        with (
-            writing(f"{key}: {within}"),
-            _locked(within),
-        ):  # else one that is not locked yet looks like one that was left
-            for left in within.glob(f"{_PREFIX}*"):
-                with suppress(BlockingIOError), _locked(left, fcntl.LOCK_NB):
-                    shutil.rmtree(left)
-            made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
-            stack.enter_context(_locked(made))
+        try:
+            with _locked(within):  # so that nobody takes a folder that is not locked yet for one that was left
+                for left in within.glob(f"{_PREFIX}*"):
+                    with suppress(BlockingIOError), _locked(left, fcntl.LOCK_NB):
+                        shutil.rmtree(left)
+                made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
+                stack.enter_context(_locked(made))
+        except OSError as error:  # not by `keys.writing`, whose module loads what a process that only reads lacks
+            raise UnavailableError(f"{key}: {within}: {error.strerror}") from None
         stack.callback(shutil.rmtree, made, ignore_errors=True)
         yield made
 
