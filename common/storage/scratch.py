@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from common.errors import InvalidInputError, UnavailableError
+from common.errors import InvalidInputError
 
 _PREFIX = "parley-scratch-"
 
@@ -21,7 +21,7 @@ def scratch_folder(within: Path, key: str) -> Iterator[Path]:
     """A new folder, mode 0700, that is removed in the end; and whatever processes that were killed have left there.
 
     Raises InvalidInputError, which names the setting ``key``, unless ``within`` is a folder of this user's that nobody
-    else may open; UnavailableError where nothing can be made there.
+    else may open and that can be written to.
     """
     check_private_folder(within, key)
     with ExitStack() as stack:
@@ -32,8 +32,8 @@ def scratch_folder(within: Path, key: str) -> Iterator[Path]:
                         shutil.rmtree(left)
                 made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
                 stack.enter_context(_locked(made))
-        except OSError as error:  # not by `keys.writing`, whose module loads what a process that only reads lacks
-            raise UnavailableError(f"{key}: {within}: {error.strerror}") from None
+        except OSError as error:
+            raise InvalidInputError(f"{key}: {within} cannot be written: {error.strerror}") from None
         stack.callback(shutil.rmtree, made, ignore_errors=True)
         yield made
 

@@ -91,6 +91,15 @@ def test_a_folder_that_others_can_open_is_refused(table: Path, folder: Path, tmp
         check_private_folder(table, "data.spill.folder")
 
 
+def test_a_folder_that_takes_nothing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(**_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("common.storage.scratch.tempfile.mkdtemp", no_room)
+    with pytest.raises(InvalidInputError, match=r"key: .*encrypted cannot be written: No space left"):
+        scratch_folder(folder, "key").__enter__()
+
+
 def _held_until_killed(folder: Path) -> None:
     with scratch_folder(folder, "key") as made:
         (made / "rows").write_text("private")
