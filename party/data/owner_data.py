@@ -1,8 +1,8 @@
 """The owner's data as a shard, loaded and checked before the service takes its first request.
 
-A child process may read them: ``python -m party.data.owner_data STUDY``, to which the settings of the data are written.
-What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `party.data.child`. The parent adopts the
-arrays that it receives, so that each process holds the shard once.
+A child process may read them: ``python -m party.data.owner_data``, to which the study and the settings of the data
+are written. What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `party.data.child`. The parent
+adopts the arrays that it receives, and the child gives back what it has sent, so that both hold the shard once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -22,6 +21,7 @@ from common.data.sparse import Matrix, SparseShard
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.studies import read_study
+from common.strict import Strict
 from party.data.child import AnyArray, receive_arrays, send_arrays
 from party.settings import Data, PartySettings
 
@@ -71,7 +71,7 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     too few rows; both name what is wrong and never a value.
     """
     study = read_study(settings.study, [each.public_key for each in settings.learners if each.public_key])
-    loaded = load_apart(settings.data, settings.study, study) if apart else load_here(settings.data, study)
+    loaded = load_apart(settings.data, study) if apart else load_here(settings.data, study)
     holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
@@ -85,12 +85,13 @@ def load_here(data: Data, study: Study) -> Loaded:
     return load_source(data, study, clip=data.out_of_bounds == "clip")
 
 
-def load_apart(data: Data, study_path: Path, study: Study) -> Loaded:
-    """What `load_source` loads, loaded by a child; ``study`` is what the file ``study_path`` holds.
+def load_apart(data: Data, study: Study) -> Loaded:
+    """What `load_source` loads, loaded by a child.
 
     Raises InvalidDataError as `load_source`, and ParleyError where the child died.
     """
-    *rows, y, shares, clipped = receive_arrays(__name__, str(study_path), given=data.model_dump_json().encode())
+    given = _Task(study=study, data=data).model_dump_json().encode()
+    *rows, y, shares, clipped = receive_arrays(__name__, given=given)
     by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
     if not study.sparse:
         return Loaded(Shard.adopt(rows[0], y, study.norm), by_column, *shares.tolist())
@@ -98,10 +99,17 @@ def load_apart(data: Data, study_path: Path, study: Study) -> Loaded:
     return Loaded(SparseShard(matrix, y, norm=study.norm), by_column, *shares.tolist())
 
 
+class _Task(Strict):
+    """What the child is told."""
+
+    study: Study
+    data: Data
+
+
 def _arrays() -> Iterator[AnyArray]:
     """The shard's X and y and the shares of what was clipped or dropped, of the data that the parent says."""
-    study = read_study(Path(sys.argv[1]))
-    loaded = load_here(Data.model_validate_json(sys.stdin.buffer.read()), study)
+    task = _Task.model_validate_json(sys.stdin.buffer.read())
+    study, loaded = task.study, load_here(task.data, task.study)
     if isinstance(loaded.shard, SparseShard):
         yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)
     else:

@@ -12,17 +12,24 @@ memory too, one over Parquet also a few decoded pages of all columns at once, an
 DuckDB would spill them to the disk in the clear. Its `temp_file_encryption` refuses without the extension httpfs,
 which is not in its package, or else, by `force_mbedtls_unsafe`, what it says itself is not securely encrypted
 (`tests/unit/test_loading.py` tries it). So a query that sorts keeps to the goal only where the owner names a folder on
-an encrypted disk, `data.spill`, which is the last line. A smaller table leaves more of the peak to libraries.
+an encrypted disk, `data.spill`, which is the last line of these. A smaller table leaves more of the peak to libraries.
+
+The lines ``apart`` are about a party's service, which has a child process load: ``together_to_X`` is the most that both
+hold at one time, what they share counted once, with ``base_mb`` of the service's process before.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +53,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.child:
         what, file, study, query, spill = given.child
-        print(json.dumps(load(file, Path(study), query, spill) if what == "load" else floor(Path(file))))
+        if what == "floor":
+            print(json.dumps(floor(Path(file))))
+        else:
+            print(json.dumps((load_apart if what == "apart" else load)(file, Path(study), query, spill)))
         return
     with tempfile.TemporaryDirectory() as folder:
         files = written(Path(folder), given.rows, given.features)
@@ -54,6 +64,8 @@ def main() -> None:
         peaks += [measured(path, given.rows, QUERY) for path in files]
         measured(files[1], given.rows, SORTED)
         peaks += [measured(files[1], given.rows, SORTED, spill=Path(folder))]
+        for path, query in itertools.product(files, ["", QUERY]):
+            measured_apart(path, given.rows, query)
     sys.exit(max(peaks) > GOAL)
 
 
@@ -91,6 +103,17 @@ def measured(path: Path, rows: int, query: str = "", spill: Path | None = None) 
     return beyond if query else peak
 
 
+def measured_apart(path: Path, rows: int, query: str) -> None:
+    """Print what a party's service and the process that loads for it hold together."""
+    runs = [child("apart", path, query, None) for _ in range(REPEAT)]
+    figures = {
+        "benchmark": "loading", "apart": True, "kind": path.suffix[1:], "query": query, "rows": rows,
+        "base_mb": round(runs[0]["base"] / 1e6),
+        "together_to_X": round(max(run["peak"] for run in runs) / runs[0]["size"], 2),
+    }  # fmt: skip
+    print(json.dumps(figures))
+
+
 def child(what: str, path: Path, query: str, spill: Path | None) -> dict[str, float]:
     """The figures of a process of its own."""
     told = [what, str(path), str(path.with_name("study.json")), query, str(spill or "")]
@@ -113,6 +136,38 @@ def load(file: str, study: Path, query: str, spill: str) -> dict[str, float]:
     data = DataSource(source=query, tables={"t": file}, spill=where) if query else DataSource(source=file)
     shard = load_source(data, terms).shard
     return {"cpu": time.process_time() - start, "size": shard.X.nbytes, "peak": resident_bytes("VmHWM"), "base": base}
+
+
+def load_apart(file: str, study: Path, query: str, _: str) -> dict[str, float]:
+    """Have a child load, as a party's service does, and look every 10 ms at what both hold."""
+    from common.files.studies import read_study  # noqa: PLC0415 -- counted in this process alone
+    from party.data import owner_data  # noqa: PLC0415 -- as above
+    from party.settings import Data  # noqa: PLC0415 -- as above
+
+    data = Data(source=query, tables={"t": file}) if query else Data(source=file)
+    terms, base, peak, done = read_study(study), resident_bytes("VmRSS"), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.01):
+            peak = max(peak, together_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    shard = owner_data.load_apart(data, terms).shard
+    done.set()
+    watcher.join()
+    return {"size": shard.X.nbytes, "peak": peak, "base": base}
+
+
+def together_bytes() -> int:
+    """What this process and its children hold now, what several share counted once."""
+    size = 0
+    for process in ["self", *Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()]:
+        with suppress(OSError):  # it has ended meanwhile
+            told = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
+            size += sum(int(line.split()[1]) * 1024 for line in told if line.startswith("Pss:"))
+    return size
 
 
 def floor(path: Path) -> dict[str, float]:

@@ -154,9 +154,7 @@ def test_postgresql_makes_the_same_shard(
     }
     given = Data(source=query, tables=tables)
     assert_equal(load_source(given, STUDY), expected)
-    study = tmp_path / "study.json"
-    study.write_text(STUDY.model_dump_json(), encoding="utf-8")
-    assert_equal(load_apart(given, study, STUDY), expected)
+    assert_equal(load_apart(given, STUDY), expected)
 
 
 def test_postgresql_is_only_read(postgres: str) -> None:

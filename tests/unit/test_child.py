@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,22 @@ def test_arrays_arrive_as_they_were_sent(child: str) -> None:
         assert got.dtype == sent.dtype
         np.testing.assert_array_equal(got, sent)
         assert got.flags.writeable
+
+
+RESIDENT = "int(open('/proc/self/statm').read().split()[1])"
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells what a process holds")
+@pytest.mark.parametrize(
+    "child",
+    [f"x = np.arange(2**23); had = {RESIDENT}; yield x; yield np.array([had - {RESIDENT}, x[1000], x[-1000]])"],
+    indirect=True,
+)
+def test_what_was_sent_is_given_back(child: str) -> None:
+    _, sent, (pages, *left) = receive_arrays(child)
+    assert np.array_equal(sent, np.arange(2**23))
+    assert pages > 0.9 * sent.nbytes / mmap.PAGESIZE
+    assert left == [0, 0]
 
 
 @pytest.mark.parametrize(

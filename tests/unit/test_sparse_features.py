@@ -67,7 +67,7 @@ def test_a_child_reads_the_same_rows(files: dict[str, Path], tmp_path: Path) -> 
     terms = read_study(path)
     here, apart = (
         load_examples(files["svm"], terms).shard,
-        load_apart(Data(source=str(files["svm"])), path, terms).shard,
+        load_apart(Data(source=str(files["svm"])), terms).shard,
     )
     assert (here.X == apart.X).all()
     assert (here.y == apart.y).all()

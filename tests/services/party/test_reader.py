@@ -28,7 +28,7 @@ def study(tmp_path: Path) -> Path:
 def test_what_is_loaded_is_the_same(study: Path) -> None:
     file = study.with_name("data.csv")
     apart, here = (
-        load_apart(Data(source=str(file), out_of_bounds="clip"), study, STUDY),
+        load_apart(Data(source=str(file), out_of_bounds="clip"), STUDY),
         load_examples(file, STUDY, clip=True),
     )
     np.testing.assert_array_equal(apart.shard.X, here.shard.X)
@@ -43,5 +43,5 @@ def test_a_refusal_is_the_same(study: Path, name: str) -> None:
     with pytest.raises(InvalidDataError) as here:
         load_examples(file, STUDY)
     with pytest.raises(InvalidDataError) as apart:
-        load_apart(Data(source=str(file)), study, STUDY)
+        load_apart(Data(source=str(file)), STUDY)
     assert apart.value.detail == here.value.detail
