@@ -1,11 +1,11 @@
 # The images of Parley's services, from the repository's root:
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
-# --build-arg POSTGRES=1 gives the party's image what reads tables of PostgreSQL: requirements-postgres.lock lists it, the
-# bill of materials within does not.
+# --build-arg EXTRAS="postgres tracing" adds what reads tables of PostgreSQL, sends traces, or (export) writes ONNX: the
+# packages of requirements-postgres.lock and so on.
 # --build-arg VERSION=1.2.3 says which version it is, as git is not in it; `make release` does.
-# An image holds its own service's code and the locked packages; no installer, no compiler, no secret. What a service
-# writes lives in the volume /var/lib/parley.
+# An image holds its own service's code, the locked packages and their bills of materials (/opt/parley/share/parley); no
+# installer, no compiler, no secret. What a service writes lives in the volume /var/lib/parley.
 ARG BASE=python:3.11-slim-bookworm
 
 # What every image begins with: of the base, what Python loads; no shell, no installer.
@@ -19,22 +19,19 @@ RUN ["python3", "/tmp/slim_system.py"]
 FROM ${BASE} AS packages
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils \
  && python -m venv --without-pip /opt/parley
-COPY requirements-runtime.lock /src/
-RUN python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --only-binary :all: \
-    --require-hashes -r /src/requirements-runtime.lock
+COPY requirements-*.lock deployments/sbom-*.cdx.json /src/
+ARG EXTRAS=
+RUN mkdir -p /opt/parley/share/parley && for part in runtime $EXTRAS; do \
+      python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --only-binary :all: \
+        --require-hashes -r /src/requirements-$part.lock \
+      && cp /src/sbom-$part.cdx.json /opt/parley/share/parley/ || exit 1; \
+    done
 COPY scripts/deployment/slim_packages.py scripts/deployment/warm_up.py /tools/
 RUN /opt/parley/bin/python /tools/slim_packages.py /opt/parley/lib/python3*/site-packages
 COPY LICENSE README.md pyproject.toml /src/
 COPY common /src/common
 
 FROM packages AS party-packages
-ARG POSTGRES=
-COPY requirements-postgres.lock /src/
-RUN if [ "$POSTGRES" = 1 ]; then \
-      python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --only-binary :all: \
-        --require-hashes -r /src/requirements-postgres.lock \
-      && cd / && /opt/parley/bin/python -c 'import adbc_driver_postgresql.dbapi'; \
-    fi
 COPY party /src/party
 ARG VERSION=0.dev0
 RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet \
@@ -53,7 +50,6 @@ RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python 
 # One layer, so that what was removed takes no room.
 FROM scratch AS service
 COPY --from=system / /
-COPY deployments/sbom.cdx.json /usr/share/parley/
 ENV PATH=/opt/parley/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 10001:10001

@@ -10,6 +10,8 @@ INSTALLED := .venv/.installed
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
+EXTRA := $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*project["optional-dependencies"][sys.argv[1]], sep="\n")'
 
 export PYTHONDONTWRITEBYTECODE :=  # compiled tests are kept, whatever the environment says: the next run starts sooner
 
@@ -71,8 +73,8 @@ mutants: install  ## change the code that privacy rests on, bit by bit: tests mu
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
-	printf 'adbc-driver-manager\nadbc-driver-postgresql\n' | \
-		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-postgres.lock -
+	set -e; for extra in export postgres tracing; do $(EXTRA) $$extra | \
+		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-$$extra.lock -; done
 	$(BIN)/python scripts/make_sbom.py
 
 sbom: install  ## write the bill of materials of the locked packages, which the images carry

@@ -1,9 +1,10 @@
-"""The bill of materials of the images, in CycloneDX: every package of requirements-runtime.lock, with its hashes.
+"""The bills of materials of the images, in CycloneDX: every package of a lock, with its hashes.
 
-    python scripts/make_sbom.py [--out deployments/sbom.cdx.json]
+    python scripts/make_sbom.py [--out deployments]
 
-`cyclonedx-py` reads the lock. What it adds of the place where packages were found is left out: the lock names none, and
-a hash says which file is meant. An image has the file as /usr/share/parley/sbom.cdx.json.
+One is of requirements-runtime.lock, which every image has, and one of each extra that an image may be built with.
+`cyclonedx-py` reads the locks. What it adds of the place where packages were found is left out: a lock names none, and
+a hash says which file is meant. An image has the bills of what it holds in /opt/parley/share/parley.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-LOCK, SBOM = ROOT / "requirements-runtime.lock", ROOT / "deployments" / "sbom.cdx.json"
+PARTS = ("runtime", "export", "postgres", "tracing")
+
+
+def lock_of(part: str) -> Path:
+    """The lock file of what every image has, ``runtime``, or of an extra."""
+    return ROOT / f"requirements-{part}.lock"
+
+
+def sbom_of(part: str, folder: Path = ROOT / "deployments") -> Path:
+    """Its bill of materials."""
+    return folder / f"sbom-{part}.cdx.json"
 
 
 def make_sbom(lock: Path) -> str:
@@ -37,12 +48,14 @@ def make_sbom(lock: Path) -> str:
 
 
 def main() -> None:
-    """Write the document."""
-    parser = argparse.ArgumentParser(description="Make the images' bill of materials.")
-    parser.add_argument("--out", type=Path, default=SBOM, help="default: %(default)s")
-    out: Path = parser.parse_args().out
-    out.write_text(make_sbom(LOCK), encoding="utf-8")
-    print(f"wrote {out}")
+    """Write the documents."""
+    parser = argparse.ArgumentParser(description="Make the images' bills of materials.")
+    parser.add_argument("--out", type=Path, default=ROOT / "deployments", help="default: %(default)s")
+    folder: Path = parser.parse_args().out
+    for part in PARTS:
+        path = sbom_of(part, folder)
+        path.write_text(make_sbom(lock_of(part)), encoding="utf-8")
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ _HEAD = """\
 # what is mounted. An image checks its service's health by the service's own settings.
 # PARLEY_DEPLOY names another folder than deploy/; PARLEY_PORT another port than 8100, 0 a free one; PARLEY_TAG other
 # images than the latest; PARLEY_MEMORY how much each service may have, instead of 2g;
-# PARLEY_POSTGRES=1 builds parties that read tables of PostgreSQL.
+# PARLEY_EXTRAS="postgres tracing" builds images that read tables of PostgreSQL and send traces.
 
 x-service: &service
   user: "10001:10001"
@@ -51,6 +51,7 @@ services:
       target: learner
       args: &base
         BASE: ${BASE:-python:3.11-slim-bookworm}
+        EXTRAS: ${PARLEY_EXTRAS:-}
 """
 
 _LEARNER = """\
@@ -77,9 +78,7 @@ _BUILD = """\
     build:  # for all others too: builds of one image by several services get in each other's way
       context: .
       target: party
-      args:
-        <<: *base
-        POSTGRES: ${PARLEY_POSTGRES:-}
+      args: *base
 """
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import walk_packages
 
-_OTHER_EXTRAS = {
-    "common.files.postgres_tables",
-    "common.service.tracing.spans",
-    "learner.models.onnx_graph",
-    "learner.models.sklearn_pipeline",
+_EXTRAS = {
+    "common.files.postgres_tables": "adbc_driver_postgresql",
+    "common.service.tracing.spans": "opentelemetry",
+    "learner.models.onnx_graph": "onnx",
+    "learner.models.sklearn_pipeline": "skops",
 }
-"""Modules that need packages of an extra, which an image lacks."""
+"""Modules that need a package of an extra, which an image may lack."""
 
 _LAZY = (
     "dp_accounting.pld.privacy_loss_distribution",
@@ -39,7 +40,7 @@ def warm_up(packages: list[str]) -> int:
     """Import every module of these packages and what these import; how many modules are loaded then."""
     for package in packages:
         for module in walk_packages(import_module(package).__path__, f"{package}."):
-            if module.name not in _OTHER_EXTRAS:
+            if module.name not in _EXTRAS or find_spec(_EXTRAS[module.name]):
                 import_module(module.name)
     for name in _LAZY:
         import_module(name)

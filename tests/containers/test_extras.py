@@ -1,27 +1,60 @@
-"""A party's image reads tables of PostgreSQL where it was built to, and carries nothing for it otherwise."""
+"""Images have what they were built to have, with bills of materials for it, and nothing of it otherwise."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+
+import pytest
 
 from tests.support.containers import docker, image, output
 
 BUILD_SECONDS = 1200
-FOUND = "from importlib.util import find_spec; print(find_spec('adbc_driver_postgresql') is not None)"
-READS = "import adbc_driver_postgresql.dbapi, common.files.postgres_tables; print('reads')"
+PACKAGES = {"export": "onnx", "postgres": "adbc_driver_postgresql", "tracing": "opentelemetry.sdk"}
+NEEDS = {
+    "party": "adbc_driver_postgresql.dbapi, common.files.postgres_tables, common.service.tracing.spans",
+    "learner": "common.service.tracing.spans, learner.models.onnx_graph, learner.models.sklearn_pipeline",
+}
+BILLS = """
+import json, pathlib
+bills = pathlib.Path("/opt/parley/share/parley").iterdir()
+print(json.dumps({bill.name: len(json.loads(bill.read_bytes())["components"]) for bill in bills}))
+"""
+FOUND = f"""
+from importlib.util import find_spec
+print([name for name in {list(PACKAGES.values())} if find_spec(name.split(".")[0])])
+"""
 
 
 def python(name: str, code: str) -> str:
     return docker("run", "--rm", "--network", "none", "--entrypoint", "python", name, "-c", code).strip()
 
 
-def test_the_driver_is_in_an_image_that_is_built_to_have_it(images: None) -> None:
+@pytest.fixture(params=["party", "learner"])
+def service(request: pytest.FixtureRequest, images: None) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def with_extras(service: str) -> Iterator[str]:
+    """An image that has all extras."""
     base = ["--build-arg", f"BASE={os.environ['BASE']}"] if "BASE" in os.environ else []
-    name = f"{image('party')}-postgres"
-    build = ["docker", "build", "-q", "--target", "party", "--build-arg", "POSTGRES=1", *base, "-t", name, "."]
-    output(build, BUILD_SECONDS, {})
-    try:
-        assert python(name, READS) == "reads"
-        assert python(image("party"), FOUND) == "False"
-    finally:
-        docker("rmi", name)
+    name, extras = f"{image(service)}-extras", f"EXTRAS={' '.join(PACKAGES)}"
+    output(
+        ["docker", "build", "-q", "--target", service, "--build-arg", extras, *base, "-t", name, "."], BUILD_SECONDS, {}
+    )
+    yield name
+    docker("rmi", name)
+
+
+def test_extras_are_in_an_image_that_is_built_to_have_them(service: str, with_extras: str) -> None:
+    assert python(with_extras, f"import {NEEDS[service]}; print('works')") == "works"
+    bills = json.loads(python(with_extras, BILLS))
+    assert set(bills) == {f"sbom-{part}.cdx.json" for part in ("runtime", *PACKAGES)}
+    assert all(bills.values())
+
+
+def test_others_have_none_of_them(service: str) -> None:
+    assert python(image(service), FOUND) == "[]"
+    assert list(json.loads(python(image(service), BILLS))) == ["sbom-runtime.cdx.json"]
