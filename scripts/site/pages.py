@@ -28,6 +28,7 @@ from learner.settings import LearnerSettings
 from party.cli.main import party_app
 from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
+from scripts.site.examples import fenced
 from scripts.site.links import OUTSIDE
 from tests.support.documents import document_of
 
@@ -80,7 +81,7 @@ def api_page(service: str, document: Mapping[str, Any]) -> str:
             parts += _operation(method, path, operation)
     parts.append("## Schemas\n")
     for name, schema in document["components"].get("schemas", {}).items():
-        parts.append(f"### {name}\n\n{_prose(schema.get('description', ''))}\n")
+        parts.append(f"### {name}\n\n{fenced(_prose(schema.get('description', '')))}\n")
         fields = schema.get("properties", {})
         if fields:
             rows = (

@@ -43,3 +43,9 @@ def test_the_reference_is_made_of_the_code(site: Path) -> None:
     assert "PUT /v1/runs/{run}/rounds/{round}" in text("api-party.html")
     assert "urn:parley:problem:budget-exhausted" in text("problems.html")
     assert "predict_proba" in text("python.html")
+
+
+def test_examples_of_code_are_no_quotations(site: Path) -> None:
+    reference = {page.name: page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")}
+    assert not [name for name, text in reference.items() if "<blockquote>" in text]
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in reference["python.html"]
