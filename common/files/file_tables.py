@@ -71,7 +71,7 @@ def _parquet_table(pattern: str, paths: Sequence[Path]) -> TableStream:
 
 
 def _parquet(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    return ParquetFile(path, buffer_size=2**16, pre_buffer=False)
+    return ParquetFile(path, buffer_size=2**14, pre_buffer=False)
 
 
 def _csv_table(pattern: str, paths: Sequence[Path], texts: Collection[str]) -> TableStream:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -32,6 +33,9 @@ AnyArray = npt.NDArray[Any]
 _BLOCK = 2**22
 """Bytes that are sent before the memory that they were in is given back: a multiple of any page's size."""
 
+MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": str(2**19)}
+"""The environment in which a child gives memory back as soon as it is free: Arrow's own pools keep some for later."""
+
 _ERRORS = {error.kind: error for error in (InvalidDataError, InvalidInputError, ParleyError)}
 
 
@@ -43,7 +47,8 @@ def receive_arrays(module: str, *arguments: str, given: bytes = b"") -> Generato
     child has ended when this has.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603 -- our own
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env={**MEMORY, **os.environ}, **pipes) as child:  # noqa: S603 -- our own
         assert isinstance(child.stdout, BufferedReader)  # noqa: S101 -- it is a pipe
         assert child.stdin is not None  # noqa: S101 -- as above
         try:

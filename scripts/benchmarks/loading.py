@@ -38,6 +38,7 @@ from pyarrow import csv, parquet
 
 from common.data.columns import Feature, Label
 from common.data.study import Study
+from party.data.child import MEMORY
 
 GOAL = 1.5
 REPEAT = 3
@@ -118,7 +119,8 @@ def child(what: str, path: Path, query: str, spill: Path | None) -> dict[str, fl
     """The figures of a process of its own."""
     told = [what, str(path), str(path.with_name("study.json")), query, str(spill or "")]
     command = [sys.executable, __file__, "--child", *told]
-    run = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 -- itself
+    environment = {**MEMORY, **os.environ} if what == "load" else None  # as of the process that loads for a party
+    run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)  # noqa: S603 -- itself
     figures: dict[str, float] = json.loads(run.stdout)
     return figures
 

@@ -68,6 +68,13 @@ def test_what_was_sent_is_given_back(child: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "child", ["import pyarrow as pa; yield np.array([pa.default_memory_pool().backend_name])"], indirect=True
+)
+def test_arrow_keeps_no_memory_for_later(child: str) -> None:
+    assert list(receive_arrays(child))[1].tolist() == ["system"]
+
+
+@pytest.mark.parametrize(
     ("child", "expected", "words"),
     [
         ("raise InvalidDataError('column age is missing')", InvalidDataError, "column age is missing"),
