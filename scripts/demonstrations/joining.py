@@ -25,7 +25,7 @@ from pyarrow.csv import write_csv
 from common.errors import ParleyError
 from learner.cli.client import LearnerClient
 from scripts.loopback import COMMANDS, free_ports, processes
-from scripts.utility.examples import found
+from scripts.utility.examples import AbsentError, found
 
 NAMES = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 LABEL, POSITIVE = "income", ">50K"
@@ -42,16 +42,13 @@ def main() -> None:
         (port,) = free_ports(1)
         url, learner = f"https://127.0.0.1:{port}", root / "learner"
         typed(root, "parley-learner", "init", url, "--out", learner)
-        os.environ |= {
-            "PARLEY_URL": url,
-            "PARLEY_TOKEN_FILE": str(learner / "secrets" / "operator.token"),
-            "PARLEY_CA": str(learner / "secrets" / "authority.pem"),
-        }
+        token, authority = learner / "secrets" / "operator.token", learner / "secrets" / "authority.pem"
+        os.environ |= {"PARLEY_URL": url, "PARLEY_TOKEN_FILE": str(token), "PARLEY_CA": str(authority)}
         draft = ("study", "init", root / "adult.csv", "--public", "--label", LABEL, "--positive", POSITIVE)
         typed(root, "parley-learner", *draft, "--name", "adult", "--out", learner / "studies" / "adult.json")
         serve: list[str | Path] = [COMMANDS / "parley-learner", "serve", "--config", learner / "learner.toml"]
         stack.enter_context(processes({"learner": serve}, root))
-        with LearnerClient(url, (learner / "secrets" / "operator.token").read_text(encoding="ascii").strip()) as client:
+        with LearnerClient(url, token_file=token, ca=authority) as client:
             until(lambda: is_up(client))
             for name in NAMES:
                 seconds, pid = join(root, name, tables[name], client, stack)
@@ -147,4 +144,7 @@ def accuracy(client: LearnerClient, run: str) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except AbsentError as error:
+        sys.exit(str(error))
