@@ -1,10 +1,9 @@
-"""How soon the page shows a long list, how soon an event, and how many may watch."""
+"""A list of ten thousand runs, an event of each round, two hundred watchers; `scripts/benchmarks/page.py` has times."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import time
 from pathlib import Path
 
@@ -28,7 +27,7 @@ SEEN = """
   window.seen = [];
   new MutationObserver(() => {
     const said = document.querySelector("#figures strong")?.textContent ?? "";
-    if (said && said !== window.seen.at(-1)?.[0]) window.seen.push([said, Date.now()]);
+    if (said && said !== window.seen.at(-1)) window.seen.push(said);
   }).observe(document.body, { childList: true, subtree: true, characterData: true });
 """
 
@@ -56,23 +55,13 @@ def test_a_list_of_ten_thousand_is_there_at_once(visitor: Visitor) -> None:
     add_runs(visitor.site)
     visitor.sign_in()
     visitor.until(lambda: len(visitor.all("#runs tr")) == 50)
-    times = []
-    for _ in range(3):
-        visitor.browser.get_log("performance")  # type: ignore[no-untyped-call]
-        visitor.browser.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
-        visitor.browser.refresh()
-        visitor.until(lambda: len(visitor.all("#runs tr")) == 50)
-        entries = [json.loads(each["message"])["message"] for each in visitor.browser.get_log("performance")]  # type: ignore[no-untyped-call]
-        carried = sum(
-            each["params"].get("encodedDataLength") or each["params"].get("dataLength", 0)
-            for each in entries
-            if each["method"] == "Network.dataReceived"
-        )
-        script = "return performance.getEntriesByName('listed')[0].startTime"
-        times.append(visitor.browser.execute_script(script))
-        assert carried < 100_000
-    print(f"the first view of {MANY} runs: {min(times):.0f} to {max(times):.0f} ms, {carried / 1000:.1f} kB")
-    assert min(times) < 300
+    visitor.browser.get_log("performance")  # type: ignore[no-untyped-call]
+    visitor.browser.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
+    visitor.browser.refresh()
+    visitor.until(lambda: len(visitor.all("#runs tr")) == 50)
+    entries = [json.loads(each["message"])["message"] for each in visitor.browser.get_log("performance")]  # type: ignore[no-untyped-call]
+    received = [each["params"] for each in entries if each["method"] == "Network.dataReceived"]
+    assert 0 < sum(each.get("encodedDataLength") or each.get("dataLength", 0) for each in received) < 100_000
     visitor.find("#more").click()
     visitor.until(lambda: len(visitor.all("#runs tr")) == 150)
     visitor.find("#search").send_keys("COPY number 77")
@@ -103,7 +92,7 @@ def test_a_run_that_goes_on_is_cancelled_by_whoever_asked_for_it(visitor: Visito
     assert not visitor.find("#cancel").is_displayed()
 
 
-def test_an_event_is_on_screen_soon(visitor: Visitor) -> None:
+def test_rounds_are_drawn_as_they_are_told(visitor: Visitor) -> None:
     with visitor.site.client() as client:
         ask = {"study": "biopsies", "epsilon": 0.5, "delta": 1e-5, "parameters": {"n_rounds": 60}}
         visitor.sign_in()
@@ -111,18 +100,12 @@ def test_an_event_is_on_screen_soon(visitor: Visitor) -> None:
         visitor.browser.execute_script(SEEN)
         run = client.post("/v1/runs", json=ask).raise_for_status().json()["id"]
         visitor.go(f"run/{run}")
-        told: dict[str, float] = {}
-        with client.stream("GET", f"/v1/runs/{run}/events") as stream:
-            for line in stream.iter_lines():
-                if line.startswith("data: ") and "round" in (data := json.loads(line[6:])) and "ms" in data:
-                    told.setdefault(f"{data['round']} of {data['of']}", time.time() * 1000)
     visitor.until_it_says("completed", "#state", 60)
-    seen = dict(visitor.browser.execute_script("return window.seen"))
-    late = sorted(at - told[said] for said, at in seen.items() if said in told)
-    print(
-        f"{len(late)} of 60 rounds were drawn; after the event by {late[len(late) // 2]:.0f} ms, {late[-1]:.0f} at most"
-    )
-    assert late[len(late) // 2] < 200
+    seen: list[str] = visitor.browser.execute_script("return window.seen")
+    rounds = [int(said.split()[0]) for said in seen]
+    assert len(rounds) > 1
+    assert rounds == sorted(rounds)
+    assert seen[-1] == "60 of 60"
 
 
 async def test_two_hundred_watch_a_run(site: Site) -> None:
@@ -136,14 +119,7 @@ async def test_two_hundred_watch_a_run(site: Site) -> None:
             async with client.stream("GET", f"/v1/runs/{run}/events") as stream:
                 return "".join([text async for text in stream.aiter_text()])
 
-        before = resource.getrusage(resource.RUSAGE_SELF)
-        began = time.monotonic()
         heard = await asyncio.gather(*(watch() for _ in range(200)))
-        after = resource.getrusage(resource.RUSAGE_SELF)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(
-        f"200 watchers of 30 rounds in {time.monotonic() - began:.1f} s; learner and watchers took {used:.1f} s of CPU"
-    )
     assert len(set(heard)) == 1
     assert heard[0].count("event: round") == 30
 
