@@ -1,7 +1,11 @@
-"""What README.md says that the demonstration printed is what it prints, but for the noise of its three runs."""
+"""What README.md says that the demonstration printed is what it prints, but for the noise of its three runs.
+
+And figures that other documents state.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -11,7 +15,8 @@ from common.algorithms import settle
 from common.runs.pricing import guarantees
 from scripts.demo import RUNS, Laboratory, deploy, figure, parameters
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 DIGITS = 0.0021
 """Of a printed accuracy: other machines round sums otherwise, which may turn one biopsy of 142."""
 
@@ -69,3 +74,22 @@ def test_runs_are_as_printed(
     assert [claim, transcript] == [promised.get("model", "-"), promised.get("transcript", "-")]
     sums = f"{algorithm}, ε = {epsilon:g}: trained; {len(settled.questions(facts))} sums opened and signed for"
     assert sums in README.read_text(encoding="utf-8")
+
+
+def test_what_a_bet_moves_to_is_as_the_officer_reads() -> None:
+    """(epsilon, 0): odds of 1 move to at most e^epsilon."""
+    text = (ROOT / "docs" / "tutorials" / "privacy-officer.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d.]+) \| (\d+) % \|$", text, re.MULTILINE)
+    assert len(rows) == 4
+    for epsilon, percent in rows:
+        odds = math.exp(float(epsilon))
+        assert abs(100 * odds / (1 + odds) - float(percent)) <= 0.5
+
+
+def test_what_psgd_claims_and_spends_is_as_said() -> None:
+    text = " ".join((ROOT / "docs" / "explanation" / "results.md").read_text(encoding="utf-8").split())
+    claim, spent = re.findall(r"PSGD claims ε = (\S+) for the final model and spends (\S+) on the learner", text)[0]
+    told = re.findall(
+        r"^│ psgd, ε = 1 .*│ +ε = (\S+) │ +ε = (\S+) │$", README.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert [(claim, f"{float(found[1]):.1f}") for found in told] == [(claim, spent)]

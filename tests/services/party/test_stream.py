@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,8 @@ TERMS = StreamTerms(name="prices", actions=3, horizon=6, bound=2.0, epsilon=1.0,
 POLICY = Policy(epsilon=3, delta=1e-5, max_epsilon_per_run=1.5, max_delta_per_run=1e-5)
 COSTS = np.random.default_rng(6).uniform(-2, 2, (6, 3)).round(3).tolist()
 LINES = [json.dumps(cost) for cost in COSTS]
+DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "commands.md"
+ACTION = re.compile(r'(?<="action": )\d')  # drawn with noise
 
 
 def opened(ledger: Ledger, policy: Policy = POLICY, **terms: object) -> Stream:
@@ -221,6 +224,17 @@ def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert "6 noisy answers (act)" in told.stdout
     spent = CliRunner().invoke(party_app, ["log", "--format", "json", "--config", str(config)])
     assert [json.loads(line)["epsilon"] for line in spent.stdout.splitlines()] == [1.0, 0, 0, 0, 0, 0]
+
+
+def test_the_documents_show_what_it_prints(config: Path) -> None:
+    block = DOCUMENT.read_text(encoding="utf-8").partition("$ printf '")[2].partition("```")[0]
+    lines, _, shown = block.partition("' > costs.jsonl\n$ ")
+    typed, *printed = shown.splitlines()
+    asked = typed.removeprefix("parley-party ").removesuffix(" < costs.jsonl").split()
+    result = CliRunner().invoke(party_app, [*asked, "--config", str(config)], input=lines.replace("\\n", "\n"))
+    assert result.exit_code == 0, result.output
+    told = [result.stderr.splitlines()[0], *result.stdout.splitlines(), *result.stderr.splitlines()[1:]]
+    assert [ACTION.sub("", line) for line in told] == [ACTION.sub("", line) for line in printed]
 
 
 def test_costs_after_the_horizon_are_refused(config: Path) -> None:
