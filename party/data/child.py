@@ -70,12 +70,12 @@ def send_arrays(make: Callable[[], Iterable[AnyArray]]) -> None:
     pipe = sys.stdout.buffer
     try:
         for array in make():
-            whole = np.ascontiguousarray(array)
-            content = _bytes_of(whole)  # TypeError for objects
+            content = _bytes_of(np.ascontiguousarray(array))  # TypeError for objects
             _write_line(pipe, {"dtype": array.dtype.str, "shape": array.shape})
             for start in range(0, len(content), _BLOCK):
-                pipe.write(content[start : start + _BLOCK])
-                _give_back(whole, start, min(start + _BLOCK, len(content)))
+                block = content[start : start + _BLOCK]
+                pipe.write(block)
+                _give_back(block)
     except (InvalidDataError, InvalidInputError) as error:
         _write_line(pipe, {"error": error.kind, "detail": error.detail})
     except Exception as error:  # noqa: BLE001 -- the boundary: whatever it was, its text stays inside
@@ -104,16 +104,15 @@ def _write_line(pipe: IO[bytes], head: Mapping[str, Any]) -> None:
     pipe.write(json.dumps(head).encode() + b"\n")
 
 
-def _give_back(array: AnyArray, start: int, end: int) -> None:
-    """Give the system the pages that lie within some bytes of an array: they read as zeros after, on Linux."""
+def _give_back(memory: memoryview) -> None:
+    """Give the system the pages that lie within some memory: they read as zeros after, on Linux."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return
-    first = -(-(array.ctypes.data + start) // mmap.PAGESIZE) * mmap.PAGESIZE
-    size = array.ctypes.data + end - first
-    if size >= mmap.PAGESIZE:
-        ctypes.CDLL(None).madvise(
-            ctypes.c_void_p(first), ctypes.c_size_t(size - size % mmap.PAGESIZE), mmap.MADV_DONTNEED
-        )
+    start = np.asarray(memory).ctypes.data
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (start + len(memory) - first) // mmap.PAGESIZE * mmap.PAGESIZE
+    if size > 0:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 def _bytes_of(array: AnyArray) -> memoryview:
