@@ -25,8 +25,16 @@ def ask_gradients(facts: FederationFacts, n_rounds: int, clip_norm: float) -> tu
 
 
 def start_of(facts: FederationFacts) -> FloatArray:
-    """The weights that a descent starts from, of weights' shape: the run's public rows (K or 1, d), else zeros."""
-    return facts.public_rows.reshape(facts.shape) if _starts(facts) else np.zeros(facts.shape)
+    """The weights that a descent starts from, of weights' shape: the run's public rows (K or 1, d), if they are such.
+
+    Else zeros; but the intercept of a regression, whose label's mean the study tells, is what predicts that mean.
+    """
+    if _starts(facts):
+        return facts.public_rows.reshape(facts.shape)
+    weights = np.zeros(facts.shape)
+    if facts.study is not None and (usual := facts.study.usual_label) is not None:
+        weights[-1] = usual.intercept
+    return weights
 
 
 def _starts(facts: FederationFacts) -> bool:

@@ -22,6 +22,9 @@ Missing = Literal["refuse", "drop", "value"]
 RowNorm = Literal["own", "largest"] | Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """What a row is divided by: its own norm, the largest that any row can have, or a smaller public bound."""
 
+_ROUNDED = 0.02
+"""By how much shares that people have rounded may miss 1."""
+
 OTHER = "other"
 """The column of the values that a category does not declare."""
 
@@ -164,9 +167,14 @@ class SparseFeatures(Described):
 
 
 class Label(Described):
-    """The column to predict and its values; of two, the first is negative (-1) and the second positive (+1)."""
+    """The column to predict and its values; of two, the first is negative (-1) and the second positive (+1).
+
+    ``shares`` are what part of the population each value is, in order, where that is common knowledge or was described
+    by owners before: registers and statistics often say. Forecasts are closer by them. Rows have no part in them.
+    """
 
     values: tuple[str, ...]
+    shares: tuple[Annotated[float, Field(gt=0, lt=1)], ...] | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -175,6 +183,21 @@ class Label(Described):
         check_distinct(f"label {self.name!r}", self.values)
         return self
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.shares is None:
+            return self
+        if len(self.shares) != len(self.values):
+            raise ValueError(f"label {self.name!r}: {len(self.values)} values need as many shares")
+        if not abs(sum(self.shares) - 1) <= _ROUNDED:
+            raise ValueError(f"label {self.name!r}: its shares must add up to 1, not {sum(self.shares):g}")
+        return self
+
+    @property
+    def frequencies(self) -> tuple[float, ...] | None:
+        """The shares, of which rounding may have left a little, as parts of their sum; None where they are unknown."""
+        return self.shares and tuple(each / sum(self.shares) for each in self.shares)
+
     @cached_property
     def codes(self) -> dict[str | None, int]:
         """The class of each value, by its spelling."""
@@ -182,7 +205,35 @@ class Label(Described):
 
 
 class RealLabel(Bounded):
-    """A numeric column to predict."""
+    """A numeric column to predict.
+
+    ``mean`` and ``deviation`` are what it is in the middle of the population and how far from that it usually lies, in
+    its own units, where both are common knowledge or were described by owners before. A descent starts from the mean
+    and is scaled to the deviation: where bounds are wide that is worth much. Rows have no part in them.
+    """
+
+    mean: FiniteFloat | None = None
+    deviation: Annotated[FiniteFloat, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _usual_fits(self) -> Self:
+        if (self.mean is None) != (self.deviation is None):
+            raise ValueError(f"label {self.name!r}: mean and deviation go together")
+        if self.mean is None or self.deviation is None:
+            return self
+        if not self.lower < self.mean < self.upper:
+            raise ValueError(f"label {self.name!r}: mean must lie between its bounds")
+        if self.deviation > (self.upper - self.lower) / 2:
+            raise ValueError(f"label {self.name!r}: within its bounds no deviation exceeds half of their distance")
+        return self
+
+    @property
+    def usual(self) -> tuple[float, float] | None:
+        """Mean and deviation where the bounds are -1 and +1; None where they are unknown."""
+        if self.mean is None or self.deviation is None:
+            return None
+        half = (self.upper - self.lower) / 2
+        return (self.mean - self.lower) / half - 1, self.deviation / half
 
     def in_units(self, scores: FloatArray) -> FloatArray:
         """A model's scores (...), in which the bounds are -1 and +1, in the units of the column."""

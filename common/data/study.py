@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import FailFast, Field, model_validator
 
@@ -41,6 +41,14 @@ from common.strict import Digest, Name, PlainText, Strict
 StudyKind = Literal["binary", "multiclass", "regression"]
 
 _MOST_COLUMNS = 100_000
+
+
+class UsualLabel(NamedTuple):
+    """A real label's mean and deviation, its bounds being -1 and +1, and what weight of the intercept predicts it."""
+
+    mean: float
+    deviation: float
+    intercept: float
 
 
 class Study(Strict):
@@ -179,6 +187,21 @@ class Study(Strict):
         if self.norm == "max":
             return 1.0
         return 1.0 if self.n_classes else constant_of_numbers(self._n_terms)
+
+    @property
+    def majority(self) -> float | None:
+        """The share of the commonest class; None where it is not told."""
+        shares = self.label.frequencies if isinstance(self.label, Label) else None
+        return max(shares) if shares else None
+
+    @property
+    def usual_label(self) -> UsualLabel | None:
+        """What is known of a real label; None where nothing is, or no intercept predicts the same for all rows."""
+        usual = self.label.usual if isinstance(self.label, RealLabel) else None
+        if usual is None or not self.intercept or self.row_norm == "own":
+            return None
+        norm = self.largest_norm if self.row_norm == "largest" else min(self.largest_norm, self.row_norm)
+        return UsualLabel(*usual, usual[0] * norm / self.constant)
 
     @property
     def largest_norm(self) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from common.arrays import FloatArray
-from common.data.columns import Label
+from common.data.columns import Label, RealLabel
 from common.learning.column_sums import SQUARES, ColumnSums, NumberSums, ValueSums
 from common.learning.ratios import ratio_ends
 from common.strict import Strict
@@ -164,7 +164,11 @@ def _number(sums: NumberSums, lanes: list[float], counted: _Counted) -> Describe
         at_lower=bins[0] if bins else None,
         at_upper=bins[-1] if bins else None,
         histogram=histogram,
-        remarks=(*_at_bounds(bins), *_narrow(lanes[len(moments) :], edges, counted)),
+        remarks=(
+            *_at_bounds(bins),
+            *_narrow(lanes[len(moments) :], edges, counted),
+            *(_usual(mean, variance) if isinstance(sums.column, RealLabel) else ()),
+        ),
     )
 
 
@@ -198,6 +202,8 @@ def _values(sums: ValueSums, lanes: list[float], counted: _Counted) -> Described
 
 _CLIPPED = 0.01
 """A share of rows at a bound that is worth a remark."""
+_CLEAR = 4.0
+"""How many times the low end of a variance its high end may be, for the deviation to be told."""
 _OUTSIDE = 0.01
 """A share of rows that bounds may leave out at each end."""
 
@@ -227,11 +233,22 @@ def _empty(lanes: list[float], counted: _Counted) -> int:
     return int(full.argmax()) if full.any() else len(lanes)
 
 
+def _usual(mean: Estimate | None, variance: Estimate | None) -> Iterator[str]:
+    """What a study may tell of a real label, where noise leaves its deviation known to a factor of two."""
+    if mean is not None and variance is not None and 0 < variance.high <= _CLEAR * variance.low:
+        told = f'"mean": {mean.value:.3g}, "deviation": {math.sqrt(variance.value):.2g}'
+        yield f"a study whose label says {told} has runs scaled to it, and closer forecasts"
+
+
 def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[str]:
-    """The majority of a label, and whether many values of a category are not declared."""
+    """The majority of a label and what a study may tell of it; whether many values of a category are not declared."""
     if isinstance(sums.column, Label):
         most = max(values, key=lambda part: part.share.value)
         yield f"the majority is {most.value!r}: to predict it for all is right for {most.share.value:.1%}"
+        if min(part.share.low for part in values) > 0:
+            total = sum(part.share.value for part in values)
+            told = ", ".join(f"{part.share.value / total:.3f}" for part in values)
+            yield f'a study whose label says "shares": [{told}] has closer forecasts'
     elif sums.column.other_code is not None and (share := values[-1].share).low >= _CLIPPED:
         yield f"at least {share.low:.1%} of the rows have a value that is not declared"
 

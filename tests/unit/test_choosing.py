@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ from common.algorithms.dp_gd import DpGd
 from common.algorithms.gop import Gop
 from common.algorithms.local_average import LocalAverage
 from common.algorithms.wu_strongly_convex import WuStronglyConvex
+from common.data.columns import Feature, RealLabel
 from common.data.shard import Shard
+from common.data.study import Study
 from common.errors import InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, curvature_of
 from common.privacy.calibration import gaussian_sigma
@@ -63,26 +65,39 @@ class TestRule:
         steepest = curvature_of(loss) + found.regularization
         assert found.step * steepest < 2 * (1 + found.momentum)
         noise = noise_of_one_round(facts, found.clip_norm)
-        assert way(found) * noise <= drift_of(loss) * 1.01, "never further than noise allows"
+        assert way(found) * noise <= drift_of(facts) * 1.01, "never further than noise allows"
         promise, *_ = guarantees(found, facts)
         assert promise.epsilon <= epsilon * (1 + 1e-9)
 
     @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 5.0])
     def test_the_model_travels_as_far_as_noise_allows(self, epsilon: float) -> None:
         found = chosen(facts := facts_of(10_000, epsilon))
-        assert way(found) * noise_of_one_round(facts, found.clip_norm) == pytest.approx(drift_of(facts.loss), rel=0.02)
+        assert way(found) * noise_of_one_round(facts, found.clip_norm) == pytest.approx(drift_of(facts), rel=0.02)
 
-    def test_noise_that_allows_few_steps_gets_one(self) -> None:
+    @pytest.mark.parametrize(("loss", "curvature", "few"), [(Logistic(), 0.25, 7.5), (Squared(), 1.0, 0)])
+    def test_noise_that_allows_few_steps_gets_one_where_classes_are_told(
+        self, loss: Loss, curvature: float, few: float
+    ) -> None:
         for n in range(1, 200):
-            found = chosen(facts := facts_of(n, 0.3))
-            steps = drift_of(facts.loss) / noise_of_one_round(facts, 0.5) / 4  # c = 1/4
-            assert found.n_rounds == (1 if steps <= 5 else math.ceil(min(steps, math.sqrt(10 * steps))))
-            assert found.step <= 4
+            found = chosen(facts := facts_of(n, 0.3, loss))
+            steps = drift_of(facts) / noise_of_one_round(facts, found.clip_norm) * curvature
+            assert found.n_rounds == (1 if steps <= max(few, 1) else math.ceil(min(steps, math.sqrt(10 * steps))))
+            assert found.step <= 1 / curvature
         assert chosen(facts_of(20, 0.1), step=0.1).n_rounds > 1, "many short steps make a long one"
 
     def test_scores_that_are_numbers_may_move_less_than_signs(self) -> None:
         facts = facts_of(10_000, 1.0, Squared())
         assert way(chosen(facts)) * noise_of_one_round(facts, 0.25) == pytest.approx(0.2, rel=0.02)
+
+    def test_a_label_that_the_study_tells_of_scales_them(self) -> None:
+        """By its deviation, where the bounds are -1 and +1: a tenth, for 10 to 210 of which it has 10."""
+        label = RealLabel(name="y", lower=10, upper=210, mean=40, deviation=10)
+        study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label)
+        facts = replace(facts_of(10_000, 1.0, Squared()), study=study)
+        found = chosen(facts)
+        assert found.clip_norm == pytest.approx(0.08)
+        assert way(found) * noise_of_one_round(facts, 0.08) == pytest.approx(0.1, rel=0.02)
+        assert chosen(facts, clip_norm=0.5).clip_norm == 0.5
 
     def test_noise_is_that_of_the_sums(self) -> None:
         facts = facts_of(1000, 1.0, secure_sum=True, colluders=1)
@@ -120,9 +135,7 @@ class TestRule:
         slow = chosen(facts, step=0.1)
         assert slow.step == 0.1
         assert slow.n_rounds > chosen(facts).n_rounds
-        assert (
-            way(chosen(facts, step=0.1, n_rounds=5000)) * noise_of_one_round(facts, 0.5) <= drift_of(facts.loss) * 1.01
-        )
+        assert way(chosen(facts, step=0.1, n_rounds=5000)) * noise_of_one_round(facts, 0.5) <= drift_of(facts) * 1.01
 
     def test_each_loss_has_a_clip_norm_that_its_sums_hold(self) -> None:
         assert [chosen(facts_of(loss=loss)).clip_norm for loss in LOSSES] == [0.5, 1.0, 0.25, 1.0, 0.7, 0.7]

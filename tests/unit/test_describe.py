@@ -342,11 +342,20 @@ def test_remarks_say_which_bounds_do_not_fit() -> None:
 
 def test_remarks_name_the_majority_and_undeclared_values() -> None:
     found = described(LOANS, table(), deviation=2.0)
-    (majority,) = values(found, "repaid").remarks
+    majority, told = values(found, "repaid").remarks
+    assert told.startswith('a study whose label says "shares": [0.7')
     assert majority.startswith("the majority is 'no': to predict it for all is right for 7")
     (undeclared,) = values(found, "work").remarks
     assert "of the rows have a value that is not declared" in undeclared
     assert values(described(LOANS, {**table(), "work": np.array(["state"] * N)}), "work").remarks == ()
+
+
+def test_remarks_say_what_a_study_may_tell_of_a_real_label() -> None:
+    price = np.random.default_rng(3).normal(300, 50, N).clip(0, 1000)
+    columns = {"age": np.full(N, 40.0), "price": price}
+    (told,) = number(described(HOUSES, columns, deviation=1.0), "price").remarks[-1:]
+    assert f'"mean": {price.mean():.3g}, "deviation": {price.std():.2g} ' in told
+    assert not any("deviation" in each for each in number(described(HOUSES, columns, deviation=1e6), "price").remarks)
 
 
 # ── what is refused ──────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from common.arrays import FloatArray
 from common.data.columns import Category, Columns, Feature, Label, RealLabel
 from common.data.loading import load_columns, shard_of
 from common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
@@ -57,6 +58,69 @@ def refused(**fields: object) -> str:
     with pytest.raises(ValidationError) as error:
         Study.model_validate_json(json.dumps(terms))
     return faults(error.value)
+
+
+class TestWhatIsKnownOfTheLabel:
+    """What a study may tell of its label, as common knowledge."""
+
+    def test_shares_are_parts_of_their_sum(self) -> None:
+        label = Label(name="ill", values=("no", "yes", "both"), shares=(0.33, 0.33, 0.33))
+        assert label.frequencies == pytest.approx((1 / 3,) * 3)
+        assert Study(name="s", features=FEATURES, label=label).majority == pytest.approx(1 / 3)
+        assert (STUDY.majority, REAL.majority, STUDY.usual_label, REAL.usual_label) == (None,) * 4
+
+    @pytest.mark.parametrize(
+        ("shares", "why"),
+        [
+            ([0.5], "2 values need as many shares"),
+            ([0.5, 0.4], "must add up to 1, not 0.9"),
+            ([0.0, 1.0], "greater than 0"),
+            ([-0.2, 1.2], "greater than 0"),
+        ],
+    )
+    def test_shares_that_are_none_are_refused(self, shares: list[float], why: str) -> None:
+        assert why in refused(label={"name": "ill", "values": ["no", "yes"], "shares": shares})
+
+    def test_mean_and_deviation_are_told_in_the_labels_units(self) -> None:
+        label = RealLabel(name="days", lower=0, upper=10, mean=2, deviation=1)
+        study = Study(name="r", features=FEATURES, label=label)
+        usual = study.usual_label
+        assert usual is not None
+        assert usual[:2] == pytest.approx((-0.6, 0.2))
+        assert study.model_copy(update={"intercept": False}).usual_label is None
+        assert study.model_copy(update={"row_norm": "own"}).usual_label is None
+
+    @pytest.mark.parametrize(("row_norm", "within"), [("largest", [0, 1, 2]), (1.2, [1])])
+    def test_the_intercept_predicts_the_mean_for_every_row(self, row_norm: float | str, within: list[int]) -> None:
+        """But for those beyond a bound that is less than the largest norm, which are projected."""
+        label = {"name": "days", "lower": 0, "upper": 10, "mean": 2, "deviation": 1}
+        study = Study.model_validate({"name": "r", "features": FEATURES, "label": label, "row_norm": row_norm})
+        assert study.usual_label is not None
+        rows = shard_of(study, columns(days=np.array([1.0, 2, 3]), ward=None, ill=None)).X
+        assert label_of_mean(study, rows)[within] == pytest.approx(2.0, abs=1e-3)
+
+    @pytest.mark.parametrize(
+        ("told", "why"),
+        [
+            ({"mean": 2}, "mean and deviation go together"),
+            ({"deviation": 2}, "mean and deviation go together"),
+            ({"mean": 10, "deviation": 2}, "mean must lie between its bounds"),
+            ({"mean": 5, "deviation": 5.1}, "no deviation exceeds half"),
+            ({"mean": 5, "deviation": 0}, "greater than 0"),
+            ({"mean": 5, "deviation": float("inf")}, "finite"),
+        ],
+    )
+    def test_a_mean_or_deviation_that_cannot_be_is_refused(self, told: dict[str, float], why: str) -> None:
+        label = {"name": "days", "lower": 0, "upper": 10} | told
+        assert why in refused(label=label, kind="regression", loss={"kind": "squared"}, row_norm="largest")
+
+
+def label_of_mean(study: Study, rows: FloatArray) -> FloatArray:
+    """What weights of the intercept alone predict for rows, in the label's units."""
+    usual = study.usual_label
+    assert usual is not None
+    assert isinstance(study.label, RealLabel)
+    return study.label.in_units(rows[:, -1] * usual.intercept)
 
 
 class TestTerms:
