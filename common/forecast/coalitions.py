@@ -58,7 +58,7 @@ class CoalitionRun:
     @property
     def problem(self) -> Problem:
         """What is to be learnt."""
-        return Problem(self.facts.n_features, self.facts.loss)
+        return Problem.of(self.facts)
 
     @property
     def response(self) -> Response:

@@ -19,11 +19,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
 from common.arrays import FloatArray
+from common.forecast.best_constant import BestConstant, best_constant
+from common.forecast.clipping import clipped_excess
 from common.learning.losses import Loss, curvature_of, loss_at_zero
 from common.protocol.facts import FederationFacts, OwnFacts
 
@@ -33,10 +35,16 @@ _ROW_L1 = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be learnt: weights of so many features, by a loss."""
+    """What is to be learnt: weights of so many features, by a loss; and what is ``known`` of the label, if anything."""
 
     n_features: int
     loss: Loss
+    known: BestConstant | None = None
+
+    @classmethod
+    def of(cls, facts: FederationFacts) -> Self:
+        """That of a run."""
+        return cls(facts.n_features, facts.loss, best_constant(facts.loss, facts.study))
 
     @property
     def n_weights(self) -> int:
@@ -47,6 +55,12 @@ class Problem:
     def gap(self) -> float:
         """The largest mean loss at weights of zero, which bounds J(0) - J*."""
         return loss_at_zero(self.loss)
+
+    def most_at_start(self, regularization: float) -> float:
+        """The largest fitness where a descent starts from, at zero or an intercept: a bound on J - J* there."""
+        if self.known is None or self.known.most is None:
+            return self.gap
+        return self.known.most + regularization / 2 * self.known.intercept**2
 
     @property
     def slope_at_zero(self) -> float:
@@ -166,6 +180,10 @@ class Method(ABC):
         """What part of the data's gradient clipping leaves; all by default."""
         return 1.0
 
+    def beside(self, problem: Problem, left: FloatArray) -> FloatArray:  # noqa: ARG002 -- what methods differ in
+        """The excess where the method comes to rest, of data whose least loss is ``left``, (W,); none by default."""
+        return np.zeros_like(left)
+
     def limits(self, problem: Problem) -> LinearRange:  # noqa: ARG002 -- what methods differ in
         """Where the method is not linear; nowhere by default."""
         return LinearRange()
@@ -206,7 +224,8 @@ class Descent(Method):
         """Smooth and steps up to 1 / M: descent on the tilted objective, then `_untilt`. Else: Shamir & Zhang's.
 
         With H = J + (tilt/2)|w|^2 + <e, w>, e the noise drawn once, l = lambda + tilt and M its smoothness, a round has
-        E H_{k+1} - H* <= (1 - a_k l)(E H_k - H*) + a_k^2 M E|fresh|^2 / 2, and E H(0) - H* <= loss(0) + E|e|^2 / (2 l).
+        E H_{k+1} - H* <= (1 - a_k l)(E H_k - H*) + a_k^2 M E|fresh|^2 / 2, and of the start w E H(w) - H* <= loss(w) +
+        (l/2) |w|^2 + E|e|^2 / (2 l).
         Without tilt and e, for steps that fall, onto a set of finite diameter, and weights that rise: the telescoped
         sum of Shamir & Zhang 2013. With momentum nothing is proven here, nor where slopes are clipped below the loss's
         L: what descends is another loss then.
@@ -221,7 +240,7 @@ class Descent(Method):
         if not bool(np.all(steps * smoothness <= 1 + 1e-12)):
             return np.inf
         after = np.append(np.cumprod((1 - steps * convexity)[:0:-1])[::-1], 1.0)
-        start = problem.gap + once / (2 * convexity)
+        start = problem.most_at_start(convexity) + once / (2 * convexity)
         rest = (1 - steps[0] * convexity) * after[0] * start + smoothness * fresh / 2 * (steps**2 @ after)
         return _untilt(problem, self.regularization, self.tilt, once, float(rest))
 
@@ -230,6 +249,10 @@ class Descent(Method):
         length = problem.slope_at_zero
         longest = length * max(1.0, _ROW_L1 * math.sqrt(problem.n_features))
         return min(1.0, self.slope / length, self.slope_l1 / longest)
+
+    def beside(self, problem: Problem, left: FloatArray) -> FloatArray:
+        """By clipping, which takes most from the slopes of examples on the wrong side: `common.forecast.clipping`."""
+        return clipped_excess(problem.loss, self.slope, left)
 
     def limits(self, problem: Problem) -> LinearRange:
         """Kinks cost the mean step times G^2 / 2; a projection leaves room for three deviations of the noise."""

@@ -132,9 +132,23 @@ def response_of(method: Method, problem: Problem) -> Response:
     once = h / 2 * reach**2
     fresh, sample = h / 2 * spread, once * pull**2 / h
     start = worlds.energy @ (1 - pull * reach) ** 2
+    start = start + method.beside(problem, worlds.left) * _gone(start, worlds.energy.sum(axis=1)) ** 2
     by_fresh, by_once, by_sample = worlds.rough * (worlds.counts @ np.stack([fresh, once, sample], axis=1)).T
     middle = np.median([start, scale, by_fresh, by_once, worlds.variance * by_sample], axis=1).tolist()
     return Response(worlds, start, fresh, once, sample, scale, tuple(middle), method.limits(problem))
+
+
+def excess_of_constant(problem: Problem) -> Interval | None:
+    """The excess of the best model that looks at no feature; None where nothing is known of the label."""
+    if problem.known is None:
+        return None
+    tail = (1 - RATE) / 2
+    return Interval(*np.quantile(problem.known.loss - worlds_of(problem).left, [tail, 0.5, 1 - tail]).tolist())
+
+
+def _gone(start: FloatArray, energy: FloatArray) -> FloatArray:
+    """What part of its way to where it rests a method has gone, that has so much left of the excess, (W,)."""
+    return np.asarray(1 - np.sqrt(np.minimum(1.0, start / energy)))
 
 
 @lru_cache(maxsize=8)

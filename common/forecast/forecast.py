@@ -9,8 +9,10 @@ excess that makes of noise and sample, `common.forecast.coalitions` who should t
 at most sqrt(2 (f - f*)), if some weights have the population's own probabilities (Zhang 2004, Annals of Statistics 32,
 section 3); of more classes the same holds by Pinsker's inequality. Nothing is said where that is .5 or more. Of a
 regression f - f* is half of what the mean squared error has over the least, so the root of the error exceeds the
-least root by at most sqrt(2 (f - f*)), the label's bounds being -1 and +1. R^2 would need the label's variance, which
-is not public.
+least root by at most sqrt(2 (f - f*)), the label's bounds being -1 and +1; and where the study tells the label's
+deviation s, R^2 falls short of the largest that any weights have by 2 (f - f*) / s^2. Where the study tells that, or
+classes' shares, the best model that looks at no feature has a forecast too: a run that is not expected to do better
+teaches nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import numpy as np
 from common.arrays import FloatArray
 from common.forecast.coalitions import CoalitionRun, Coalitions, Members
 from common.forecast.dynamics import Problem, Tilt
-from common.forecast.excess_risk import RATE, Interval, response_of
+from common.forecast.excess_risk import RATE, Interval, excess_of_constant, response_of
 from common.forecast.forecasters import forecaster_of, in_place_of_forecast
 from common.learning.losses import Logistic, Loss, Softmax, Squared
 from common.protocol.algorithm import Algorithm
@@ -76,9 +78,10 @@ class Forecast:
 
     ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``proven`` is what can be
     proven where all answer; ``printed``, where a paper states a bound, is what that says, which lacks the dimension.
-    ``error_lost`` is at most how much more error of classification than the least a run with all owners has, and
-    ``rmse_lost`` of a regression's root mean squared error, as long as the excess is in its interval; None where
-    nothing is known.
+    ``error_lost`` is at most how much more error of classification than the least a run with all owners has,
+    ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its R^2 is less than the
+    largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is the excess of the
+    best model that looks at no feature, None where the study does not tell enough of its label.
     """
 
     excess: Interval
@@ -88,6 +91,8 @@ class Forecast:
     printed: Bound | None
     error_lost: float | None = None
     rmse_lost: float | None = None
+    r_squared_lost: float | None = None
+    constant: Interval | None = None
     rate: float = RATE
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
@@ -121,14 +126,17 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
     excess, best = everyone.outcome, coalitions.run(members).outcome
+    problem = everyone.problem
     return Forecast(
         excess=excess,
         best=best,
         owners=tuple(_owners(coalitions, best.estimate, members, everyone.method.regularization)),
-        proven=_bound(everyone, everyone.problem),
+        proven=_bound(everyone, problem),
         printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
         error_lost=_error_lost(facts.loss, excess.high),
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
+        r_squared_lost=excess.high / problem.known.loss if problem.known and isinstance(facts.loss, Squared) else None,
+        constant=excess_of_constant(problem),
     )
 
 
@@ -145,7 +153,7 @@ def expected_excess(algorithm: Algorithm, facts: FederationFacts) -> float:
 def _owners(coalitions: Coalitions, excess: float, members: Members, regularization: float) -> Iterator[OwnerForecast]:
     """What the run means to each, the best coalition's excess being ``excess``."""
     facts, values = coalitions.facts, coalitions.values(members).tolist()
-    alone = _alone(Problem(facts.n_features, facts.loss), facts.n_examples.astype(np.float64), regularization)
+    alone = _alone(Problem.of(facts), facts.n_examples.astype(np.float64), regularization)
     rows = zip(facts.parties, values, members.tolist(), alone, strict=True)
     for name, value, recommended, own in rows:
         joined = excess if recommended else excess - value

@@ -182,7 +182,9 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             foreseen = await foresee_parties(
                 draft, parties, learner.store, deadline, order.seconds, settle=settle, cohort=order.cohort
             )
-        return foreseen.model_copy(update={"majority": learner.engine.majority(draft.study.digest)})
+        return foreseen.model_copy(
+            update={"majority": draft.study.majority or learner.engine.majority(draft.study.digest)}
+        )
 
 
 def _add_runs(app: FastAPI, learner: LearnerService) -> None:

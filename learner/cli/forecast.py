@@ -35,7 +35,7 @@ from learner.cli.options import (
     open_client,
     read_terms,
 )
-from learner.cli.outlook import chosen, costly
+from learner.cli.outlook import chosen, costly, teaches_nothing
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -148,6 +148,9 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs on data like those it was made by",
         )
         yield from _lost(outcome)
+        if outcome["constant"]:
+            yield "without any feature", f"{_interval(outcome['constant'])}, of the best model that looks at none"
+        yield from (("warning", line.removeprefix("warning: ")) for line in teaches_nothing(outcome))
         yield "with the best coalition", f"{_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
         yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
         yield "proven", _bound(outcome["proven"])
@@ -167,6 +170,8 @@ def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "accuracy", f"at most {error:.1%} below the best possible, if a linear model has the right probabilities"
     if (rmse := outcome["rmse_lost"]) is not None:
         yield "root mean squared error", f"at most {_figure(rmse)} above the least, the label's bounds being -1 and 1"
+    if (share := outcome["r_squared_lost"]) is not None:
+        yield "R²", f"at most {_figure(share)} below the largest possible"
 
 
 def _table(answer: Mapping[str, Any]) -> Table:

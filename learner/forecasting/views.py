@@ -128,8 +128,21 @@ class OutcomeView(BaseModel):
         Figure,
         Field(
             description="of a regression: at most so much is the root mean squared error above the least of any "
-            "weights, the label's bounds being -1 and +1, if the excess is in its interval; else null. R^2 would need "
-            "the label's variance, which is not public"
+            "weights, the label's bounds being -1 and +1, if the excess is in its interval; else null"
+        ),
+    ]
+    r_squared_lost: Annotated[
+        Figure,
+        Field(
+            description="of a regression whose study tells the label's deviation: at most so much is R^2 below the "
+            "largest of any weights, if the excess is in its interval; else null"
+        ),
+    ]
+    constant: Annotated[
+        IntervalView | None,
+        Field(
+            description="the excess fitness of the best model that looks at no feature: a run that is not expected to "
+            "do better teaches nothing. Null where the study tells no classes' shares, nor mean and deviation"
         ),
     ]
     coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
@@ -149,6 +162,8 @@ class OutcomeView(BaseModel):
             rate=answer.rate,
             error_lost=answer.error_lost,
             rmse_lost=answer.rmse_lost,
+            r_squared_lost=answer.r_squared_lost,
+            constant=answer.constant and IntervalView.of(answer.constant),
             coalition=answer.coalition,
             left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
             proven=BoundView.of(answer.proven),
@@ -199,7 +214,7 @@ class ForecastView(BaseModel):
     rounds: int
     majority: Annotated[
         Figure,
-        Field(description="the commonest class's share of the learner's public examples; null without any"),
+        Field(description="the commonest class's share: as the study tells it, or of the learner's public examples"),
     ] = None
     outcome: OutcomeView | None
     no_forecast: Annotated[str | None, Field(description="why there is no outcome")]

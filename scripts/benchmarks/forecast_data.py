@@ -11,13 +11,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from common.arrays import FloatArray, IntArray
-from common.data.columns import constant_of_numbers, largest_norm
+from common.data.columns import Feature, Label, RealLabel, constant_of_numbers, largest_norm
 from common.data.shard import Shard
+from common.data.study import Study
 from common.encoding.classes import encode_classes
 from common.learning.losses import Logistic, Loss, Softmax, Squared
 from learner.experiments.datasets import simulated
@@ -35,7 +37,31 @@ class Data:
     loss: Loss
     population: Shard
     calibrated: bool
-    """Whether the forecast's family of worlds was chosen by looking at it."""
+    """Whether the forecast's family of worlds was chosen by looking at it from the first."""
+    in_table: bool = False
+    """Whether it is a case of ``scripts/benchmarks/utility.py``."""
+
+    @property
+    def label(self) -> dict[str, Any]:
+        """What could be common knowledge of its label, as a study would tell it: that of all rows, in two digits."""
+        y = self.population.y
+        if isinstance(self.loss, Squared):
+            return {"mean": _two_digits(y.mean()), "deviation": _two_digits(y.std())}
+        shares = np.unique(y, return_counts=True)[1] / len(y)
+        return {"shares": [_two_digits(each) for each in shares]}
+
+
+def study_of(loss: Loss, d: int, label: Mapping[str, Any]) -> Study:
+    """A study of rows of d columns, the last its intercept, that tells so much of its label."""
+    features = tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(d - 1))
+    if isinstance(loss, Squared):
+        return Study(name="rows", features=features, label=RealLabel(name="y", lower=-1, upper=1, **label))
+    classes = tuple(map(str, range(max(2, loss.outputs))))
+    return Study(name="rows", features=features, label=Label(name="y", values=classes, **label))
+
+
+def _two_digits(figure: float) -> float:
+    return float(f"{figure:.2g}")
 
 
 def data_sets() -> Iterator[Data]:
@@ -48,7 +74,7 @@ def data_sets() -> Iterator[Data]:
             print(f"{name} is left out: {absent.filename} is not here ($PARLEY_DATA)", file=sys.stderr)
             continue
         rows = np.random.default_rng(len(name)).permutation(len(y))[:MOST_ROWS]
-        yield Data(name, loss, Shard(X[rows], y[rows]), calibrated)
+        yield Data(name, loss, Shard(X[rows], y[rows]), calibrated, name in _TABLE)
 
 
 def _rows(numbers: FloatArray, codes: list[IntArray], *, own: bool = True) -> FloatArray:
@@ -197,6 +223,7 @@ def _bad_loans(folder: Path) -> _Loaded:
     return Logistic(), _rows(*_split(columns, {"bad_loan"})), _signs(worse)
 
 
+_TABLE = {"simulated", "wdbc", "digits", "adult", "cod_rna", "loans", "card_frauds", "har", "kdd99", "mnist"}
 _SETS: Mapping[str, tuple[Callable[[Path], _Loaded], bool]] = {
     "simulated": (_simulated, False),
     "wdbc": (_wdbc, True),

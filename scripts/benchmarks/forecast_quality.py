@@ -3,8 +3,11 @@
 ``realise`` trains, and prints a JSON line an outcome; ``judge`` reads such lines and prints what this version of the
 code forecasts of each, and a summary: so two versions can be judged by the same outcomes.
 
-    python -m scripts.benchmarks.forecast_quality realise [NAME ...] > outcomes.jsonl
-    python -m scripts.benchmarks.forecast_quality judge < outcomes.jsonl
+    python -m scripts.benchmarks.forecast_quality realise [--untold] [NAME ...] > outcomes.jsonl
+    python -m scripts.benchmarks.forecast_quality judge [--untold] < outcomes.jsonl
+
+Studies tell what could be common knowledge of their labels, classes' shares or mean and deviation; with ``--untold``
+they do not.
 
 *What is realised.* All rows of a set are the population; five owners hold a half of them, at most 20,000, in
 equal parts. ``excess`` (four draws of the noise, one of the owners' rows) is the mean loss without regularisation on
@@ -12,8 +15,9 @@ all rows less the least that there is, which is found with a lambda of 1e-7: the
 error of the sample counts by at most one less their part. ``alone`` is that of an owner's own minimiser, by the best of
 four lambdas.
 
-*The summary*: Spearman's rank correlation of the estimates with the mean outcomes, over all and for each set; how many
-outcomes lie in the interval; and its width, high - low, in the median.
+*The summary*: Spearman's rank correlation of the estimates with the mean outcomes, over all, over the sets that
+``scripts/benchmarks/utility.py`` has as cases, and for each set; how many outcomes lie in the interval; and its width,
+high - low, in the median.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from scipy.stats import spearmanr
 from common.algorithms import build_algorithm, settle
 from common.arrays import FloatArray
 from common.data.shard import Shard
+from common.data.study import Study
 from common.errors import ParleyError
 from common.forecast.forecast import Forecast, forecast
 from common.learning.erm import minimise
@@ -39,11 +44,13 @@ from common.learning.model import Model
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
-from scripts.benchmarks.forecast_data import Data, data_sets
+from scripts.benchmarks.forecast_data import Data, data_sets, study_of
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 N_OWNERS, MOST_EXAMPLES, DRAWS, DELTA = 5, 20_000, 4, 1e-5
 MOST_ROUNDS = 300
+UNTOLD = "--untold"
+SUMMED = {"dp_gd", "psgd", "local_average"}
 LEAST_LAMBDA = 1e-7
 OWN_LAMBDAS, OWNERS_ALONE = (1e-4, 1e-3, 1e-2, 1e-1), 2
 WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -75,17 +82,20 @@ WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 def main() -> int:
     """Train, or judge."""
     mode, *names = sys.argv[1:]
+    if untold := UNTOLD in names:
+        names.remove(UNTOLD)
     if mode == "judge":
-        return judge([json.loads(line) for line in sys.stdin])
+        cases = [json.loads(line) for line in sys.stdin]
+        return judge([case | {"label": {}} for case in cases] if untold else cases)
     for data in data_sets():
         if not names or data.name in names:
-            for outcome in outcomes(data):
+            for outcome in outcomes(data, {} if untold else data.label):
                 print(json.dumps(outcome), flush=True)
     return 0
 
 
-def outcomes(data: Data) -> Iterator[dict[str, Any]]:
-    """What each way of training comes to on a set."""
+def outcomes(data: Data, label: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What each way of training comes to on a set, whose study tells so much of its label."""
     kind = type(data.loss).__name__.lower()
     n = min(data.population.y.size // 2, MOST_EXAMPLES) // N_OWNERS
     rows = np.random.default_rng(7).permutation(data.population.y.size)[: n * N_OWNERS].reshape(N_OWNERS, n)
@@ -96,12 +106,12 @@ def outcomes(data: Data) -> Iterator[dict[str, Any]]:
         min(risk_of(data, best_of(data.loss, shard, strength)) for strength in OWN_LAMBDAS) - least
         for shard in shards[:OWNERS_ALONE]
     ]
-    case = 0
+    case, study = 0, study_of(data.loss, X.shape[1], label)
     for epsilon in EPSILONS:
         for name, parameters in WAYS[kind]:
             case += 1
             start = time.perf_counter()
-            facts = facts_of(data.loss, X.shape[1], n, epsilon, secure_sum=name in {"dp_gd", "psgd", "local_average"})
+            facts = facts_of(study, data.loss, n, epsilon, secure_sum=name in SUMMED)
             algorithm, choices = settle(name, parameters, facts, MOST_ROUNDS)
             try:
                 models = [
@@ -112,6 +122,7 @@ def outcomes(data: Data) -> Iterator[dict[str, Any]]:
                 continue
             yield {
                 "data": data.name, "loss": kind, "classes": data.loss.outputs, "calibrated": data.calibrated,
+                "in_table": data.in_table, "label": label,
                 "algorithm": name, "chosen": name == "dp_gd" and not parameters, "epsilon": epsilon,
                 "n": n, "d": X.shape[1],
                 "parameters": parameters | {each: choice.value for each, choice in choices.items()},
@@ -121,10 +132,10 @@ def outcomes(data: Data) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def facts_of(loss: Loss, d: int, n: int, epsilon: float, *, secure_sum: bool) -> FederationFacts:
+def facts_of(study: Study, loss: Loss, n: int, epsilon: float, *, secure_sum: bool) -> FederationFacts:
     """The facts of five equal owners."""
-    sizes = np.full(N_OWNERS, n)
-    return FederationFacts.uniform(sizes, epsilon=epsilon, delta=DELTA, n_features=d, loss=loss, secure_sum=secure_sum)
+    terms = {"n_features": study.n_features, "loss": loss, "study": study, "secure_sum": secure_sum}
+    return FederationFacts.uniform(np.full(N_OWNERS, n), epsilon=epsilon, delta=DELTA, **terms)  # type: ignore[arg-type]
 
 
 def best_of(loss: Loss, shard: Shard, strength: float) -> FloatArray:
@@ -149,8 +160,12 @@ def judge(cases: list[dict[str, Any]]) -> int:
     for case in cases:
         print(json.dumps(case))
     told = [case for case in cases if case["high"] is not None]
-    for name in [None, *dict.fromkeys(case["data"] for case in told)]:
-        print(json.dumps({"summary": name or "all"} | summary([c for c in told if name in {None, c["data"]}])))
+    groups = {"all": told, "table": [case for case in told if case["in_table"]]}
+    for name in dict.fromkeys(case["data"] for case in told):
+        groups[name] = [case for case in told if case["data"] == name]
+    for name, group in groups.items():
+        if group:
+            print(json.dumps({"summary": name} | summary(group)))
     return 0
 
 
@@ -158,8 +173,8 @@ def foreseen(case: dict[str, Any]) -> dict[str, Any]:
     """What is forecast of a case."""
     losses: dict[str, Loss] = {"logistic": Logistic(), "squared": Squared(), "hinge": Hinge(), "huber": Huber()}
     loss = losses.get(case["loss"], Softmax(max(2, case["classes"])))
-    reveal = case["algorithm"] in {"dp_gd", "psgd", "local_average"}
-    facts = facts_of(loss, case["d"], case["n"], case["epsilon"], secure_sum=reveal)
+    study = study_of(loss, case["d"], case["label"])
+    facts = facts_of(study, loss, case["n"], case["epsilon"], secure_sum=case["algorithm"] in SUMMED)
     try:
         answer = forecast(build_algorithm(case["algorithm"], case["parameters"]), facts)
     except ParleyError:

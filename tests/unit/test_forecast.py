@@ -13,6 +13,8 @@ from scipy.stats import binom, spearmanr
 
 from common.algorithms import REGISTRY, build_algorithm
 from common.arrays import FloatArray
+from common.data.columns import Feature, Label, RealLabel
+from common.data.study import Study
 from common.errors import InvalidInputError
 from common.forecast.coalitions import Members
 from common.forecast.excess_risk import RATE
@@ -22,6 +24,7 @@ from tests.support.worlds import WAYS, World, coalitions, facts_of, predict, ran
 
 SQUARED = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}
 HINGE = {"n_rounds": 40, "regularization": 0.01, "l1_clip": 2.0, "step": 2.0}
+LONG = {"n_rounds": 30, "step": 4.0, "clip_norm": 0.5}
 RIDGE = {"regularization": 0.005}
 """Little: its bias is the same for all coalitions, and large enough it hides what they differ in."""
 OWNERS: dict[str, Any] = {"sizes": [2000, 1500, 900, 600, 300, 120], "epsilons": [0.8, 3.0, 0.3, 10.0, 1.0, 0.1]}
@@ -192,6 +195,12 @@ class TestAnswers:
             assert values == sorted(values, reverse=True)
 
 
+def of_classes(shares: tuple[float, float] | None) -> Study:
+    """A study of seven numbers and an intercept, and two classes of these shares."""
+    features = tuple(Feature(name=f"x{i}", lower=-1, upper=1) for i in range(7))
+    return Study(name="s", features=features, label=Label(name="y", values=("no", "yes"), shares=shares))
+
+
 class TestLabels:
     def test_of_classes_an_excess_bounds_the_accuracy_that_is_lost(self) -> None:
         """sqrt(2 excess), which is nothing from .5 on."""
@@ -206,6 +215,41 @@ class TestLabels:
         answer = predict("dp_gd", {"n_rounds": 30}, facts_of([1000], [1.0]))
         assert answer.error_lost is None
         assert answer.rmse_lost == pytest.approx(math.sqrt(2 * answer.excess.high))
+
+    def test_a_study_that_tells_classes_shares_makes_it_closer(self) -> None:
+        """Of a rare class little is in doubt: less excess to expect, a narrower interval, and the constant's beside."""
+        told, untold = (
+            predict("dp_gd", LONG, facts_of([2000] * 3, [0.3] * 3, Logistic(), study=of_classes(shares)))
+            for shares in ((0.95, 0.05), None)
+        )
+        assert untold.constant is None
+        assert told.constant is not None
+        assert 0 < told.constant.low < told.constant.estimate < told.constant.high <= 0.2
+        assert told.excess.estimate < untold.excess.estimate
+        assert told.excess.high - told.excess.low < (untold.excess.high - untold.excess.low) / 2
+        assert told.r_squared_lost is None
+
+    def test_a_study_that_tells_a_labels_deviation_bounds_r_squared(self) -> None:
+        label = RealLabel(name="y", lower=0, upper=100, mean=20, deviation=10)
+        study = Study(name="s", features=of_classes(None).features, label=label)
+        told = predict("dp_gd", {}, facts_of([5000], [1.0], study=study))
+        assert told.r_squared_lost == pytest.approx(2 * told.excess.high / 0.2**2)
+        assert told.constant is not None
+        assert told.constant.high <= 0.02
+        untold = predict("dp_gd", {}, facts_of([5000], [1.0]))
+        assert (untold.r_squared_lost, untold.constant) == (None, None)
+
+    def test_what_is_proven_counts_from_where_a_descent_starts(self) -> None:
+        """Far from zero a label may be twice as far from a mean of .8 as from zero."""
+        label = RealLabel(name="y", lower=-1, upper=1, mean=0.8, deviation=0.1)
+        study = Study(name="s", features=of_classes(None).features, label=label)
+        far, near = (
+            predict("wu_strongly_convex", SQUARED, facts_of([5000], [1.0], study=each)).proven.excess
+            for each in (study, of_classes(None))
+        )
+        assert far is not None
+        assert near is not None
+        assert far > near
 
     def test_softmax_has_a_forecast_of_which_k_weights_a_column_get_noise(self) -> None:
         two, ten = (predict("local_average", {}, facts_of([10**5], [1.0], Softmax(k))) for k in (2, 10))

@@ -1,0 +1,60 @@
+"""The best model that looks at no feature, where the study tells what is known of its label.
+
+It predicts each class by its share, or the label's mean, for every row. What that gains on weights of zero is learnt at
+once, for all rows ask for it; what is left is all that features can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from common.data.columns import Label
+from common.learning.losses import Logistic, Loss, Softmax, Squared, loss_at_zero
+
+if TYPE_CHECKING:
+    from common.data.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class BestConstant:
+    """Its mean ``loss``, and by how much that is less than the loss at the weights that a run starts from, ``gain``.
+
+    ``bend`` is the loss's mean curvature there in units of that at zero: where a class is rare, few rows are in doubt.
+    A regression starts there, for its study tells the mean: from the ``intercept``, where an example's loss is
+    ``most`` at most; classes start from zero, and have neither.
+    """
+
+    loss: float
+    gain: float = 0.0
+    bend: float = 1.0
+    intercept: float = 0.0
+    most: float | None = None
+
+
+def best_constant(loss: Loss, study: Study | None) -> BestConstant | None:
+    """That of a study's label, by a loss; None where nothing is known, or no weights are that constant.
+
+    >>> from common.data.columns import Feature
+    >>> from common.data.study import Study
+    >>> label = Label(name="fraud", values=("no", "yes"), shares=(0.95, 0.05))
+    >>> known = best_constant(Logistic(), Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label))
+    >>> round(known.loss, 3), round(known.gain, 3), round(known.bend, 3)
+    (0.199, 0.495, 0.19)
+    """
+    if study is None:
+        return None
+    if isinstance(loss, Squared):
+        usual = study.usual_label
+        if usual is None:
+            return None
+        return BestConstant(usual.deviation**2 / 2, intercept=usual.intercept, most=(1 + abs(usual.mean)) ** 2 / 2)
+    told = study.label.frequencies if isinstance(study.label, Label) and study.intercept else None
+    if told is None or not isinstance(loss, Logistic | Softmax):
+        return None
+    shares = np.array(told)
+    entropy = -float(shares @ np.log(shares))
+    bend = (1 - float(shares @ shares)) / (1 - 1 / len(shares))
+    return BestConstant(entropy, max(0.0, loss_at_zero(loss) - entropy), bend)
