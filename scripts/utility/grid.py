@@ -63,7 +63,17 @@ def candidates(chosen: DpGd) -> Iterator[DpGd]:
 def neighbours(chosen: DpGd, ways: Sequence[float], clips: Sequence[float]) -> Iterator[DpGd]:
     """The choice with its way and its clip norm times these."""
     for way, clip in product(ways, clips):
-        yield replace(chosen, step=chosen.step * way, clip_norm=min(chosen.clip_norm * clip, math.sqrt(2)))
+        yield replace(_going(chosen, way), clip_norm=min(chosen.clip_norm * clip, math.sqrt(2)))
+
+
+def _going(chosen: DpGd, way: float) -> DpGd:
+    """The choice with its way times this: shorter by shorter steps, longer by more rounds."""
+    if way <= 1:
+        return replace(chosen, step=chosen.step * way)
+    n_rounds = min(MOST_ROUNDS, math.ceil(chosen.n_rounds * (math.sqrt(way) if chosen.momentum else way)))
+    momentum = max(0.0, 1 - 10 / n_rounds) if chosen.momentum else 0.0
+    length = way * chosen.n_rounds * chosen.step / (1 - chosen.momentum)
+    return replace(chosen, n_rounds=n_rounds, momentum=momentum, step=length * (1 - momentum) / n_rounds)
 
 
 def _worth(trial: Trial, algorithm: DpGd, draws: Sequence[int]) -> float:
