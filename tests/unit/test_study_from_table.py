@@ -137,7 +137,7 @@ def test_a_study_from_a_table_trains(tmp_path: Path) -> None:
 
 def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_path: Path) -> None:
     columns: dict[str, list[object]] = {
-        "patient_id": [1] * 30, "Kürzel": [f"{SECRET}{i}" for i in range(30)],
+        "patient_id": list(range(30)), "Kürzel": [f"{SECRET}{i}" for i in range(30)],
         "born": ["1970-01-02", "1980-02-03"] * 15,
         "site": ["a"] * 30, "blank": [""] * 30, "age": [30, 31, 32] * 10, "ill": ["no", "yes"] * 15,
     }  # fmt: skip
@@ -150,10 +150,24 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
     assert "left out 'born': is a date" in done.stderr
     assert "left out 'site': holds one value only" in done.stderr
     assert "left out 'blank': is empty" in done.stderr
+    assert "by --column NAME; --leave-out NAME" in done.stderr
     assert SECRET not in done.output
-    asked = init(data, "--public", "--label", "ill", "--bounds", "patient_id=0:9", "--force")
+    asked = init(data, "--public", "--label", "ill", "--bounds", "patient_id=0:99", "--force")
     assert "warning: 'patient_id' looks like an identifier" in asked.stderr
     assert "patient_id" in [each.name for each in read_study(tmp_path / "study.json").named]
+
+
+def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> None:
+    columns: dict[str, list[object]] = {
+        "phone_service": [0, 1] * 30, "sent_email": [0, 1] * 30, "plot_id": [1, 2, 3] * 20, "Street": ["a", "b"] * 30,
+        "Latitude": [i + 0.5 for i in range(60)], "client_id": [*range(40), *range(20)],
+        "code": [*range(59), 58], "ill": ["no", "yes"] * 30,
+    }  # fmt: skip
+    data = table(tmp_path, **columns)
+    open_to_all = {each.name: each.warning for each in survey_table(data, public=True)}
+    assert [name for name, why in open_to_all.items() if why] == ["client_id", "code"]
+    private = {each.name: each.warning for each in survey_table(data)}
+    assert [name for name, why in private.items() if why] == ["plot_id", "Street", "Latitude", "client_id"]
 
 
 @pytest.mark.parametrize(

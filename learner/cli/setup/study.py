@@ -190,6 +190,8 @@ def _tell(draft: StudyDraft, target: Path, output: Format) -> None:
         return
     for name, why in draft.left_out.items():
         typer.echo(f"  left out {name!r}: {why}", err=True)
+    if draft.left_out:
+        typer.echo("  take one all the same by --column NAME; --leave-out NAME leaves another out", err=True)
     for name, why in draft.doubtful.items():
         typer.echo(f"  warning: {name!r} {why}", err=True)
     typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)
