@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_a_private_table_gives_names_and_kinds_and_nothing_else(tmp_path: Path) 
     done = init(data, "--label", "income")
     assert done.exit_code == 3
     assert "--bounds age=LOWER:UPPER" in done.stderr
-    assert "--values workclass=..." in done.stderr
+    assert "--values workclass=VALUE,VALUE" in done.stderr
     assert SECRET not in done.output
     assert not (tmp_path / "study.json").exists()
     assert all(each.values is None and each.bounds is None for each in survey_table(data))
@@ -104,6 +105,38 @@ def test_a_private_table_needs_no_question_where_all_is_said(tmp_path: Path) -> 
     assert (study.title, study.purpose) == ("Illness", "To see")
     assert study.named[0].description == "at admission"
     assert study.named[1].model_dump()["values"] == ("F", "M", "X, Y")
+
+
+def test_all_that_is_not_said_is_told_at_once_as_flags_to_fill_in(tmp_path: Path) -> None:
+    names = [f"x {i}" for i in range(12)]
+    numbers: dict[str, list[object]] = {name: [1, 2, 2] for name in names}
+    data = table(tmp_path, **numbers, sex=["F", "M", "M"], ill=[0, 1, 0])
+    done = init(data, "--label", "ill")
+    assert done.exit_code == 3
+    flags = shlex.split(done.stderr.partition("each: ")[2].partition(";")[0])
+    assert len(flags) == 2 * 14
+    assert "--values ill=VALUE,VALUE, if the label 'ill' is of classes" in done.stderr
+    assert init(data, "--label", "ill", *flags).exit_code == 3, "what stands for a value is none"
+    assert "twice" in init(data, "--label", "ill", *[flag.replace("LOWER:UPPER", "0:9") for flag in flags]).stderr
+    words = [flag.replace("LOWER:UPPER", "0:9").replace("VALUE,VALUE", "F,M") for flag in flags]
+    assert [each.name for each in made(data, "--label", "ill", *words).named] == [*names, "sex"]
+
+
+def test_free_text_of_a_public_table_is_told_of(tmp_path: Path) -> None:
+    data = table(tmp_path, note=[f"n{i % 250}" for i in range(500)], ill=["no", "yes"] * 250)
+    done = init(data, "--public", "--label", "ill")
+    assert "--values note=VALUE,VALUE; or --leave-out NAME what holds more than 200" in done.stderr
+
+
+def test_a_value_other_is_covered_by_other(tmp_path: Path) -> None:
+    data = table(tmp_path, payor=["other", "state", "self"] * 10, ill=["no", "yes"] * 15)
+    for words in ((), ("--other",), ("--other", "--values", "payor=self,state,other")):
+        category = made(data, "--public", "--label", "ill", "--force", *words).named[0]
+        assert isinstance(category, Category)
+        assert category.column_values == ("self", "state", "other")
+        assert fit_of_file(read_study(tmp_path / "study.json"), data).fits
+    kept = made(data, "--label", "ill", "--force", "--values", "payor=self,state,other", "--values", "ill=no,yes")
+    assert kept.named[0].model_dump()["other"] is False
 
 
 def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
@@ -174,9 +207,17 @@ def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> N
     ("words", "told"),
     [
         (("--label", "nothing"), "no column 'nothing'"),
-        (("--label", "ill", "--positive", "perhaps"), "--positive"),
+        (("--label", "ill", "--positive", "perhaps"), "which has 'no', 'yes'"),
+        (("--label", "ill", "--bounds", "ill=0:1"), "column 'ill' does not hold numbers"),
+        (("--label", "age", "--bounds", "ill=0:1"), "column 'ill' does not hold numbers"),
+        (
+            ("--label", "ill", "--unit", f"age={'x' * 60}"),
+            "r: column 'age': unit: String should have at most 50 characters\n",
+        ),
+        (("--label", "ill", "--values", "age="), "column 'age': values: Tuple should have at least 1 item"),
+        (("--label", "ill", "--title", "x" * 201), "parley-learner: title: String"),
         (("--label", "ill", "--bounds", "age=old"), "bounds of 'age'"),
-        (("--label", "ill", "--bounds", "age=9:1"), "lower must be below upper"),
+        (("--label", "ill", "--bounds", "age=9:1"), ": column 'age': lower must be below upper"),
         (("--label", "ill", "--bounds", "age"), "must be COLUMN="),
         ((), "--label"),
     ],

@@ -99,6 +99,7 @@ def study_init_command(
         purpose,
         missing,
         other,
+        public,
     )
     asking = sys.stdin.isatty() if ask is None else ask
     draft = draft_study(columns, said, _prompt if asking else None)
