@@ -32,7 +32,10 @@ _DATE = r"^\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?$"
 
 @dataclass(frozen=True, slots=True)
 class SurveyedColumn:
-    """A column: its kind, and what a study should not take it for. ``values`` and ``bounds`` are of public tables."""
+    """A column: its kind, and what a study should not take it for.
+
+    Of public tables alone: ``values``, ``bounds``, the ``median``, and the share of rows that are ``blank``.
+    """
 
     name: str
     kind: ColumnKind
@@ -41,6 +44,8 @@ class SurveyedColumn:
     constant: bool = False
     values: tuple[str, ...] | None = None
     bounds: tuple[float, float] | None = None
+    median: float | None = None
+    blank: float | None = None
 
     @property
     def warning(self) -> str | None:
@@ -85,7 +90,8 @@ def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa
     if pa.types.is_temporal(array.type):
         return SurveyedColumn(name, "date", identifier_words(name))
     coded = as_coded(column_of(array, as_number=False))
-    spelt = {text for value in coded.values if (text := spelling(value)) and text not in MISSING_TEXTS}
+    texts = [text if (text := spelling(value)) and text not in MISSING_TEXTS else None for value in coded.values]
+    spelt = {text for text in texts if text}
     numbers, strange = as_numbers(coded)
     found = numbers[np.isfinite(numbers)]
     kind = _kind(array, spelt, found, strange is None)
@@ -99,6 +105,8 @@ def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa
         constant=len(spelt) == 1,
         values=tuple(sorted(spelt, key=_in_order)) if public and len(spelt) <= MOST_VALUES else None,
         bounds=_rounded(found) if public and kind == "number" else None,
+        median=float(f"{np.median(found):.12g}") if public and kind == "number" else None,
+        blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
     )
 
 

@@ -139,6 +139,26 @@ def test_a_value_other_is_covered_by_other(tmp_path: Path) -> None:
     assert kept.named[0].model_dump()["other"] is False
 
 
+def test_missing_values_are_filled_by_what_is_said_or_is_likely(tmp_path: Path) -> None:
+    data = table(
+        tmp_path, pay=[1, 2, 90, ""] * 10, age=[30, "", 50, 50] * 10, sex=["F", "", "M", "M"] * 10, ill=[0, 1] * 20
+    )
+    own = ("--label", "ill", "--missing", "value")
+    study = made(data, *own, "--public", "--fill", "age=40")
+    assert study.missing == "value"
+    assert [each.fill for each in study.named] == [2.0, 40.0, "other"]
+    assert load_examples(data, study).dropped_share == 0
+    one = made(data, "--label", "ill", "--public", "--fill", "sex=F", "--force")
+    assert (one.missing, [each.fill for each in one.named]) == ("drop", [None, None, "F"])
+
+    said = ("--bounds", "pay=0:100", "--bounds", "age=0:120", "--values", "sex=F,M", "--values", "ill=0,1")
+    assert "each: --fill sex=VALUE;" in init(data, *own, *said, "--force").stderr
+    private = made(data, *own, *said, "--fill", "sex=M", "--force")
+    assert [each.fill for each in private.named] == [50.0, 60.0, "M"]
+    asked = made(data, *own, *said, "--ask", "--force", given="M\n")
+    assert [each.fill for each in asked.named] == [50.0, 60.0, "M"]
+
+
 def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     columns = {"x": rng.normal(size=40).round(3), "rate": rng.uniform(5, 20, size=40).round(2)}
@@ -215,6 +235,9 @@ def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> N
             "r: column 'age': unit: String should have at most 50 characters\n",
         ),
         (("--label", "ill", "--values", "age="), "column 'age': values: Tuple should have at least 1 item"),
+        (("--label", "ill", "--fill", "age=old"), "column 'age' holds numbers, so a number"),
+        (("--label", "ill", "--fill", "age=99"), ": column 'age': fill must lie within its bounds"),
+        (("--label", "ill", "--fill", "ill=no"), "nothing stands in for a label"),
         (("--label", "ill", "--title", "x" * 201), "parley-learner: title: String"),
         (("--label", "ill", "--bounds", "age=old"), "bounds of 'age'"),
         (("--label", "ill", "--bounds", "age=9:1"), ": column 'age': lower must be below upper"),

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
-from common.data.columns import OTHER
+from common.data.columns import OTHER, Missing
 from common.data.study import Study
 from common.encoding.spelling import spelling
 from common.errors import InvalidInputError
@@ -43,14 +43,15 @@ class Sayings:
     descriptions: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     purpose: str = ""
-    missing: Literal["refuse", "drop"] = "drop"
+    missing: Missing = "drop"
+    fills: Mapping[str, str] = field(default_factory=dict)
     other: bool = False
     public: bool = False
 
     @property
     def asked_for(self) -> frozenset[str]:
         """The columns that are named."""
-        return frozenset({*self.bounds, *self.values, *self.columns})
+        return frozenset({*self.bounds, *self.values, *self.fills, *self.columns})
 
     @property
     def named(self) -> frozenset[str]:
@@ -78,6 +79,8 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
     if unknown := sorted(said.named - known.keys()):
         raise InvalidInputError(f"the table has no column {', '.join(map(repr, unknown[:_MOST_NAMED]))}")
     label = said.label if said.label is not None else _asked_label(columns, ask)
+    if label in said.fills:
+        raise InvalidInputError(f"--fill {label}: nothing stands in for a label that is missing")
     left_out, doubtful = _sorted_out(columns, said, label)
     chosen = [each for each in columns if each.name not in left_out and each.name != label]
     if not chosen:
@@ -108,7 +111,9 @@ def _not_said(gaps: Sequence[str], label: SurveyedColumn, said: Sayings) -> str:
         told += f"; or {_flag('--values', label.name, _SOME_VALUES)}, if the label {label.name!r} is of classes"
     if not said.public:
         return f"{told}; or be asked, by --ask; or say --public, if the file is"
-    return f"{told}; or --leave-out NAME what holds more than {MOST_VALUES} different texts"
+    if any(gap.startswith("--values") for gap in gaps):
+        told += f"; or --leave-out NAME what holds more than {MOST_VALUES} different texts"
+    return told
 
 
 def _flag(option: str, name: str, value: str) -> str:
@@ -166,8 +171,34 @@ def _feature(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: li
         named = [value for value in values if not (other and spelling(value) == OTHER)]  # which `other` covers
         values, other = (named, other) if named else (values, False)
         words = f"one of {len(values)} values{', or another' if other else ''}"
-        return {"name": name, "description": said.descriptions.get(name, words), "values": values, "other": other}
-    return _number(column, said, ask, gaps)
+        terms: dict[str, Any] = {
+            "name": name,
+            "description": said.descriptions.get(name, words),
+            "values": values,
+            "other": other,
+        }
+        return terms | _fill(name, OTHER if other else None, said, ask, gaps)
+    terms = _number(column, said, ask, gaps)
+    lower, upper = terms["lower"], terms["upper"]
+    middle = (lower + upper) / 2 if column.median is None else min(max(column.median, lower), upper)
+    fill = _fill(name, middle, said, ask, gaps)
+    try:
+        return terms | {key: float(value) for key, value in fill.items()}
+    except ValueError:
+        raise InvalidInputError(f"--fill {name}: column {name!r} holds numbers, so a number must stand in") from None
+
+
+def _fill(
+    name: str, default: float | str | None, said: Sayings, ask: Asking | None, gaps: list[str]
+) -> dict[str, float | str]:
+    """What stands in for a missing value: as is said; or where all are filled, the default, or what is asked for."""
+    if name in said.fills or said.missing != "value":
+        return {"fill": said.fills[name]} if name in said.fills else {}
+    if default is None and ask is not None:
+        default = ask(f"fill of {name}, in place of a missing value", "")
+    if default is None:
+        gaps.append(_flag("--fill", name, "VALUE"))
+    return {} if default is None else {"fill": default}
 
 
 def _number(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> dict[str, Any]:

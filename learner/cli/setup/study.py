@@ -60,8 +60,20 @@ def study_init_command(
     column: Annotated[Said, typer.Option("--column", help="take this column, whatever it looks like; repeat")] = None,
     leave_out: Annotated[Said, typer.Option("--leave-out", help="leave this column out; repeat")] = None,
     missing: Annotated[
-        Literal["refuse", "drop"], typer.Option("--missing", help="what becomes of rows that miss a value")
+        Literal["refuse", "drop", "value"],
+        typer.Option(
+            "--missing", help="rows that miss a value are refused, kept as empty ones, or have a value filled in"
+        ),
     ] = "drop",
+    fill: Annotated[
+        Said,
+        typer.Option(
+            "--fill",
+            metavar="COLUMN=VALUE",
+            help="what stands in for a missing value; with --missing value the median of a public file, the middle of "
+            "the bounds, or 'other', if not said; repeat",
+        ),
+    ] = None,
     other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False,
     public: Annotated[
         bool, typer.Option("--public", help="the file is public: its values and ranges may be used")
@@ -98,6 +110,7 @@ def study_init_command(
         title,
         purpose,
         missing,
+        dict(_pairs("--fill", fill, names)),
         other,
         public,
     )
