@@ -159,6 +159,36 @@ def test_missing_values_are_filled_by_what_is_said_or_is_likely(tmp_path: Path) 
     assert [each.fill for each in asked.named] == [50.0, 60.0, "M"]
 
 
+def test_rows_of_a_public_file_that_would_be_empty_are_told_of(tmp_path: Path) -> None:
+    data = table(
+        tmp_path, misc=["a", "b", *[""] * 38], age=[30, "", 50, 50] * 10, size=[1, 2] * 20, ill=[*[0, 1] * 19, "", 1]
+    )
+    done = init(data, "--public", "--label", "ill")
+    assert "97.50% of the rows of this file miss a value" in done.stderr
+    assert "most blanks: 'misc' 95.00%, 'age' 25.00%, 'ill' (the label) 2.50%" in done.stderr
+    for words in ("--leave-out NAME", "--fill NAME=VALUE", "--missing value", "next: parley-learner study check"):
+        assert words in done.stderr
+    assert f"parley-learner simulate --data {data} --study {tmp_path / 'study.json'}" in done.stderr
+
+    filled = init(data, "--public", "--label", "ill", "--missing", "value", "--force", "--format", "json")
+    told = json.loads(filled.stdout)
+    assert (told["fits"], told["dropped"], told["blanks"]) == (True, 0.025, {"ill": 0.025})
+    assert read_study(tmp_path / "study.json").missing == "drop"
+    unfit = init(data, "--public", "--label", "ill", "--bounds", "size=0:1", "--force").stderr
+    assert "does not fit the study itself" in unfit
+    assert "size: beyond the bounds: 20 rows" in unfit
+    assert "simulate" not in unfit
+
+
+def test_of_a_private_file_no_rows_are_told_of(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[3, 4, "", ""] * 10, ill=["no", "yes"] * 20)
+    words = ("--label", "ill", "--bounds", "age=0:9", "--values", "ill=no,yes", "--format")
+    assert json.loads(init(data, *words, "json").stdout).keys() == {"file", "name", "left_out", "doubtful"}
+    done = init(data, *words, "text", "--force")
+    assert done.stderr.splitlines()[1:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
+    assert all(each.blank is None and each.median is None for each in survey_table(data))
+
+
 def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     columns = {"x": rng.normal(size=40).round(3), "rate": rng.uniform(5, 20, size=40).round(2)}

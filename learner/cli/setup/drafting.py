@@ -96,7 +96,8 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
         "purpose": said.purpose,
         "features": features,
         "label": target,
-        "missing": said.missing,
+        # nothing stands in for a label: where a public one has blanks, its rows are kept as empty ones, not refused
+        "missing": "drop" if said.missing == "value" and known[label].blank else said.missing,
     }
     try:
         return StudyDraft(Study.model_validate(terms), left_out, doubtful)
