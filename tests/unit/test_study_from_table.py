@@ -110,9 +110,10 @@ def test_a_private_table_needs_no_question_where_all_is_said(tmp_path: Path) -> 
 def test_all_that_is_not_said_is_told_at_once_as_flags_to_fill_in(tmp_path: Path) -> None:
     names = [f"x {i}" for i in range(12)]
     numbers: dict[str, list[object]] = {name: [1, 2, 2] for name in names}
-    data = table(tmp_path, **numbers, sex=["F", "M", "M"], ill=[0, 1, 0])
+    data = table(tmp_path, **numbers, sex=["F", "M", "M"], plot_id=[1, 2, 3], ill=[0, 1, 0])
     done = init(data, "--label", "ill")
     assert done.exit_code == 3
+    assert "; left out, unless you say --column NAME: 'plot_id'; or be asked" in done.stderr
     flags = shlex.split(done.stderr.partition("each: ")[2].partition(";")[0])
     assert len(flags) == 2 * 14
     assert "--values ill=VALUE,VALUE, if the label 'ill' is of classes" in done.stderr

@@ -89,7 +89,9 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
     features = [_feature(each, said, ask, gaps) for each in chosen]
     target = _label(known[label], said, ask, gaps)
     if gaps:
-        raise InvalidInputError(_not_said(gaps, known[label], said))
+        raise InvalidInputError(
+            _not_said(gaps, known[label], said, [name for name in left_out if name not in said.left_out])
+        )
     terms = {
         "name": said.name,
         "title": said.title or said.name.replace("_", " ").replace("-", " ").capitalize(),
@@ -105,11 +107,13 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
         raise InvalidInputError(_wrong(error, [each.name for each in chosen])) from None
 
 
-def _not_said(gaps: Sequence[str], label: SurveyedColumn, said: Sayings) -> str:
+def _not_said(gaps: Sequence[str], label: SurveyedColumn, said: Sayings, left_out: Sequence[str]) -> str:
     """All flags that are still to be said, ready to be copied: what stands for a value is refused where it is left."""
     told = f"not said; add these with what is true of each: {' '.join(gaps)}"
     if _flag("--bounds", label.name, _SOME_BOUNDS) in gaps:
         told += f"; or {_flag('--values', label.name, _SOME_VALUES)}, if the label {label.name!r} is of classes"
+    if left_out:
+        told += f"; left out, unless you say --column NAME: {_listed(left_out)}"
     if not said.public:
         return f"{told}; or be asked, by --ask; or say --public, if the file is"
     if any(gap.startswith("--values") for gap in gaps):
