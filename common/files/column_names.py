@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from common.errors import InvalidDataError
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _IDENTIFYING = frozenset({
-    "address", "dob", "email", "fax", "firstname", "forename", "guid", "iban", "id", "identifier", "imei", "ip",
-    "lastname", "latitude", "longitude", "mail", "mobile", "mrn", "name", "nino", "passport", "phone", "postcode",
-    "ssn", "street", "surname", "telephone", "token", "username", "uuid", "vin", "zip", "zipcode",
+    "address", "cellphone", "dob", "email", "fax", "firstname", "forename", "guid", "homephone", "iban", "id",
+    "identifier", "imei", "ip", "lastname", "latitude", "longitude", "mail", "mobile", "mobilephone", "mrn", "name",
+    "nino", "passport", "phone", "postcode", "ssn", "street", "surname", "telephone", "token", "username", "uuid",
+    "vin", "workphone", "zip", "zipcode",
 })  # fmt: skip
-_ENDINGS = ("uuid", "guid", "mrn", "ssn", "email", "phone", "patientid", "personid", "customerid", "userid")
+_ENDINGS = ("uuid", "guid", "email", "patientid", "personid", "customerid", "userid", "subjectid", "recordid")
+"""With which no other word ends."""
+_ABOUT = frozenset({
+    "answered", "count", "has", "is", "kind", "length", "minutes", "opened", "plan", "received", "sent", "service",
+    "support", "type", "usage", "valid", "verified", "was",
+})  # fmt: skip
+"""Beside one of these, an identifying word says what is told *of* the phone or the email, which is not told itself."""
 _SHARE = 0.3
 
 
 def identifier_words(name: str) -> bool:
-    """Whether a column's name says that it tells who somebody is.
+    """Whether a column's name says that it tells who somebody is: by its whole words, or two that stand together.
 
-    >>> [identifier_words(name) for name in ("patient_id", "eMail", "SSN", "userid", "valid", "width", "age")]
-    [True, True, True, True, False, False, False]
+    >>> [identifier_words(name) for name in ("patient_id", "eMail", "SSN", "userid", "zip code", "homePhone")]
+    [True, True, True, True, True, True]
+    >>> [identifier_words(name) for name in ("valid", "phone_service", "sent_email", "headphones", "boss_name_length")]
+    [False, False, False, False, False]
     """
     words = [word.lower() for word in _WORD.findall(name)]
-    joined = "".join(words)
-    return not _IDENTIFYING.isdisjoint(words) or joined in _IDENTIFYING or joined.endswith(_ENDINGS)
+    if not _ABOUT.isdisjoint(words):
+        return False
+    parts = {*words, *(first + second for first, second in pairwise(words))}
+    return not _IDENTIFYING.isdisjoint(parts) or any(word.endswith(_ENDINGS) for word in parts)
 
 
 def check_header(where: str, names: Sequence[str]) -> None:

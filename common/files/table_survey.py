@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from common.arrays import FloatArray
-from common.data.cells import MISSING_TEXTS, Coded, as_coded, as_numbers
+from common.data.cells import MISSING_TEXTS, as_coded, as_numbers
 from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
@@ -23,12 +23,19 @@ MOST_VALUES = 200
 """A category of more values than these is taken for free text."""
 _FEW_ROWS = 20
 """Of fewer rows, all values of a column being different tells nothing."""
+_NEARLY_ALL = 0.95
+"""Of a public table, the share of rows from which on texts or integers are taken for different in each."""
+_FEW, _FEW_SHARE = 100, 0.05
+"""At most so many values, and so large a share of the rows, tell nobody apart, whatever a public column is called."""
 _DATE = r"^\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?$"
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedColumn:
-    """A column: its kind, and what a study should not take it for. ``values`` and ``bounds`` are of public tables."""
+    """A column: its kind, and what a study should not take it for.
+
+    Of public tables alone: ``values``, ``bounds``, the ``median``, and the share of rows that are ``blank``.
+    """
 
     name: str
     kind: ColumnKind
@@ -37,6 +44,8 @@ class SurveyedColumn:
     constant: bool = False
     values: tuple[str, ...] | None = None
     bounds: tuple[float, float] | None = None
+    median: float | None = None
+    blank: float | None = None
 
     @property
     def warning(self) -> str | None:
@@ -81,18 +90,23 @@ def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa
     if pa.types.is_temporal(array.type):
         return SurveyedColumn(name, "date", identifier_words(name))
     coded = as_coded(column_of(array, as_number=False))
-    spelt = {text for value in coded.values if (text := spelling(value)) and text not in MISSING_TEXTS}
+    texts = [text if (text := spelling(value)) and text not in MISSING_TEXTS else None for value in coded.values]
+    spelt = {text for text in texts if text}
     numbers, strange = as_numbers(coded)
     found = numbers[np.isfinite(numbers)]
     kind = _kind(array, spelt, found, strange is None)
+    n_rows = int((coded.codes >= 0).sum())
+    apart = kind == "text" or (kind == "number" and bool((found == np.trunc(found)).all()))
     return SurveyedColumn(
         name,
         kind,
-        named_identifier=identifier_words(name),
-        all_different=_all_different(coded, spelt, kind, found),
+        named_identifier=identifier_words(name) and not (public and (not apart or _few(len(spelt), n_rows))),
+        all_different=apart and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1),
         constant=len(spelt) == 1,
         values=tuple(sorted(spelt, key=_in_order)) if public and len(spelt) <= MOST_VALUES else None,
         bounds=_rounded(found) if public and kind == "number" else None,
+        median=float(f"{np.median(found):.12g}") if public and kind == "number" else None,
+        blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
     )
 
 
@@ -108,12 +122,9 @@ def _kind(array: Any, spelt: set[str], found: FloatArray, all_numbers: bool) -> 
     return "date" if is_text and all(re.match(_DATE, value) for value in spelt) else "text"
 
 
-def _all_different(coded: Coded, spelt: set[str], kind: ColumnKind, found: FloatArray) -> bool:
-    """Whether no two rows share a value, and values are texts or integers."""
-    n_rows = int((coded.codes >= 0).sum())
-    if n_rows < _FEW_ROWS or len(spelt) < n_rows:
-        return False
-    return kind == "text" or (kind == "number" and bool((found == np.trunc(found)).all()))
+def _few(n_values: int, n_rows: int) -> bool:
+    """Whether values are too few for the rows to tell who somebody is."""
+    return n_rows >= _FEW_ROWS and n_values <= max(2, min(_FEW, n_rows * _FEW_SHARE))
 
 
 def _in_order(value: str) -> tuple[bool, float, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_a_private_table_gives_names_and_kinds_and_nothing_else(tmp_path: Path) 
     done = init(data, "--label", "income")
     assert done.exit_code == 3
     assert "--bounds age=LOWER:UPPER" in done.stderr
-    assert "--values workclass=..." in done.stderr
+    assert "--values workclass=VALUE,VALUE" in done.stderr
     assert SECRET not in done.output
     assert not (tmp_path / "study.json").exists()
     assert all(each.values is None and each.bounds is None for each in survey_table(data))
@@ -104,6 +105,89 @@ def test_a_private_table_needs_no_question_where_all_is_said(tmp_path: Path) -> 
     assert (study.title, study.purpose) == ("Illness", "To see")
     assert study.named[0].description == "at admission"
     assert study.named[1].model_dump()["values"] == ("F", "M", "X, Y")
+
+
+def test_all_that_is_not_said_is_told_at_once_as_flags_to_fill_in(tmp_path: Path) -> None:
+    names = [f"x {i}" for i in range(12)]
+    numbers: dict[str, list[object]] = {name: [1, 2, 2] for name in names}
+    data = table(tmp_path, **numbers, sex=["F", "M", "M"], plot_id=[1, 2, 3], ill=[0, 1, 0])
+    done = init(data, "--label", "ill")
+    assert done.exit_code == 3
+    assert "; left out, unless you say --column NAME: 'plot_id'; or be asked" in done.stderr
+    flags = shlex.split(done.stderr.partition("each: ")[2].partition(";")[0])
+    assert len(flags) == 2 * 14
+    assert "--values ill=VALUE,VALUE, if the label 'ill' is of classes" in done.stderr
+    assert init(data, "--label", "ill", *flags).exit_code == 3, "what stands for a value is none"
+    assert "twice" in init(data, "--label", "ill", *[flag.replace("LOWER:UPPER", "0:9") for flag in flags]).stderr
+    words = [flag.replace("LOWER:UPPER", "0:9").replace("VALUE,VALUE", "F,M") for flag in flags]
+    assert [each.name for each in made(data, "--label", "ill", *words).named] == [*names, "sex"]
+
+
+def test_free_text_of_a_public_table_is_told_of(tmp_path: Path) -> None:
+    data = table(tmp_path, note=[f"n{i % 250}" for i in range(500)], ill=["no", "yes"] * 250)
+    done = init(data, "--public", "--label", "ill")
+    assert "--values note=VALUE,VALUE; or --leave-out NAME what holds more than 200" in done.stderr
+
+
+def test_a_value_other_is_covered_by_other(tmp_path: Path) -> None:
+    data = table(tmp_path, payor=["other", "state", "self"] * 10, ill=["no", "yes"] * 15)
+    for words in ((), ("--other",), ("--other", "--values", "payor=self,state,other")):
+        category = made(data, "--public", "--label", "ill", "--force", *words).named[0]
+        assert isinstance(category, Category)
+        assert category.column_values == ("self", "state", "other")
+        assert fit_of_file(read_study(tmp_path / "study.json"), data).fits
+    kept = made(data, "--label", "ill", "--force", "--values", "payor=self,state,other", "--values", "ill=no,yes")
+    assert kept.named[0].model_dump()["other"] is False
+
+
+def test_missing_values_are_filled_by_what_is_said_or_is_likely(tmp_path: Path) -> None:
+    data = table(
+        tmp_path, pay=[1, 2, 90, ""] * 10, age=[30, "", 50, 50] * 10, sex=["F", "", "M", "M"] * 10, ill=[0, 1] * 20
+    )
+    own = ("--label", "ill", "--missing", "value")
+    study = made(data, *own, "--public", "--fill", "age=40")
+    assert study.missing == "value"
+    assert [each.fill for each in study.named] == [2.0, 40.0, "other"]
+    assert load_examples(data, study).dropped_share == 0
+    one = made(data, "--label", "ill", "--public", "--fill", "sex=F", "--force")
+    assert (one.missing, [each.fill for each in one.named]) == ("drop", [None, None, "F"])
+
+    said = ("--bounds", "pay=0:100", "--bounds", "age=0:120", "--values", "sex=F,M", "--values", "ill=0,1")
+    assert "each: --fill sex=VALUE;" in init(data, *own, *said, "--force").stderr
+    private = made(data, *own, *said, "--fill", "sex=M", "--force")
+    assert [each.fill for each in private.named] == [50.0, 60.0, "M"]
+    asked = made(data, *own, *said, "--ask", "--force", given="M\n")
+    assert [each.fill for each in asked.named] == [50.0, 60.0, "M"]
+
+
+def test_rows_of_a_public_file_that_would_be_empty_are_told_of(tmp_path: Path) -> None:
+    data = table(
+        tmp_path, misc=["a", "b", *[""] * 38], age=[30, "", 50, 50] * 10, size=[1, 2] * 20, ill=[*[0, 1] * 19, "", 1]
+    )
+    done = init(data, "--public", "--label", "ill")
+    assert "97.50% of the rows of this file miss a value" in done.stderr
+    assert "most blanks: 'misc' 95.00%, 'age' 25.00%, 'ill' (the label) 2.50%" in done.stderr
+    for words in ("--leave-out NAME", "--fill NAME=VALUE", "--missing value", "next: parley-learner study check"):
+        assert words in done.stderr
+    assert f"parley-learner simulate --data {data} --study {tmp_path / 'study.json'}" in done.stderr
+
+    filled = init(data, "--public", "--label", "ill", "--missing", "value", "--force", "--format", "json")
+    told = json.loads(filled.stdout)
+    assert (told["fits"], told["dropped"], told["blanks"]) == (True, 0.025, {"ill": 0.025})
+    assert read_study(tmp_path / "study.json").missing == "drop"
+    unfit = init(data, "--public", "--label", "ill", "--bounds", "size=0:1", "--force").stderr
+    assert "does not fit the study itself" in unfit
+    assert "size: beyond the bounds: 20 rows" in unfit
+    assert "simulate" not in unfit
+
+
+def test_of_a_private_file_no_rows_are_told_of(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[3, 4, "", ""] * 10, ill=["no", "yes"] * 20)
+    words = ("--label", "ill", "--bounds", "age=0:9", "--values", "ill=no,yes", "--format")
+    assert json.loads(init(data, *words, "json").stdout).keys() == {"file", "name", "left_out", "doubtful"}
+    done = init(data, *words, "text", "--force")
+    assert done.stderr.splitlines()[1:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
+    assert all(each.blank is None and each.median is None for each in survey_table(data))
 
 
 def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
@@ -137,7 +221,7 @@ def test_a_study_from_a_table_trains(tmp_path: Path) -> None:
 
 def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_path: Path) -> None:
     columns: dict[str, list[object]] = {
-        "patient_id": [1] * 30, "Kürzel": [f"{SECRET}{i}" for i in range(30)],
+        "patient_id": list(range(30)), "Kürzel": [f"{SECRET}{i}" for i in range(30)],
         "born": ["1970-01-02", "1980-02-03"] * 15,
         "site": ["a"] * 30, "blank": [""] * 30, "age": [30, 31, 32] * 10, "ill": ["no", "yes"] * 15,
     }  # fmt: skip
@@ -150,19 +234,44 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
     assert "left out 'born': is a date" in done.stderr
     assert "left out 'site': holds one value only" in done.stderr
     assert "left out 'blank': is empty" in done.stderr
+    assert "by --column NAME; --leave-out NAME" in done.stderr
     assert SECRET not in done.output
-    asked = init(data, "--public", "--label", "ill", "--bounds", "patient_id=0:9", "--force")
+    asked = init(data, "--public", "--label", "ill", "--bounds", "patient_id=0:99", "--force")
     assert "warning: 'patient_id' looks like an identifier" in asked.stderr
     assert "patient_id" in [each.name for each in read_study(tmp_path / "study.json").named]
+
+
+def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> None:
+    columns: dict[str, list[object]] = {
+        "phone_service": [0, 1] * 30, "sent_email": [0, 1] * 30, "plot_id": [1, 2, 3] * 20, "Street": ["a", "b"] * 30,
+        "Latitude": [i + 0.5 for i in range(60)], "client_id": [*range(40), *range(20)],
+        "code": [*range(59), 58], "ill": ["no", "yes"] * 30,
+    }  # fmt: skip
+    data = table(tmp_path, **columns)
+    open_to_all = {each.name: each.warning for each in survey_table(data, public=True)}
+    assert [name for name, why in open_to_all.items() if why] == ["client_id", "code"]
+    private = {each.name: each.warning for each in survey_table(data)}
+    assert [name for name, why in private.items() if why] == ["plot_id", "Street", "Latitude", "client_id"]
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("--label", "nothing"), "no column 'nothing'"),
-        (("--label", "ill", "--positive", "perhaps"), "--positive"),
+        (("--label", "ill", "--positive", "perhaps"), "which has 'no', 'yes'"),
+        (("--label", "ill", "--bounds", "ill=0:1"), "column 'ill' does not hold numbers"),
+        (("--label", "age", "--bounds", "ill=0:1"), "column 'ill' does not hold numbers"),
+        (
+            ("--label", "ill", "--unit", f"age={'x' * 60}"),
+            "r: column 'age': unit: String should have at most 50 characters\n",
+        ),
+        (("--label", "ill", "--values", "age="), "column 'age': values: Tuple should have at least 1 item"),
+        (("--label", "ill", "--fill", "age=old"), "column 'age' holds numbers, so a number"),
+        (("--label", "ill", "--fill", "age=99"), ": column 'age': fill must lie within its bounds"),
+        (("--label", "ill", "--fill", "ill=no"), "nothing stands in for a label"),
+        (("--label", "ill", "--title", "x" * 201), "parley-learner: title: String"),
         (("--label", "ill", "--bounds", "age=old"), "bounds of 'age'"),
-        (("--label", "ill", "--bounds", "age=9:1"), "lower must be below upper"),
+        (("--label", "ill", "--bounds", "age=9:1"), ": column 'age': lower must be below upper"),
         (("--label", "ill", "--bounds", "age"), "must be COLUMN="),
         ((), "--label"),
     ],

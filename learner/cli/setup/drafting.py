@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
+from common.data.columns import OTHER, Missing
 from common.data.study import Study
+from common.encoding.spelling import spelling
 from common.errors import InvalidInputError
-from common.files.table_survey import SurveyedColumn
-from common.strict import faults
+from common.files.table_survey import MOST_VALUES, SurveyedColumn
 
 Asking = Callable[[str, str], str]
 """Asks for ``bounds``, ``values`` or a ``label``: what, and what is proposed; returns what was typed."""
 
 _FEW_CLASSES = 10
 _MOST_NAMED = 5
+_SOME_VALUES, _SOME_BOUNDS = "VALUE,VALUE", "LOWER:UPPER"
 
 
 @dataclass(frozen=True, slots=True)
 class Sayings:
-    """What the author of a study says of it, by column; ``columns`` are asked for though they look like identifiers."""
+    """What the author of a study says of it, by column; ``columns`` are asked for though they look like identifiers.
+
+    ``public`` is whether the table is said to be.
+    """
 
     name: str
     label: str | None = None
@@ -37,13 +43,15 @@ class Sayings:
     descriptions: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     purpose: str = ""
-    missing: Literal["refuse", "drop"] = "drop"
+    missing: Missing = "drop"
+    fills: Mapping[str, str] = field(default_factory=dict)
     other: bool = False
+    public: bool = False
 
     @property
     def asked_for(self) -> frozenset[str]:
         """The columns that are named."""
-        return frozenset({*self.bounds, *self.values, *self.columns})
+        return frozenset({*self.bounds, *self.values, *self.fills, *self.columns})
 
     @property
     def named(self) -> frozenset[str]:
@@ -71,6 +79,8 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
     if unknown := sorted(said.named - known.keys()):
         raise InvalidInputError(f"the table has no column {', '.join(map(repr, unknown[:_MOST_NAMED]))}")
     label = said.label if said.label is not None else _asked_label(columns, ask)
+    if label in said.fills:
+        raise InvalidInputError(f"--fill {label}: nothing stands in for a label that is missing")
     left_out, doubtful = _sorted_out(columns, said, label)
     chosen = [each for each in columns if each.name not in left_out and each.name != label]
     if not chosen:
@@ -79,9 +89,8 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
     features = [_feature(each, said, ask, gaps) for each in chosen]
     target = _label(known[label], said, ask, gaps)
     if gaps:
-        more = f", and {len(gaps) - _MOST_NAMED:,} columns more" if len(gaps) > _MOST_NAMED else ""
         raise InvalidInputError(
-            f"not said: {'; '.join(gaps[:_MOST_NAMED])}{more}; all may be taken from a file that is --public"
+            _not_said(gaps, known[label], said, [name for name in left_out if name not in said.left_out])
         )
     terms = {
         "name": said.name,
@@ -89,12 +98,51 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
         "purpose": said.purpose,
         "features": features,
         "label": target,
-        "missing": said.missing,
+        # nothing stands in for a label: where a public one has blanks, its rows are kept as empty ones, not refused
+        "missing": "drop" if said.missing == "value" and known[label].blank else said.missing,
     }
     try:
         return StudyDraft(Study.model_validate(terms), left_out, doubtful)
     except ValidationError as error:
-        raise InvalidInputError(f"no study comes of that: {faults(error)}") from None
+        raise InvalidInputError(_wrong(error, [each.name for each in chosen])) from None
+
+
+def _not_said(gaps: Sequence[str], label: SurveyedColumn, said: Sayings, left_out: Sequence[str]) -> str:
+    """All flags that are still to be said, ready to be copied: what stands for a value is refused where it is left."""
+    told = f"not said; add these with what is true of each: {' '.join(gaps)}"
+    if _flag("--bounds", label.name, _SOME_BOUNDS) in gaps:
+        told += f"; or {_flag('--values', label.name, _SOME_VALUES)}, if the label {label.name!r} is of classes"
+    if left_out:
+        told += f"; left out, unless you say --column NAME: {_listed(left_out)}"
+    if not said.public:
+        return f"{told}; or be asked, by --ask; or say --public, if the file is"
+    if any(gap.startswith("--values") for gap in gaps):
+        told += f"; or --leave-out NAME what holds more than {MOST_VALUES} different texts"
+    return told
+
+
+def _flag(option: str, name: str, value: str) -> str:
+    """An option as a shell takes it."""
+    return f"{option} {shlex.quote(f'{name}={value}')}"
+
+
+def _wrong(error: ValidationError, names: Sequence[str]) -> str:
+    """What is wrong with a study, by column and in the words of whoever found it; never where models keep it."""
+    told, follows = [], {("too_short", ("features",))}  # from the fault of a feature
+    for fault in error.errors(include_input=False, include_url=False, include_context=False):
+        words = fault["msg"].removeprefix("Value error, ")
+        match fault["loc"]:
+            case loc if (fault["type"], loc) in follows or fault["type"] == "default_factory_not_called":
+                continue
+            case _ if words.startswith(("column '", "label '")):
+                told.append(words)
+            case ("features", int(place), _, *path) if path:
+                told.append(f"column {names[place]!r}: {path[0]}: {words}")
+            case ("label", _, *path) if path:
+                told.append(f"label: {path[0]}: {words}")
+            case loc:
+                told.append(": ".join([*map(str, loc[:1]), words]))
+    return "; ".join(told)
 
 
 def _asked_label(columns: Sequence[SurveyedColumn], ask: Asking | None) -> str:
@@ -124,15 +172,47 @@ def _feature(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: li
     name = column.name
     if name in said.values or (column.kind != "number" and name not in said.bounds):
         values = _values(column, said, ask, gaps)
-        other = (said.other or (name not in said.values and column.values is not None)) and "other" not in values
+        other = said.other or (name not in said.values and column.values is not None)
+        named = [value for value in values if not (other and spelling(value) == OTHER)]  # which `other` covers
+        values, other = (named, other) if named else (values, False)
         words = f"one of {len(values)} values{', or another' if other else ''}"
-        return {"name": name, "description": said.descriptions.get(name, words), "values": values, "other": other}
-    return _number(column, said, ask, gaps)
+        terms: dict[str, Any] = {
+            "name": name,
+            "description": said.descriptions.get(name, words),
+            "values": values,
+            "other": other,
+        }
+        return terms | _fill(name, OTHER if other else None, said, ask, gaps)
+    terms = _number(column, said, ask, gaps)
+    lower, upper = terms["lower"], terms["upper"]
+    middle = (lower + upper) / 2 if column.median is None else min(max(column.median, lower), upper)
+    fill = _fill(name, middle, said, ask, gaps)
+    try:
+        return terms | {key: float(value) for key, value in fill.items()}
+    except ValueError:
+        raise InvalidInputError(f"--fill {name}: column {name!r} holds numbers, so a number must stand in") from None
+
+
+def _fill(
+    name: str, default: float | str | None, said: Sayings, ask: Asking | None, gaps: list[str]
+) -> dict[str, float | str]:
+    """What stands in for a missing value: as is said; or where all are filled, the default, or what is asked for."""
+    if name in said.fills or said.missing != "value":
+        return {"fill": said.fills[name]} if name in said.fills else {}
+    if default is None and ask is not None:
+        default = ask(f"fill of {name}, in place of a missing value", "")
+    if default is None:
+        gaps.append(_flag("--fill", name, "VALUE"))
+    return {} if default is None else {"fill": default}
 
 
 def _number(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> dict[str, Any]:
-    """A number's terms."""
+    """A number's terms; raises InvalidInputError for a column of anything else."""
     name = column.name
+    if column.kind in {"text", "date"}:
+        raise InvalidInputError(
+            f"--bounds {name}: column {name!r} does not hold numbers: say --values, or leave it out"
+        )
     lower, upper = _bounds(column, said, ask, gaps)
     unit = said.units.get(name, "")
     words = f"a number from {lower:.12g} to {upper:.12g}{f' {unit}' if unit else ''}"
@@ -149,7 +229,7 @@ def _label(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list
     values = _values(column, said, ask, gaps)
     if said.positive is not None and values:
         if said.positive not in values or len(values) != 2:  # noqa: PLR2004
-            raise InvalidInputError("--positive must be one of the two values of the label")
+            raise InvalidInputError(f"--positive must be one of two values of the label, which has {_listed(values)}")
         values = [*(value for value in values if value != said.positive), said.positive]
     words = said.descriptions.get(name, f"to be learnt: one of {len(values)} classes")
     return {"name": name, "description": words, "values": values}
@@ -163,7 +243,7 @@ def _values(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: lis
         proposed = ",".join(map(_quoted, column.values or ()))
         return split_values(ask(f"values of {name}, with commas between", proposed))
     if column.values is None:
-        gaps.append(f"--values {name}=...")
+        gaps.append(_flag("--values", name, _SOME_VALUES))
     return list(column.values or ())
 
 
@@ -175,7 +255,7 @@ def _bounds(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: lis
         proposed = "{:.12g}:{:.12g}".format(*column.bounds) if column.bounds else ""
         return split_bounds(name, ask(f"bounds of {name}, LOWER:UPPER", proposed))
     if column.bounds is None:
-        gaps.append(f"--bounds {name}=LOWER:UPPER")
+        gaps.append(_flag("--bounds", name, _SOME_BOUNDS))
     return column.bounds or (0.0, 1.0)
 
 
@@ -199,6 +279,12 @@ def split_bounds(name: str, text: str) -> tuple[float, float]:
 
 def _quoted(value: str) -> str:
     return f'"{value}"' if "," in value else value
+
+
+def _listed(values: Sequence[str]) -> str:
+    """Values that are public or were typed, a few of many."""
+    more = f" and {len(values) - _MOST_NAMED:,} more" if len(values) > _MOST_NAMED else ""
+    return f"{', '.join(map(repr, values[:_MOST_NAMED]))}{more}"
 
 
 def study_name(path: Path) -> str:

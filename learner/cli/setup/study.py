@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -25,6 +26,7 @@ from learner.models.model_files import written_whole
 
 if TYPE_CHECKING:
     from learner.cli.setup.drafting import StudyDraft
+    from learner.cli.setup.own_rows import OwnRows
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -60,8 +62,20 @@ def study_init_command(
     column: Annotated[Said, typer.Option("--column", help="take this column, whatever it looks like; repeat")] = None,
     leave_out: Annotated[Said, typer.Option("--leave-out", help="leave this column out; repeat")] = None,
     missing: Annotated[
-        Literal["refuse", "drop"], typer.Option("--missing", help="what becomes of rows that miss a value")
+        Literal["refuse", "drop", "value"],
+        typer.Option(
+            "--missing", help="rows that miss a value are refused, kept as empty ones, or have a value filled in"
+        ),
     ] = "drop",
+    fill: Annotated[
+        Said,
+        typer.Option(
+            "--fill",
+            metavar="COLUMN=VALUE",
+            help="what stands in for a missing value; with --missing value the median of a public file, the middle of "
+            "the bounds, or 'other', if not said; repeat",
+        ),
+    ] = None,
     other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False,
     public: Annotated[
         bool, typer.Option("--public", help="the file is public: its values and ranges may be used")
@@ -79,6 +93,7 @@ def study_init_command(
     """
     from common.files.table_survey import survey_table
     from learner.cli.setup.drafting import Sayings, draft_study, split_bounds, split_values, study_name
+    from learner.cli.setup.own_rows import own_rows
 
     target = out or Path("study.json")
     if target.exists() and not force:
@@ -98,12 +113,19 @@ def study_init_command(
         title,
         purpose,
         missing,
+        dict(_pairs("--fill", fill, names)),
         other,
+        public,
     )
     asking = sys.stdin.isatty() if ask is None else ask
     draft = draft_study(columns, said, _prompt if asking else None)
+    rows = own_rows(draft.study, data, columns) if public else None
     _write(target, draft.study.model_dump_json(indent=2, exclude_none=True))
-    _tell(draft, target, output)
+    _tell(draft, rows, target, output)
+    print_next(output, f"parley-learner study check {quote(str(target))} --data TABLE")
+    if rows and rows.fit.fits:
+        tried = f"parley-learner simulate --data {quote(str(data))} --study {quote(str(target))}"
+        print_aside(output, f"or try it at once, on this file: {tried}")
 
 
 @study_app.command("sign", epilog="Example: parley-learner study sign study.json --config learner.toml")
@@ -180,17 +202,20 @@ def _prompt(what: str, proposed: str) -> str:
     return answer
 
 
-def _tell(draft: StudyDraft, target: Path, output: Format) -> None:
+def _tell(draft: StudyDraft, rows: OwnRows | None, target: Path, output: Format) -> None:
     """What was written, and what the author should look at."""
     study = draft.study
     text = f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
     facts = {"name": study.name, "left_out": dict(draft.left_out), "doubtful": dict(draft.doubtful)}
-    print_result(output, text, file=str(target), **facts)
+    print_result(output, text, file=str(target), **facts, **(rows.to_json() if rows else {}))
     if output == "json":
         return
     for name, why in draft.left_out.items():
         typer.echo(f"  left out {name!r}: {why}", err=True)
+    if draft.left_out:
+        typer.echo("  take one all the same by --column NAME; --leave-out NAME leaves another out", err=True)
     for name, why in draft.doubtful.items():
         typer.echo(f"  warning: {name!r} {why}", err=True)
+    for line in rows.lines() if rows else ():
+        typer.echo(f"  {line}", err=True)
     typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)
-    print_next(output, f"parley-learner study check {target} --data TABLE")
