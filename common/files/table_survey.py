@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from common.arrays import FloatArray
+from common.arrays import FloatArray, IntArray
 from common.data.cells import MISSING_TEXTS, as_coded, as_numbers
 from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
@@ -34,7 +35,8 @@ _DATE = r"^\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?$"
 class SurveyedColumn:
     """A column: its kind, and what a study should not take it for.
 
-    Of public tables alone: ``values``, ``bounds``, the ``median``, and the share of rows that are ``blank``.
+    Of public tables alone: ``values`` and what part of the rows that have one holds each, ``shares``; ``bounds``, the
+    ``median``, the ``mean`` and its ``deviation``; and the share of rows that are ``blank``.
     """
 
     name: str
@@ -43,8 +45,11 @@ class SurveyedColumn:
     all_different: bool = False
     constant: bool = False
     values: tuple[str, ...] | None = None
+    shares: tuple[float, ...] | None = None
     bounds: tuple[float, float] | None = None
     median: float | None = None
+    mean: float | None = None
+    deviation: float | None = None
     blank: float | None = None
 
     @property
@@ -96,6 +101,8 @@ def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa
     found = numbers[np.isfinite(numbers)]
     kind = _kind(array, spelt, found, strange is None)
     n_rows = int((coded.codes >= 0).sum())
+    values = tuple(sorted(spelt, key=_in_order)) if public and len(spelt) <= MOST_VALUES else None
+    is_public_number = public and kind == "number"
     apart = kind == "text" or (kind == "number" and bool((found == np.trunc(found)).all()))
     return SurveyedColumn(
         name,
@@ -103,9 +110,12 @@ def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa
         named_identifier=identifier_words(name) and not (public and (not apart or _few(len(spelt), n_rows))),
         all_different=apart and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1),
         constant=len(spelt) == 1,
-        values=tuple(sorted(spelt, key=_in_order)) if public and len(spelt) <= MOST_VALUES else None,
-        bounds=_rounded(found) if public and kind == "number" else None,
-        median=float(f"{np.median(found):.12g}") if public and kind == "number" else None,
+        values=values,
+        shares=_shares(values, texts, coded.codes) if values else None,
+        bounds=_rounded(found) if is_public_number else None,
+        median=float(f"{np.median(found):.12g}") if is_public_number else None,
+        mean=float(found.mean()) if is_public_number else None,
+        deviation=float(found.std()) if is_public_number else None,
         blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
     )
 
@@ -120,6 +130,16 @@ def _kind(array: Any, spelt: set[str], found: FloatArray, all_numbers: bool) -> 
 
     is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
     return "date" if is_text and all(re.match(_DATE, value) for value in spelt) else "text"
+
+
+def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray) -> tuple[float, ...]:
+    """What part of the rows that hold any value holds each; ``texts`` has that of each code, -1 is none."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+    each = dict.fromkeys(values, 0)
+    for text, count in zip(texts, counts.tolist(), strict=True):
+        if text:
+            each[text] += count
+    return tuple(count / sum(each.values()) for count in each.values())
 
 
 def _few(n_values: int, n_rows: int) -> bool:

@@ -87,7 +87,61 @@ def test_a_private_table_gives_names_and_kinds_and_nothing_else(tmp_path: Path) 
     assert "--values workclass=VALUE,VALUE" in done.stderr
     assert SECRET not in done.output
     assert not (tmp_path / "study.json").exists()
-    assert all(each.values is None and each.bounds is None for each in survey_table(data))
+    told = ("values", "shares", "bounds", "median", "mean", "deviation", "blank")
+    assert all(getattr(each, name) is None for each in survey_table(data) for name in told)
+
+
+def test_what_a_public_table_shows_of_its_label_is_told(tmp_path: Path) -> None:
+    kinds = table(tmp_path, age=[30, 40, 50, 60] * 5, ill=["no", "no", "yes", "no"] * 5)
+    study = made(kinds, "--public", "--label", "ill", "--positive", "no")
+    assert study.label.model_dump()["values"] == ("yes", "no")
+    assert study.label.model_dump()["shares"] == (0.25, 0.75)
+    (tmp_path / "study.json").unlink()
+    costs = table(tmp_path, age=[30, 40, 50, 60] * 5, cost=[float(i) for i in range(20)])
+    label = made(costs, "--public", "--label", "cost").label.model_dump()
+    assert (label["mean"], label["deviation"]) == (9.5, 5.8)
+
+
+def test_what_is_known_of_a_private_label_is_what_is_said(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[30, 40, 40], cost=[1, 2, 3], ill=["no", "yes", "no"])
+    bounds = ("--bounds", "age=0:120")
+    classes = ("--label", "ill", "--leave-out", "cost", *bounds, "--values", "ill=no,yes")
+    assert made(data, *classes, "--share", "yes=0.1", "--share", "no=0.9").label.model_dump()["shares"] == (0.9, 0.1)
+    number = ("--label", "cost", "--leave-out", "ill", *bounds, "--bounds", "cost=0:10", "--force")
+    label = made(data, *number, "--mean", "2", "--deviation", "1").label.model_dump()
+    assert (label["mean"], label["deviation"]) == (2, 1)
+    assert made(data, *number).label.model_dump()["mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--share", "yes=0.1"), "say one of each value of the label, which has 'no', 'yes'"),
+        (("--share", "yes=0.1", "--share", "no=0.5"), "its shares must add up to 1"),
+        (("--share", "yes=few", "--share", "no=0.5"), "--share yes: it must be a number between 0 and 1"),
+        (("--mean", "2"), "the label 'ill' is of classes: say --share"),
+    ],
+)
+def test_what_cannot_be_known_of_classes_is_refused(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    data = table(tmp_path, age=[30, 40, 40], ill=["no", "yes", "no"])
+    done = init(data, "--label", "ill", "--bounds", "age=0:120", "--values", "ill=no,yes", *words)
+    assert done.exit_code == 3
+    assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--share", "yes=0.1"), "the label 'cost' is a number: say --mean and --deviation"),
+        (("--mean", "2"), "mean and deviation go together"),
+        (("--mean", "12", "--deviation", "1"), "mean must lie between its bounds"),
+    ],
+)
+def test_what_cannot_be_known_of_a_number_is_refused(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    data = table(tmp_path, age=[30, 40, 40], cost=[1, 2, 3])
+    done = init(data, "--label", "cost", "--bounds", "age=0:120", "--bounds", "cost=0:10", *words)
+    assert done.exit_code == 3
+    assert why in done.stderr
 
 
 def test_what_is_not_said_is_asked_for(tmp_path: Path) -> None:

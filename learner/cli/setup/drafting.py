@@ -29,7 +29,8 @@ _SOME_VALUES, _SOME_BOUNDS = "VALUE,VALUE", "LOWER:UPPER"
 class Sayings:
     """What the author of a study says of it, by column; ``columns`` are asked for though they look like identifiers.
 
-    ``public`` is whether the table is said to be.
+    ``public`` is whether the table is said to be. ``shares``, ``mean`` and ``deviation`` are what is known of the
+    label.
     """
 
     name: str
@@ -47,6 +48,9 @@ class Sayings:
     fills: Mapping[str, str] = field(default_factory=dict)
     other: bool = False
     public: bool = False
+    shares: Mapping[str, float] = field(default_factory=dict)
+    mean: float | None = None
+    deviation: float | None = None
 
     @property
     def asked_for(self) -> frozenset[str]:
@@ -225,14 +229,37 @@ def _label(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list
     name = column.name
     few = column.values is not None and len(column.values) <= _FEW_CLASSES
     if name in said.bounds or (column.kind == "number" and name not in said.values and not few and not said.positive):
-        return _number(column, said, ask, gaps)
+        return _number(column, said, ask, gaps) | _usual(column, said)
     values = _values(column, said, ask, gaps)
     if said.positive is not None and values:
         if said.positive not in values or len(values) != 2:  # noqa: PLR2004
             raise InvalidInputError(f"--positive must be one of two values of the label, which has {_listed(values)}")
         values = [*(value for value in values if value != said.positive), said.positive]
     words = said.descriptions.get(name, f"to be learnt: one of {len(values)} classes")
-    return {"name": name, "description": words, "values": values}
+    return {"name": name, "description": words, "values": values} | _shares(values, column, said)
+
+
+def _shares(values: Sequence[str], column: SurveyedColumn, said: Sayings) -> dict[str, Any]:
+    """What part of the population each class is: as was said, or as a public table has it."""
+    if said.mean is not None or said.deviation is not None:
+        raise InvalidInputError(f"--mean, --deviation: the label {column.name!r} is of classes: say --share")
+    known = said.shares or {value: round(part, 3) for value, part in zip(column.values or (), column.shares or ())}  # noqa: B905 -- of both or neither
+    if said.shares and said.shares.keys() != set(values):
+        raise InvalidInputError(f"--share: say one of each value of the label, which has {_listed(values)}")
+    if known.keys() != set(values) or not all(0 < part < 1 for part in known.values()):
+        return {}
+    return {"shares": [known[value] for value in values]}
+
+
+def _usual(column: SurveyedColumn, said: Sayings) -> dict[str, Any]:
+    """The label's mean and deviation: as was said, or as a public table has them."""
+    if said.shares:
+        raise InvalidInputError(f"--share: the label {column.name!r} is a number: say --mean and --deviation")
+    if said.mean is not None or said.deviation is not None:
+        return {"mean": said.mean, "deviation": said.deviation}
+    if column.mean is None or not column.deviation or column.name in said.bounds:
+        return {}
+    return {"mean": float(f"{column.mean:.3g}"), "deviation": float(f"{column.deviation:.2g}")}
 
 
 def _values(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> list[str]:

@@ -76,6 +76,20 @@ def study_init_command(
             "the bounds, or 'other', if not said; repeat",
         ),
     ] = None,
+    share: Annotated[
+        Said,
+        typer.Option(
+            "--share",
+            metavar="VALUE=PART",
+            help="what part of the population a class is, where that is common knowledge; repeat for each",
+        ),
+    ] = None,
+    mean: Annotated[
+        float | None, typer.Option("--mean", help="of a label that is a number: its mean, where that is known")
+    ] = None,
+    deviation: Annotated[
+        float | None, typer.Option("--deviation", help="and by how much it deviates, in its units")
+    ] = None,
     other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False,
     public: Annotated[
         bool, typer.Option("--public", help="the file is public: its values and ranges may be used")
@@ -88,7 +102,8 @@ def study_init_command(
 ) -> None:
     """Write a study of a table: its columns with bounds or values, and a description each. No service is asked.
 
-    Of a file that is not --public only names and kinds are read: bounds and values are what you say. What looks like
+    Of a file that is not --public only names and kinds are read: bounds and values are what you say, and what is known
+    of the label, by which runs are scaled and forecasts closer. What looks like
     an identifier is left out unless you ask for it by name.
     """
     from common.files.table_survey import survey_table
@@ -116,6 +131,9 @@ def study_init_command(
         dict(_pairs("--fill", fill, names)),
         other,
         public,
+        {key: _part(key, text) for key, text in _pairs("--share", share, ())},
+        mean,
+        deviation,
     )
     asking = sys.stdin.isatty() if ask is None else ask
     draft = draft_study(columns, said, _prompt if asking else None)
@@ -195,6 +213,14 @@ def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, st
             raise InvalidInputError(f"{option}: {key!r} must be COLUMN=...")
         pairs.append((key, text[len(key) + 1 :]))
     return pairs
+
+
+def _part(value: str, text: str) -> float:
+    """A part of the whole; raises InvalidInputError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInputError(f"--share {value}: it must be a number between 0 and 1") from None
 
 
 def _prompt(what: str, proposed: str) -> str:
