@@ -17,7 +17,7 @@ from common.algorithms import REGISTRY, settle
 from common.data.shard import Shard
 from common.data.study import StudyKind
 from common.errors import ParleyError
-from common.learning.metrics import accuracy, r_squared
+from common.learning.metrics import accuracy, examples_of, r_squared
 from common.learning.model import Model
 from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
@@ -73,11 +73,11 @@ def baselines(splits: Sequence[Split], kind: StudyKind) -> Baselines:
 
 def constant(train: Shard, test: Shard, kind: StudyKind) -> float:
     """How good it is to predict the commonest class of the training examples for everybody, or their mean: as R^2."""
-    y = train.y[train.mask]
+    seen, asked = train.y[examples_of(train)], test.y[examples_of(test)]
     if kind == "regression":
-        return 1 - float(((test.y - y.mean()) ** 2).mean() / test.y.var())
-    values, counts = np.unique(y, return_counts=True)
-    return float((test.y == values[counts.argmax()]).mean())
+        return 1 - float(((asked - seen.mean()) ** 2).mean() / asked.var())
+    values, counts = np.unique(seen, return_counts=True)
+    return float((asked == values[counts.argmax()]).mean())
 
 
 def _tried(name: str, splits: Sequence[Split], score: Score) -> list[list[float]]:
