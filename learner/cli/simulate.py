@@ -10,6 +10,7 @@ import typer
 from common.client.cli_values import read_parameters
 from common.service.commands import FormatOption, print_json_line
 from learner.cli.options import ExplainOption, ParameterOption
+from learner.experiments.simulated_names import simulated_names
 
 SIMULATIONS = (
     "Examples:\n\n"
@@ -30,9 +31,8 @@ def simulate_command(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, ensemble_vote, ensemble_soft, "
-            "parameter_average, pooled, local; psgd and gop are for two classes only, and those that "
-            "seek a private minimiser, or vote, are not for real labels"
+            help=f"{', '.join(simulated_names())}; auto is the one of which most is expected, as for submit; psgd and "
+            "gop are for two classes only, and those that seek a private minimiser, or vote, are not for real labels"
         ),
     ] = "dp_gd",
     parameter: ParameterOption = None,
@@ -79,10 +79,11 @@ def simulate_command(
     if output == "json":
         print_json_line(result.to_json())
         return
-    typer.echo(f"{algorithm}: {measured(result.metrics)}, over {repeat} repetitions")
+    typer.echo(f"{result.settings.algorithm}: {measured(result.metrics)}, over {repeat} repetitions")
     if result.baselines:
         typer.echo(f"  {beside(result.baselines, result.kind)}")
-    for name, choice in result.choices.items() if explain else ():
-        typer.echo(f"  {name} = {choice}")
+    for name, choice in result.choices.items():
+        if explain or name == "algorithm":
+            typer.echo(f"  {name} = {choice}")
     for guarantee in result.guarantees:
         typer.echo(f"  {promise(guarantee.to_json())}")

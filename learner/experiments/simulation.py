@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from common.algorithms import build_algorithm, given_of, settle
+from common.algorithms import AUTO, REGISTRY, build_algorithm, given_of, settle
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import StudyKind
@@ -25,13 +25,15 @@ from common.learning.model import Model
 from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Guarantee
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm, Choice
+from common.protocol.algorithm import Algorithm, Choice, PublicRowsNeeded
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
 from learner.experiments.baselines import Baselines, baselines
 from learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
+from learner.experiments.simulated_names import check_simulated
+from learner.selection import Proposal, most_promising
 
 BASELINES_FROM = 5
 """How many splits baselines are told from."""
@@ -45,7 +47,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """What to simulate: ``data`` as `load_dataset` takes it, and an algorithm of the registry on K parties.
+    """What to simulate: ``data`` as `load_dataset` takes it, and on K parties an algorithm of the registry or ``auto``.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
     or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
@@ -127,6 +129,7 @@ class Metric:
 class SimulationResult:
     """What came out: how good the models are on held-out data, and what the run would promise each party.
 
+    Its settings name the algorithm that was run, also where that was chosen: ``choices`` then has ``algorithm``.
     ``metrics`` has ``accuracy`` of classes; of a real label ``rmse``, in the label's units, and ``r_squared``.
     ``choices`` are the parameters that were chosen; ``baselines`` what to measure the models by, if that was asked for.
     """
@@ -170,9 +173,9 @@ def run_simulation(
     Raises InvalidInputError that names what is wrong with the settings, also where the algorithm is not for the data's
     loss, before anything is trained; InvalidDataError for unfit data.
     """
-    if not build_algorithm(settings.algorithm, given_of(settings.parameters)).trains:  # refuses before data are read
-        raise InvalidInputError(f"{settings.algorithm} trains no model, so there is none to measure")
+    _check_algorithm(settings)  # before data are read
     dataset = load_dataset(settings.data, settings.study)
+    settings, chosen = _with_algorithm(settings, dataset)
     measured, splits = [], []
     for repetition in range(settings.repeat):
         train, test, facts = deal_repetition(settings, dataset, repetition)
@@ -190,9 +193,33 @@ def run_simulation(
         facts.n_total,
         test.shape[-2],
         promises,
-        choices,
+        chosen | choices,
         baselines(splits, dataset.kind) if splits else None,
     )
+
+
+def _check_algorithm(settings: SimulationSettings) -> None:
+    """Raise InvalidInputError for an algorithm that cannot be simulated, or parameters that are not its own."""
+    check_simulated(settings.algorithm)
+    if settings.algorithm == AUTO:
+        if settings.parameters:
+            raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
+    elif not build_algorithm(settings.algorithm, given_of(settings.parameters)).trains:  # one from elsewhere
+        raise InvalidInputError(f"{settings.algorithm} trains no model, so there is none to measure")
+
+
+def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[SimulationSettings, dict[str, Choice]]:
+    """The settings with an algorithm that was left open chosen as a run's is, from what is public; and the choice."""
+    if settings.algorithm != AUTO:
+        return settings, {}
+    _, _, facts = deal_repetition(settings, dataset, 0)
+
+    def proposed(name: str) -> Proposal:
+        algorithm, _ = settle(name, {}, facts)
+        return algorithm, facts, algorithm.questions(facts)
+
+    name, why = most_promising(REGISTRY, proposed)
+    return replace(settings, algorithm=name), {"algorithm": Choice(name, why)}
 
 
 def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
@@ -208,7 +235,7 @@ def deal_repetition(
     """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
     train, test = _drawn(settings, dataset, repetition)
     terms: dict[str, Any] = {}
-    needed = build_algorithm(settings.algorithm, given_of(settings.parameters)).public_rows
+    needed = _public_rows_of(settings)
     if needed != "none":
         public, train = _set_aside(settings, train, labelled=needed == "labelled")
         terms = {"public": public, "public_shape": public.shape}
@@ -225,6 +252,13 @@ def deal_repetition(
         **terms,
     )
     return deal(train, sizes), test, facts
+
+
+def _public_rows_of(settings: SimulationSettings) -> PublicRowsNeeded:
+    """Which public rows the algorithm asks about; none while it is open, as in a run that names none."""
+    if settings.algorithm == AUTO:
+        return "none"
+    return build_algorithm(settings.algorithm, given_of(settings.parameters)).public_rows
 
 
 def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> tuple[Shard, Shard]:
