@@ -8,7 +8,7 @@ algorithms are compared on the same splits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,8 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
-from learner.experiments.baselines import Baselines, baselines
+from learner.experiments.baselines import Baselines, Split, auc_where_known, baselines, constant, trusts_nobody
+from learner.experiments.cautions import warnings
 from learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
 from learner.experiments.simulated_names import check_simulated
 from learner.selection import Proposal, most_promising
@@ -130,7 +131,9 @@ class SimulationResult:
     """What came out: how good the models are on held-out data, and what the run would promise each party.
 
     Its settings name the algorithm that was run, also where that was chosen: ``choices`` then has ``algorithm``.
-    ``metrics`` has ``accuracy`` of classes; of a real label ``rmse``, in the label's units, and ``r_squared``.
+    ``metrics`` has ``accuracy`` of classes, and of two ``auc``, of repetitions that test on both; of a real label
+    ``rmse``, in the label's units, and ``r_squared``. ``constant`` is the mean accuracy, or R^2, of predicting the
+    commonest class, or the mean, for all. ``n_rows`` and ``n_dropped`` are the data set's.
     ``choices`` are the parameters that were chosen; ``baselines`` what to measure the models by, if that was asked for.
     """
 
@@ -142,6 +145,10 @@ class SimulationResult:
     guarantees: tuple[Guarantee, ...]
     choices: Mapping[str, Choice] = field(default_factory=dict)
     baselines: Baselines | None = None
+    constant: float = math.nan
+    n_rows: int = 0
+    n_dropped: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def accuracy(self) -> Metric:
@@ -155,6 +162,10 @@ class SimulationResult:
             "kind": self.kind,
             "n_train": self.n_train,
             "n_test": self.n_test,
+            "n_rows": self.n_rows,
+            "n_dropped": self.n_dropped,
+            "constant": self.constant,
+            "warnings": list(self.warnings),
             **{name: metric.to_json() for name, metric in self.metrics.items()},
             "chosen": {name: asdict(choice) for name, choice in self.choices.items()},
             "baselines": self.baselines and self.baselines.to_json(),
@@ -176,25 +187,57 @@ def run_simulation(
     _check_algorithm(settings)  # before data are read
     dataset = load_dataset(settings.data, settings.study)
     settings, chosen = _with_algorithm(settings, dataset)
-    measured, splits = [], []
+    measured, splits, constants = [], [], []
     for repetition in range(settings.repeat):
         train, test, facts = deal_repetition(settings, dataset, repetition)
         splits += [(train, test, facts)] if with_baselines and repetition < BASELINES_FROM else []
         algorithm, choices = settle(settings.algorithm, settings.parameters, facts)
         noise = SeededNoise([settings.seed, repetition, _NOISE])
         measured.append(measure(dataset, simulate(algorithm, train, facts, noise), test))
+        constants.append(constant(train, test, dataset.kind))
         progress(repetition + 1, settings.repeat)
-    metrics = {name: Metric(tuple(each[name] for each in measured)) for name in measured[0]}
-    promises = promised(algorithm, facts)
+    metrics = _by_name(measured)
+    predicted = math.fsum(constants) / len(constants)
     return SimulationResult(
         settings,
         dataset.kind,
         metrics,
         facts.n_total,
         test.shape[-2],
-        promises,
+        promised(algorithm, facts),
         chosen | choices,
-        baselines(splits, dataset.kind) if splits else None,
+        _beside(splits, dataset.kind, algorithm, settings, metrics) if splits else None,
+        predicted,
+        dataset.n_rows,
+        dataset.n_dropped,
+        tuple(warnings(dataset, metrics[score_of(dataset.kind)].mean, predicted)),
+    )
+
+
+def score_of(kind: StudyKind) -> Literal["accuracy", "r_squared"]:
+    """The metric that models of a kind are compared by."""
+    return "r_squared" if kind == "regression" else "accuracy"
+
+
+def _by_name(measured: Sequence[Mapping[str, float]]) -> dict[str, Metric]:
+    """Each metric over the repetitions that have it."""
+    names = dict.fromkeys(name for each in measured for name in each)
+    return {name: Metric(tuple(each[name] for each in measured if name in each)) for name in names}
+
+
+def _beside(
+    splits: Sequence[Split],
+    kind: StudyKind,
+    algorithm: Algorithm,
+    settings: SimulationSettings,
+    metrics: Mapping[str, Metric],
+) -> Baselines:
+    """The baselines on the first splits, beside the run itself."""
+    return baselines(splits, kind).beside_run(
+        settings.algorithm,
+        {name: metric.mean for name, metric in metrics.items()},
+        contends=trusts_nobody(algorithm, splits[0][2]),
+        is_open=not given_of(settings.parameters),
     )
 
 
@@ -223,9 +266,13 @@ def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[Sim
 
 
 def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
-    """How good a model is on test examples (m, d): its accuracy, or the RMSE in the label's units and R^2."""
+    """How good a model is on test examples (m, d): accuracy, of two classes AUC; or RMSE in the label's units and R^2.
+
+    No AUC where all examples are of one class.
+    """
     if dataset.kind != "regression":
-        return {"accuracy": accuracy(model, test)}
+        ranks = auc_where_known(model, test)
+        return {"accuracy": accuracy(model, test)} | ({} if ranks is None else {"auc": ranks})
     return {"rmse": dataset.unit * rmse(model, test), "r_squared": r_squared(model, test)}
 
 
