@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from common.algorithms import MOST_ROUNDS, REGISTRY
 from common.errors import InvalidInputError
 from common.forecast.forecast import expected_excess
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts
+from common.protocol.messages import Question
 from common.runs.specification import RunSpec
 from common.wire.party_api import PartyFacts
 
 _NAMED = 3
+
+Proposal = tuple[Algorithm, FederationFacts, Sequence[Question]]
+"""An algorithm with all that it leaves open chosen, for whom, and what its rounds ask."""
 
 
 def settled(
@@ -39,7 +45,21 @@ def _allowed(facts: Mapping[str, PartyFacts] | None) -> Iterable[str]:
 
 def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpec, dict[str, str]]:
     """The specification with the algorithm that is expected to come closest to the best model."""
-    found = {name: _expected(spec, name, most_rounds) for name in names}
+
+    def proposed(name: str) -> Proposal:
+        candidate, _ = spec.model_copy(update={"algorithm": name, "parameters": {}}).settled(most_rounds)
+        return candidate.build(), candidate.facts(), candidate.questions()
+
+    name, why = most_promising(names, proposed)
+    return spec.model_copy(update={"algorithm": name, "parameters": {}}), {"algorithm": why}
+
+
+def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) -> tuple[str, str]:
+    """The algorithm of these names that is expected to come closest to the best model, and why.
+
+    ``proposed`` settles one by name, or raises InvalidInputError. Raises it too where none of them has a forecast.
+    """
+    found = {name: _expected(proposed, name) for name in names}
     ranked = sorted((excess, name) for name, excess in found.items() if math.isfinite(excess))
     if not ranked:
         raise InvalidInputError(
@@ -48,15 +68,13 @@ def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpe
         )
     others = ", ".join(f"{name} {excess:.3g}" for excess, name in ranked[1 : 1 + _NAMED])
     excess, name = ranked[0]
-    why = f"an excess fitness of {excess:.3g} is expected of it{f', of others more: {others}' if others else ''}"
-    return spec.model_copy(update={"algorithm": name, "parameters": {}}), {"algorithm": why}
+    return name, f"an excess fitness of {excess:.3g} is expected of it{f', of others more: {others}' if others else ''}"
 
 
-def _expected(spec: RunSpec, name: str, most_rounds: int) -> float:
+def _expected(proposed: Callable[[str], Proposal], name: str) -> float:
     """The excess that is expected of an algorithm; infinite where it cannot be run or has no forecast."""
     try:
-        candidate, _ = spec.model_copy(update={"algorithm": name, "parameters": {}}).settled(most_rounds)
-        algorithm, facts, questions = candidate.build(), candidate.facts(), candidate.questions()
+        algorithm, facts, questions = proposed(name)
         for index in range(len(facts.parties)):
             algorithm.event(1, facts.of(index))
     except InvalidInputError:

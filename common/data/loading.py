@@ -36,13 +36,14 @@ _CACHED = 2**18
 class Loaded:
     """A shard and what its owner may want to know of it: shares of values clipped, by column, and of rows dropped.
 
-    The rows that the study holds out come last.
+    ``missing`` counts by column the rows dropped for it, the most first. The rows that the study holds out come last.
     """
 
     shard: Shard
     clipped: Mapping[str, float] = field(default_factory=dict)
     clipped_share: float = 0.0
     dropped_share: float = 0.0
+    missing: Mapping[str, int] = field(default_factory=dict)
 
 
 class Loading:
@@ -55,7 +56,8 @@ class Loading:
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
         self._X, self._y = self._room(n_rows), np.ones(n_rows)
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
-        self._faults, self._clipped, self._seen = Faults(), Counter[str](), set[str]()
+        self._faults, self._seen = Faults(), set[str]()
+        self._clipped, self._missing = Counter[str](), Counter[str]()
 
     def _room(self, n_rows: int) -> FloatArray:
         """Where columns are put: each is written to or absent."""
@@ -107,6 +109,7 @@ class Loading:
             clipped={name: self._clipped[name] / n_rows for name in names if self._clipped[name]},
             clipped_share=self._clipped.total() / max(n_numbers, 1),
             dropped_share=float(dropped.mean()),
+            missing=dict((+self._missing).most_common()),
         )
 
     def _shard(self, n_rows: int, dropped: BoolArray) -> Shard:
@@ -194,6 +197,7 @@ class Loading:
         policy = self._policies[name]
         if policy == "drop":
             self._dropped[start : start + len(empty)] |= empty
+            self._missing[name] += int(empty.sum())
         elif policy == "refuse":
             self._faults.note(name, "missing", int(empty.sum()))
 

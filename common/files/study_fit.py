@@ -15,6 +15,9 @@ from common.files.column_names import check_header, identifier_words
 from common.files.examples import load_examples
 from common.files.tables import column_names
 
+_MOST_EMPTY = 0.5
+_MOST_NAMED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class StudyFit:
@@ -23,7 +26,8 @@ class StudyFit:
     ``faults`` counts, by column and kind, the rows that do not fit; an absent column is one fault. ``extra`` are
     columns that the study does not name, which are never read. ``identifiers`` are columns of the *study* whose names
     say that they tell who somebody is. ``n_rows`` is None where faults kept the table from being loaded. ``clipped``
-    are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value.
+    are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value, ``missing`` how
+    many miss that of a column, the most first.
     """
 
     study: str
@@ -34,11 +38,17 @@ class StudyFit:
     identifiers: tuple[str, ...] = ()
     clipped: Mapping[str, float] = field(default_factory=dict)
     dropped: float = 0.0
+    missing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
         """Whether a party could start with this table."""
         return self.n_rows is not None and self.n_rows >= self.minimum_rows
+
+    @property
+    def mostly_empty(self) -> bool:
+        """Whether more than half of the rows would be empty ones: the table fits, and hardly teaches anything."""
+        return self.dropped > _MOST_EMPTY
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -47,11 +57,11 @@ class StudyFit:
 
     def to_json(self) -> dict[str, Any]:
         """The report for programs."""
-        return {"fits": self.fits, **asdict(self), "absent": self.absent}
+        return {"fits": self.fits, **asdict(self), "absent": self.absent, "mostly_empty": self.mostly_empty}
 
     def lines(self) -> list[str]:
         """The report for people, the verdict first."""
-        return [self._verdict(), *(f"  {line}" for line in (*self._faults(), *self._hints()))]
+        return [self._verdict(), *self._warnings(), *(f"  {line}" for line in (*self._faults(), *self._hints()))]
 
     def _verdict(self) -> str:
         if self.fits:
@@ -60,6 +70,18 @@ class StudyFit:
             return f"the data does not fit {self.study}: {self.n_rows:,} rows, and {self.minimum_rows:,} are needed"
         columns = "column does" if len(self.faults) == 1 else "columns do"
         return f"the data does not fit {self.study}: {len(self.faults):,} {columns} not"
+
+    def _warnings(self) -> list[str]:
+        """What an owner should not overlook where a table fits."""
+        if self.n_rows is None or not self.mostly_empty:
+            return []
+        told = ", ".join(f"{name} in {rows:,}" for name, rows in list(self.missing.items())[:_MOST_NAMED])
+        empty = f"{round(self.dropped * self.n_rows):,} of its {self.n_rows:,} rows ({self.dropped:.2%})"
+        remedy = 'a study may leave such columns out, or put a "fill" there by "missing": "value"'
+        return [
+            f"warning: {empty} miss a value and would be empty ones, of which nothing is learnt",
+            f"  most often missing: {told}; {remedy}",
+        ]
 
     def _faults(self) -> list[str]:
         """What does not fit, by column."""
@@ -74,7 +96,7 @@ class StudyFit:
     def _hints(self) -> list[str]:
         """What the owner should know, whether the table fits or not."""
         hints = [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
-        if self.dropped:
+        if self.dropped and not self.mostly_empty:
             hints.append(f"{self.dropped:.2%} of the rows miss a value and are kept as empty ones")
         if self.extra:
             names = ", ".join(self.extra[:MOST_COLUMNS]) + (" ..." if len(self.extra) > MOST_COLUMNS else "")
@@ -100,7 +122,9 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
         }
         return StudyFit(study.name, None, minimum_rows, faults, extra, wanted)
     n_rows = int(loaded.shard.n_examples)
-    return StudyFit(study.name, n_rows, minimum_rows, {}, extra, wanted, dict(loaded.clipped), loaded.dropped_share)
+    return StudyFit(
+        study.name, n_rows, minimum_rows, {}, extra, wanted, dict(loaded.clipped), loaded.dropped_share, loaded.missing
+    )
 
 
 def fit_of_file(study: Study, path: Path, *, clip: bool = False, minimum_rows: int = 1) -> StudyFit:

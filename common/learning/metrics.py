@@ -1,7 +1,8 @@
 """How good a model is: fitness relative to the best, errors of a regression, and rates for classes however unbalanced.
 
-All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, or of
-their errors.
+All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, AUCs or
+errors. A row of zeros is no example, as in `common.learning.tallies`: a study dropped it, and what a model makes of it
+tells nothing. Fitness alone counts it, for it is what training makes small and what proofs speak of.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 
 import numpy as np
 
-from common.arrays import FloatArray
+from common.arrays import BoolArray, FloatArray
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes
 from common.errors import InvalidInputError
@@ -19,7 +20,7 @@ from common.learning.model import Model
 
 
 def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> float:
-    """The mean loss plus (regularization / 2) |w|^2: what training makes small."""
+    """The mean loss plus (regularization / 2) |w|^2: what training makes small, so of dropped rows too."""
     losses = loss.value(model_scores(model, shard), shard.y)[shard.mask]
     return float(losses.mean() + regularization / 2 * (model.weights**2).sum())
 
@@ -48,10 +49,7 @@ def auc(model: Model, shard: Shard) -> float:
 
     Raises InvalidInputError for examples of one class only, or a model of more than two.
     """
-    positive, negative = _both_classes(model, shard, needed=2)
-    ordered = np.sort(negative)
-    below, not_above = (np.searchsorted(ordered, positive, side) for side in ("left", "right"))
-    return float((below + not_above).mean() / 2 / len(negative))
+    return float(np.mean([_auc(member, shard) for member in model.members]))
 
 
 def rmse(model: Model, shard: Shard) -> float:
@@ -61,10 +59,24 @@ def rmse(model: Model, shard: Shard) -> float:
 
 def r_squared(model: Model, shard: Shard) -> float:
     """1 - (mean squared error) / (variance of y): 0 for the best constant. Raises InvalidInputError for constant y."""
-    variance = float(shard.y[shard.mask].var())
+    variance = float(shard.y[examples_of(shard)].var())
     if not variance > 0:
         raise InvalidInputError("R squared needs labels that differ")
     return 1 - float(np.mean([_squared_error(member, shard) for member in model.members])) / variance
+
+
+def examples_of(shard: Shard) -> BoolArray:
+    """Which rows (n,) a model is measured on: those present; raises InvalidInputError where there is none."""
+    present = shard.present
+    if not present.any():
+        raise InvalidInputError("no example to measure on: there is no row, or each misses a value and was dropped")
+    return present
+
+
+def majority_share(shard: Shard) -> float:
+    """The share of the commonest class among the examples; raises InvalidInputError where there is none."""
+    _, counts = np.unique(shard.y[examples_of(shard)], return_counts=True)
+    return float(counts.max() / counts.sum())
 
 
 def model_scores(model: Model, shard: Shard) -> FloatArray:
@@ -75,7 +87,7 @@ def model_scores(model: Model, shard: Shard) -> FloatArray:
 
 def _squared_error(model: Model, shard: Shard) -> float:
     """The mean squared error of one model."""
-    residuals = (model_scores(model, shard) - shard.y)[shard.mask]
+    residuals = (model_scores(model, shard) - shard.y)[examples_of(shard)]
     return float((residuals**2).mean())
 
 
@@ -86,15 +98,23 @@ def _hits(model: Model, shard: Shard) -> float:
         right = (scores > 0) == (shard.y > 0)
     else:
         right = scores.argmax(axis=-1) == decode_classes(shard.y, scores.shape[-1])
-    return float(right[shard.mask].mean())
+    return float(right[examples_of(shard)].mean())
+
+
+def _auc(model: Model, shard: Shard) -> float:
+    """The AUC of one model."""
+    positive, negative = _both_classes(model, shard, needed=2)
+    ordered = np.sort(negative)
+    below, not_above = (np.searchsorted(ordered, positive, side) for side in ("left", "right"))
+    return float((below + not_above).mean() / 2 / len(negative))
 
 
 def _both_classes(model: Model, shard: Shard, needed: int) -> tuple[FloatArray, FloatArray]:
     """The scores of the positive and of the negative examples; the first ``needed`` of them must not be empty."""
     if model.kind != "linear":
         raise InvalidInputError(f"a {model.kind} model has no positive class")
-    scores = model_scores(model, shard)
-    classes = scores[shard.mask & (shard.y > 0)], scores[shard.mask & (shard.y <= 0)]
+    scores, examples = model_scores(model, shard), examples_of(shard)
+    classes = scores[examples & (shard.y > 0)], scores[examples & (shard.y <= 0)]
     if not all(len(side) for side in classes[:needed]):
         raise InvalidInputError("examples of one class only: the rate of the other cannot be told")
     return classes

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from common.client.cli_values import read_parameters
-from common.service.commands import FormatOption, print_json_line
+from common.service.commands import FormatOption, print_aside, print_json_line
 from learner.cli.options import ExplainOption, ParameterOption
+from learner.experiments.simulated_names import simulated_names
 
 SIMULATIONS = (
     "Examples:\n\n"
@@ -30,9 +31,8 @@ def simulate_command(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="dp_gd, psgd, wu_strongly_convex, wu_subgradient, gop, local_average, ensemble_vote, ensemble_soft, "
-            "parameter_average, pooled, local; psgd and gop are for two classes only, and those that "
-            "seek a private minimiser, or vote, are not for real labels"
+            help=f"{', '.join(simulated_names())}; auto is the one of which most is expected, as for submit; psgd and "
+            "gop are for two classes only, and those that seek a private minimiser, or vote, are not for real labels"
         ),
     ] = "dp_gd",
     parameter: ParameterOption = None,
@@ -62,8 +62,9 @@ def simulate_command(
 ) -> None:
     """Try an algorithm on data in this process: how good its models are on held-out examples, and the guarantee.
 
-    Of classes, two or more, the accuracy; of a real label the RMSE in the label's units, and R². Beside it what no
-    model, all data without privacy, each owner's own data, and the best algorithm at the same budget come to.
+    Of classes, two or more, the accuracy, and of two the AUC; of a real label the RMSE in the label's units, and R².
+    Beside it what no model, all data without privacy, each owner's own data, and the best algorithm at the same budget,
+    with its parameters left open, come to: this run itself, if none that was tried does better.
     """
     from learner.cli.display import beside, measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
     from learner.client.progress import terminal  # noqa: PLC0415
@@ -79,10 +80,15 @@ def simulate_command(
     if output == "json":
         print_json_line(result.to_json())
         return
-    typer.echo(f"{algorithm}: {measured(result.metrics)}, over {repeat} repetitions")
+    typer.echo(f"{result.settings.algorithm}: {measured(result.metrics)}, over {repeat} repetitions")
     if result.baselines:
         typer.echo(f"  {beside(result.baselines, result.kind)}")
-    for name, choice in result.choices.items() if explain else ():
-        typer.echo(f"  {name} = {choice}")
+    if result.n_dropped:
+        typer.echo(f"  {result.n_dropped:,} of the table's {result.n_rows:,} rows miss a value and are empty ones")
+    for name, choice in result.choices.items():
+        if explain or name == "algorithm":
+            typer.echo(f"  {name} = {choice}")
     for guarantee in result.guarantees:
         typer.echo(f"  {promise(guarantee.to_json())}")
+    for warning in result.warnings:
+        print_aside(output, f"warning: {warning}")

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from learner.run_states import RunEvent
 
-METRIC_WORDS = {"objective": "objective", "accuracy": "accuracy", "r_squared": "R²", "rmse": "RMSE"}
+METRIC_WORDS = {"objective": "objective", "accuracy": "accuracy", "auc": "AUC", "r_squared": "R²", "rmse": "RMSE"}
 """What is called how on a terminal, of what may be known of a model."""
 
 

@@ -13,10 +13,10 @@ from common.client.federation import RoundReport
 from common.data.columns import Label
 from common.data.shard import Shard
 from common.data.study import Study
-from common.errors import InvalidInputError
+from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import load_examples
 from common.learning.losses import Loss, build_loss
-from common.learning.metrics import accuracy, fitness, r_squared, rmse
+from common.learning.metrics import accuracy, fitness, majority_share, r_squared, rmse
 from common.learning.model import Model
 from common.protocol.messages import Query, Reply
 from learner.plan import Plan
@@ -33,8 +33,15 @@ class PublicExamples:
 
     @classmethod
     def read(cls, path: Path, study: Study) -> PublicExamples:
-        """The examples of a CSV or Parquet file in the study's columns; raises InvalidDataError."""
+        """The examples of a CSV or Parquet file in the study's columns, but for rows that it drops.
+
+        Raises InvalidDataError, also where none is left.
+        """
         shard = load_examples(path, study, clip=True).shard
+        if not (present := shard.present).any():
+            raise InvalidDataError(f"data file {path} has no row to measure on: each misses a value and was dropped")
+        if not present.all():
+            shard = shard.take(np.flatnonzero(present))
         return cls(shard, build_loss(study), isinstance(study.label, Label))
 
     @property
@@ -42,7 +49,7 @@ class PublicExamples:
         """The share of the commonest class; None of a real label."""
         if not self.has_classes:
             return None
-        return float(np.unique(self.shard.y, return_counts=True)[1].max() / len(self.shard.y))
+        return majority_share(self.shard)
 
     def measure(self, weights: FloatArray) -> dict[str, float]:
         """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.

@@ -24,8 +24,8 @@ examples from the same law.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +108,9 @@ class Dataset:
 
     ``kind`` says what a model of it predicts, hence how it is measured; ``unit`` is what 1 is in a real label's units.
     ``fold`` draws likewise, but holds out the i-th of k parts of the examples in the generator's order; None where
-    each draw makes new examples, which have no parts. ``row_entries`` is the study's, of sparse features.
+    each draw makes new examples, which have no parts. ``row_entries`` is the study's, of sparse features. Of its
+    ``n_rows``, 0 where they are new in each draw, ``n_dropped`` miss a value and are empty ones; ``missing`` says by
+    column how many, the most first.
     """
 
     loss: Loss
@@ -117,6 +119,9 @@ class Dataset:
     unit: float = 1.0
     fold: Callable[[np.random.Generator, int, int], tuple[Shard, Shard]] | None = None
     row_entries: int | None = None
+    n_rows: int = 0
+    n_dropped: int = 0
+    missing: Mapping[str, int] = field(default_factory=dict)
 
 
 def load_dataset(name: str, study: Path | None = None) -> Dataset:
@@ -133,7 +138,9 @@ def load_dataset(name: str, study: Path | None = None) -> Dataset:
     if study is None:
         raise InvalidInputError(f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data needs a study")
     terms = read_study(study)
-    return examples(terms, load_examples(Path(name), terms, clip=True).shard)
+    loaded = load_examples(Path(name), terms, clip=True)
+    dropped = round(loaded.dropped_share * len(loaded.shard.y))
+    return replace(examples(terms, loaded.shard), n_dropped=dropped, missing=loaded.missing)
 
 
 def examples(study: Study, shard: Shard) -> Dataset:
@@ -159,7 +166,7 @@ def examples(study: Study, shard: Shard) -> Dataset:
 
     label = study.label
     unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
-    return Dataset(build_loss(study), draw, study.kind, unit, fold, study.row_entries)
+    return Dataset(build_loss(study), draw, study.kind, unit, fold, study.row_entries, n)
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = False) -> Dataset:

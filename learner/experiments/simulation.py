@@ -8,14 +8,14 @@ algorithms are compared on the same splits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from common.algorithms import build_algorithm, given_of, settle
+from common.algorithms import AUTO, REGISTRY, build_algorithm, given_of, settle
 from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.data.study import StudyKind
@@ -25,13 +25,16 @@ from common.learning.model import Model
 from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Guarantee
 from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm, Choice
+from common.protocol.algorithm import Algorithm, Choice, PublicRowsNeeded
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees
-from learner.experiments.baselines import Baselines, baselines
+from learner.experiments.baselines import Baselines, Split, auc_where_known, baselines, constant, trusts_nobody
+from learner.experiments.cautions import warnings
 from learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
+from learner.experiments.simulated_names import check_simulated
+from learner.selection import Proposal, most_promising
 
 BASELINES_FROM = 5
 """How many splits baselines are told from."""
@@ -45,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """What to simulate: ``data`` as `load_dataset` takes it, and an algorithm of the registry on K parties.
+    """What to simulate: ``data`` as `load_dataset` takes it, and on K parties an algorithm of the registry or ``auto``.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
     or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
@@ -127,7 +130,10 @@ class Metric:
 class SimulationResult:
     """What came out: how good the models are on held-out data, and what the run would promise each party.
 
-    ``metrics`` has ``accuracy`` of classes; of a real label ``rmse``, in the label's units, and ``r_squared``.
+    Its settings name the algorithm that was run, also where that was chosen: ``choices`` then has ``algorithm``.
+    ``metrics`` has ``accuracy`` of classes, and of two ``auc``, of repetitions that test on both; of a real label
+    ``rmse``, in the label's units, and ``r_squared``. ``constant`` is the mean accuracy, or R^2, of predicting the
+    commonest class, or the mean, for all. ``n_rows`` and ``n_dropped`` are the data set's.
     ``choices`` are the parameters that were chosen; ``baselines`` what to measure the models by, if that was asked for.
     """
 
@@ -139,6 +145,10 @@ class SimulationResult:
     guarantees: tuple[Guarantee, ...]
     choices: Mapping[str, Choice] = field(default_factory=dict)
     baselines: Baselines | None = None
+    constant: float = math.nan
+    n_rows: int = 0
+    n_dropped: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def accuracy(self) -> Metric:
@@ -152,6 +162,10 @@ class SimulationResult:
             "kind": self.kind,
             "n_train": self.n_train,
             "n_test": self.n_test,
+            "n_rows": self.n_rows,
+            "n_dropped": self.n_dropped,
+            "constant": self.constant,
+            "warnings": list(self.warnings),
             **{name: metric.to_json() for name, metric in self.metrics.items()},
             "chosen": {name: asdict(choice) for name, choice in self.choices.items()},
             "baselines": self.baselines and self.baselines.to_json(),
@@ -170,35 +184,95 @@ def run_simulation(
     Raises InvalidInputError that names what is wrong with the settings, also where the algorithm is not for the data's
     loss, before anything is trained; InvalidDataError for unfit data.
     """
-    if not build_algorithm(settings.algorithm, given_of(settings.parameters)).trains:  # refuses before data are read
-        raise InvalidInputError(f"{settings.algorithm} trains no model, so there is none to measure")
+    _check_algorithm(settings)  # before data are read
     dataset = load_dataset(settings.data, settings.study)
-    measured, splits = [], []
+    settings, chosen = _with_algorithm(settings, dataset)
+    measured, splits, constants = [], [], []
     for repetition in range(settings.repeat):
         train, test, facts = deal_repetition(settings, dataset, repetition)
         splits += [(train, test, facts)] if with_baselines and repetition < BASELINES_FROM else []
         algorithm, choices = settle(settings.algorithm, settings.parameters, facts)
         noise = SeededNoise([settings.seed, repetition, _NOISE])
         measured.append(measure(dataset, simulate(algorithm, train, facts, noise), test))
+        constants.append(constant(train, test, dataset.kind))
         progress(repetition + 1, settings.repeat)
-    metrics = {name: Metric(tuple(each[name] for each in measured)) for name in measured[0]}
-    promises = promised(algorithm, facts)
+    metrics = _by_name(measured)
+    predicted = math.fsum(constants) / len(constants)
     return SimulationResult(
         settings,
         dataset.kind,
         metrics,
         facts.n_total,
         test.shape[-2],
-        promises,
-        choices,
-        baselines(splits, dataset.kind) if splits else None,
+        promised(algorithm, facts),
+        chosen | choices,
+        _beside(splits, dataset.kind, algorithm, settings, metrics) if splits else None,
+        predicted,
+        dataset.n_rows,
+        dataset.n_dropped,
+        tuple(warnings(dataset, metrics[score_of(dataset.kind)].mean, predicted)),
     )
 
 
+def score_of(kind: StudyKind) -> Literal["accuracy", "r_squared"]:
+    """The metric that models of a kind are compared by."""
+    return "r_squared" if kind == "regression" else "accuracy"
+
+
+def _by_name(measured: Sequence[Mapping[str, float]]) -> dict[str, Metric]:
+    """Each metric over the repetitions that have it."""
+    names = dict.fromkeys(name for each in measured for name in each)
+    return {name: Metric(tuple(each[name] for each in measured if name in each)) for name in names}
+
+
+def _beside(
+    splits: Sequence[Split],
+    kind: StudyKind,
+    algorithm: Algorithm,
+    settings: SimulationSettings,
+    metrics: Mapping[str, Metric],
+) -> Baselines:
+    """The baselines on the first splits, beside the run itself."""
+    return baselines(splits, kind).beside_run(
+        settings.algorithm,
+        {name: metric.mean for name, metric in metrics.items()},
+        contends=trusts_nobody(algorithm, splits[0][2]),
+        is_open=not given_of(settings.parameters),
+    )
+
+
+def _check_algorithm(settings: SimulationSettings) -> None:
+    """Raise InvalidInputError for an algorithm that cannot be simulated, or parameters that are not its own."""
+    check_simulated(settings.algorithm)
+    if settings.algorithm == AUTO:
+        if settings.parameters:
+            raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
+    elif not build_algorithm(settings.algorithm, given_of(settings.parameters)).trains:  # one from elsewhere
+        raise InvalidInputError(f"{settings.algorithm} trains no model, so there is none to measure")
+
+
+def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[SimulationSettings, dict[str, Choice]]:
+    """The settings with an algorithm that was left open chosen as a run's is, from what is public; and the choice."""
+    if settings.algorithm != AUTO:
+        return settings, {}
+    _, _, facts = deal_repetition(settings, dataset, 0)
+
+    def proposed(name: str) -> Proposal:
+        algorithm, _ = settle(name, {}, facts)
+        return algorithm, facts, algorithm.questions(facts)
+
+    name, why = most_promising(REGISTRY, proposed)
+    return replace(settings, algorithm=name), {"algorithm": Choice(name, why)}
+
+
 def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
-    """How good a model is on test examples (m, d): its accuracy, or the RMSE in the label's units and R^2."""
+    """How good a model is on test examples (m, d): accuracy, of two classes AUC; or RMSE in the label's units and R^2.
+
+    No AUC where all examples are of one class.
+    """
     if dataset.kind != "regression":
-        return {"accuracy": accuracy(model, test)}
+        ranks = auc_where_known(model, test)
+        return {"accuracy": accuracy(model, test)} | ({} if ranks is None else {"auc": ranks})
     return {"rmse": dataset.unit * rmse(model, test), "r_squared": r_squared(model, test)}
 
 
@@ -208,7 +282,7 @@ def deal_repetition(
     """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
     train, test = _drawn(settings, dataset, repetition)
     terms: dict[str, Any] = {}
-    needed = build_algorithm(settings.algorithm, given_of(settings.parameters)).public_rows
+    needed = _public_rows_of(settings)
     if needed != "none":
         public, train = _set_aside(settings, train, labelled=needed == "labelled")
         terms = {"public": public, "public_shape": public.shape}
@@ -225,6 +299,13 @@ def deal_repetition(
         **terms,
     )
     return deal(train, sizes), test, facts
+
+
+def _public_rows_of(settings: SimulationSettings) -> PublicRowsNeeded:
+    """Which public rows the algorithm asks about; none while it is open, as in a run that names none."""
+    if settings.algorithm == AUTO:
+        return "none"
+    return build_algorithm(settings.algorithm, given_of(settings.parameters)).public_rows
 
 
 def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> tuple[Shard, Shard]:

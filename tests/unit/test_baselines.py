@@ -10,11 +10,12 @@ import pytest
 
 from common.algorithms import REGISTRY, settle
 from common.data.shard import Shard
+from common.data.study import StudyKind
 from common.learning.losses import Hinge, Logistic, Loss, Squared
 from common.privacy.events import NonPrivateEvent
 from common.protocol.facts import FederationFacts
 from learner.cli.display import beside
-from learner.experiments.baselines import Baselines, Split, baselines
+from learner.experiments.baselines import Baselines, Split, baselines, constant
 from learner.experiments.datasets import deal
 from learner.experiments.simulation import SimulationSettings, run_simulation
 
@@ -39,8 +40,16 @@ def test_the_majority_is_the_training_examples_commonest_class() -> None:
     assert told.pooled == told.alone == told.alone_worst == 1.0
     assert told.repeat == 1
     train, _, facts = split(Logistic(), LABELS)
-    other = Shard(np.zeros((10, 2)), np.ones(10))
+    other = Shard(np.full((10, 2), 0.5), np.ones(10))
     assert baselines([(train, other, facts)], "binary").majority == 0
+
+
+@pytest.mark.parametrize("kind", ["binary", "regression"])
+def test_a_constant_is_measured_on_rows_that_were_not_dropped(kind: StudyKind) -> None:
+    train, test, _ = split(Logistic(), LABELS)
+    X, y = np.concatenate([test.X, np.zeros((1600, 2))]), np.concatenate([LABELS, np.ones(1600)])
+    mostly_dropped = Shard(X, y)
+    assert constant(mostly_dropped, mostly_dropped, kind) == constant(train, test, kind)
 
 
 def test_a_real_label_is_measured_by_r_squared_against_the_mean() -> None:

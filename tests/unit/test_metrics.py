@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,16 +11,17 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, r2_score, recall_score, roc_auc_score, root_mean_squared_error
 
 from common.data.shard import Shard
+from common.data.sparse import SparseShard
 from common.errors import InvalidInputError
 from common.learning.losses import Logistic, Squared
-from common.learning.metrics import accuracy, auc, fitness, r_squared, recall, relative_fitness, rmse
+from common.learning.metrics import accuracy, auc, fitness, majority_share, r_squared, recall, relative_fitness, rmse
 from common.learning.model import Model
 
 
 def drawn(seed: int, n: int, positives: int) -> tuple[Model, Shard]:
     """A model and examples of two columns, coarse so that scores tie, ``positives`` of them positive."""
     rng = np.random.default_rng(seed)
-    X = rng.integers(-3, 4, (n, 2)) / 8
+    X = (2 * rng.integers(-2, 2, (n, 2)) + 1) / 8  # no row is zero: that would be none
     return Model(rng.integers(-2, 3, 2).astype(np.float64)), Shard(X, np.where(np.arange(n) < positives, 1.0, -1.0))
 
 
@@ -48,6 +51,40 @@ def test_padding_does_not_count() -> None:
         assert metric(model, longer) == pytest.approx(metric(model, other))
     assert fitness(Logistic(), model, longer, 0.1) == pytest.approx(fitness(Logistic(), model, other, 0.1))
     assert alone.X.shape[0] == 30
+
+
+@pytest.mark.parametrize("kind", [Shard, SparseShard.of], ids=["dense", "sparse"])
+def test_rows_that_a_study_dropped_do_not_count(kind: Callable[..., Shard]) -> None:
+    model, one = drawn(1, 30, 10)
+    present = one.take(np.flatnonzero(one.present))
+    X, y = np.concatenate([present.X, np.zeros((70, 2))]), np.concatenate([present.y, np.ones(70)])
+    mostly_dropped = kind(X, y) if kind is Shard else kind(Shard(X, y))
+    for metric in (accuracy, auc, recall, rmse, r_squared):
+        assert metric(model, mostly_dropped) == pytest.approx(metric(model, present)), metric
+    assert majority_share(mostly_dropped) == majority_share(present)
+    assert fitness(Logistic(), model, mostly_dropped, 0.0) != fitness(Logistic(), model, present, 0.0), "as trained on"
+    three = Model(np.eye(3, 2))
+    classes, dropped = Shard(np.eye(2), np.array([-1.0, 0.0])), Shard(np.zeros((4, 2)), np.ones(4))
+    assert accuracy(three, classes) == 1
+    both = Shard(np.concatenate([classes.X, dropped.X]), np.concatenate([classes.y, dropped.y]))
+    assert accuracy(three, both) == 1
+
+
+def test_without_any_example_nothing_is_measured() -> None:
+    model, _ = drawn(1, 2, 1)
+    dropped, padding = Shard(np.zeros((4, 2)), np.ones(4)), Shard(np.ones((1, 2)), np.ones(1), np.zeros(1, np.bool_))
+    for shard in (dropped, padding, Shard(np.zeros((0, 2)), np.zeros(0))):
+        for metric in (accuracy, auc, recall, rmse, r_squared):
+            with pytest.raises(InvalidInputError, match="no example to measure on"):
+                metric(model, shard)
+        with pytest.raises(InvalidInputError, match="no example to measure on"):
+            majority_share(shard)
+
+
+def test_members_have_the_mean_of_their_aucs() -> None:
+    model, shard = drawn(5, 40, 20)
+    members = Model(np.stack([model.weights, -model.weights]), "members")
+    assert auc(members, shard) == pytest.approx(0.5)
 
 
 def test_relative_fitness_is_0_at_the_best_and_needs_one_above_0() -> None:

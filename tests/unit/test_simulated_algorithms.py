@@ -1,0 +1,69 @@
+"""Which algorithms a simulation takes, and the one that it chooses where that is left open."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from common.algorithms import AUTO, REGISTRY
+from common.errors import InvalidInputError
+from common.runs.members import Budget, Member
+from common.runs.specification import RunSpec
+from learner.cli.main import learner_app
+from learner.experiments.datasets import WDBC
+from learner.experiments.simulated_names import UNTRAINED, simulated_names
+from learner.experiments.simulation import SimulationSettings, run_simulation
+from learner.selection import settled
+
+OPEN = SimulationSettings("wdbc", algorithm=AUTO, repeat=1, seed=3)
+
+
+def test_names_are_of_what_trains() -> None:
+    assert {name for name, algorithm in REGISTRY.items() if not algorithm.trains} == set(UNTRAINED)
+    assert set(simulated_names()) == {AUTO, *REGISTRY} - set(UNTRAINED)
+
+
+@pytest.mark.parametrize("name", ["magic", "describe"])
+def test_what_cannot_be_simulated_is_refused_with_what_help_lists(name: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"unknown algorithm 'magic'|describe trains no model") as caught:
+        run_simulation(SimulationSettings("missing.csv", algorithm=name))
+    listed = ", ".join(simulated_names())
+    assert str(caught.value).endswith(f"; there are {listed}")
+    shown = CliRunner().invoke(learner_app, ["simulate", "--help"], env={"COLUMNS": "200"}).stdout
+    assert listed in " ".join(shown.replace("│", " ").split())
+
+
+def test_an_algorithm_that_is_left_open_is_chosen_as_for_a_run() -> None:
+    found = run_simulation(OPEN)
+    members = tuple(
+        Member(name=f"party-{i}", n_examples=found.n_train // 5, budget=Budget(epsilon=1.0, delta=1e-5))
+        for i in range(5)
+    )
+    spec = RunSpec(
+        study=WDBC, algorithm="psgd", parameters={}, minimum_contributors=5, secure_sum="paillier", parties=members
+    )
+    done, why = settled(spec, None, any_algorithm=True)
+    name = found.settings.algorithm
+    assert name == done.algorithm == found.choices["algorithm"].value
+    assert found.choices["algorithm"].why.partition(",")[2] == why["algorithm"].partition(",")[2]
+    named = run_simulation(SimulationSettings("wdbc", algorithm=name, repeat=1, seed=3))
+    assert found.metrics == named.metrics
+
+
+def test_the_command_names_what_it_chose() -> None:
+    words = ["simulate", "--algorithm", "auto", "--repeat", "1", "--seed", "3", "--no-baselines"]
+    done = CliRunner().invoke(learner_app, words)
+    assert done.exit_code == 0, done.output
+    first, second, *_ = done.stdout.splitlines()
+    name = first.partition(":")[0]
+    assert name in REGISTRY
+    assert second.startswith(f"  algorithm = {name}: an excess fitness of ")
+    found = json.loads(CliRunner().invoke(learner_app, [*words, "--format", "json"]).stdout)
+    assert (found["algorithm"], found["chosen"]["algorithm"]["value"]) == (name, name)
+
+
+def test_parameters_need_the_algorithm_whose_they_are() -> None:
+    with pytest.raises(InvalidInputError, match="parameters are those of an algorithm"):
+        run_simulation(SimulationSettings("wdbc", algorithm=AUTO, parameters={"step": 1.0}))

@@ -1,0 +1,56 @@
+"""What `study check` says of a table most of whose rows a study would drop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from common.data.columns import Category, Feature, Label
+from common.data.study import Study
+from learner.cli.main import learner_app
+from party.cli.main import party_app
+
+SECRET = 41.5
+STUDY = Study(
+    name="loans",
+    missing="drop",
+    features=(
+        Feature(name="age", lower=0, upper=100),
+        Feature(name="late", lower=0, upper=9),
+        Category(name="work", values=("state", "other")),
+    ),
+    label=Label(name="repaid", values=("no", "yes")),
+)
+
+
+def checked(folder: Path, rows: list[str], *words: str, app: typer.Typer = party_app) -> Result:
+    """The command on a table of these rows."""
+    study, table = folder / "study.json", folder / "rows.csv"
+    study.write_text(STUDY.model_dump_json())
+    table.write_text("\n".join(["age,late,work,repaid", *rows]))
+    return CliRunner().invoke(app, ["study", "check", str(study), "--data", str(table), *words])
+
+
+@pytest.mark.parametrize("app", [party_app, learner_app], ids=["party", "learner"])
+def test_a_table_of_mostly_empty_rows_is_warned_of_by_column(tmp_path: Path, app: typer.Typer) -> None:
+    rows = [f"{SECRET},1,state,no"] * 2 + [f"{SECRET},,state,yes"] * 6 + [f"{SECRET},,,no"] + [",3,other,yes"]
+    done = checked(tmp_path, rows, app=app)
+    verdict, warning, columns, *rest = done.stdout.splitlines()
+    assert (done.exit_code, verdict) == (0, "the data fits loans: 10 rows")
+    assert warning.startswith("warning: 8 of its 10 rows (80.00%) miss a value and would be empty ones")
+    assert columns.startswith("  most often missing: late in 7, age in 1, work in 1; ")
+    assert not any("miss a value" in line for line in rest), "it is said once"
+    assert str(SECRET) not in done.output
+    found = json.loads(checked(tmp_path, rows, "--format", "json", app=app).stdout)
+    assert (found["fits"], found["mostly_empty"], found["dropped"]) == (True, True, 0.8)
+    assert found["missing"] == {"late": 7, "age": 1, "work": 1}
+
+
+def test_a_few_empty_rows_are_no_warning(tmp_path: Path) -> None:
+    done = checked(tmp_path, ["30,1,state,no", "30,,state,no"])
+    assert "warning" not in done.stdout
+    assert "50.00% of the rows miss a value and are kept as empty ones" in done.stdout
