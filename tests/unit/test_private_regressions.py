@@ -104,7 +104,7 @@ class TestConventions:
             (PrivateLinearRegression(100.0, (-5, 5), (-5, 5)), set()),
             (PrivateLogisticRegression(100.0, (-5, 5)), set()),
             (PrivateLinearRegression(1.0, (-5, 5), (-5, 5)), {"check_regressors_train"}),
-            (PrivateLogisticRegression(1.0, (-5, 5)), {"check_classifiers_train"}),
+            (PrivateLogisticRegression(1.0, (-5, 5)), set()),
         ],
         ids=["linear", "logistic", "linear by default", "logistic by default"],
     )
