@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from common.data.study import StudyKind
-from learner.experiments.datasets import Dataset
+
+if TYPE_CHECKING:
+    from learner.experiments.datasets import Dataset
 
 _MANY = 0.5
 _HARDLY = 0.05
