@@ -191,8 +191,12 @@ class Study(Strict):
     @property
     def majority(self) -> float | None:
         """The share of the commonest class; None where it is not told."""
-        shares = self.label.frequencies if isinstance(self.label, Label) else None
-        return max(shares) if shares else None
+        return max(self.class_shares) if self.class_shares else None
+
+    @property
+    def class_shares(self) -> tuple[float, ...] | None:
+        """What part of the population each class is; None where it is not told, and of a real label."""
+        return self.label.frequencies if isinstance(self.label, Label) else None
 
     @property
     def usual_label(self) -> UsualLabel | None:

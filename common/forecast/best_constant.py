@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.data.columns import Label
 from common.learning.losses import Logistic, Loss, Softmax, Squared, loss_at_zero
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class BestConstant:
 def best_constant(loss: Loss, study: Study | None) -> BestConstant | None:
     """That of a study's label, by a loss; None where nothing is known, or no weights are that constant.
 
-    >>> from common.data.columns import Feature
+    >>> from common.data.columns import Feature, Label
     >>> from common.data.study import Study
     >>> label = Label(name="fraud", values=("no", "yes"), shares=(0.95, 0.05))
     >>> known = best_constant(Logistic(), Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label))
@@ -51,10 +50,9 @@ def best_constant(loss: Loss, study: Study | None) -> BestConstant | None:
         if usual is None:
             return None
         return BestConstant(usual.deviation**2 / 2, intercept=usual.intercept, most=(1 + abs(usual.mean)) ** 2 / 2)
-    told = study.label.frequencies if isinstance(study.label, Label) and study.intercept else None
-    if told is None or not isinstance(loss, Logistic | Softmax):
+    if study.class_shares is None or not study.intercept or not isinstance(loss, Logistic | Softmax):
         return None
-    shares = np.array(told)
+    shares = np.array(study.class_shares)
     entropy = -float(shares @ np.log(shares))
     bend = (1 - float(shares @ shares)) / (1 - 1 / len(shares))
     return BestConstant(entropy, max(0.0, loss_at_zero(loss) - entropy), bend)
