@@ -6,12 +6,11 @@ once, for all rows ask for it; what is left is all that features can tell.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from common.learning.losses import Logistic, Loss, Softmax, Squared, loss_at_zero
 
 if TYPE_CHECKING:
     from common.data.study import Study
@@ -33,26 +32,23 @@ class BestConstant:
     most: float | None = None
 
 
-def best_constant(loss: Loss, study: Study | None) -> BestConstant | None:
-    """That of a study's label, by a loss; None where nothing is known, or no weights are that constant.
+def best_constant(study: Study | None) -> BestConstant | None:
+    """That of a study's label, by its loss; None where nothing is known, or no weights are that constant.
 
     >>> from common.data.columns import Feature, Label
     >>> from common.data.study import Study
     >>> label = Label(name="fraud", values=("no", "yes"), shares=(0.95, 0.05))
-    >>> known = best_constant(Logistic(), Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label))
+    >>> known = best_constant(Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label))
     >>> round(known.loss, 3), round(known.gain, 3), round(known.bend, 3)
     (0.199, 0.495, 0.19)
     """
     if study is None:
         return None
-    if isinstance(loss, Squared):
-        usual = study.usual_label
-        if usual is None:
-            return None
+    if (usual := study.usual_label) is not None:
         return BestConstant(usual.deviation**2 / 2, intercept=usual.intercept, most=(1 + abs(usual.mean)) ** 2 / 2)
-    if study.class_shares is None or not study.intercept or not isinstance(loss, Logistic | Softmax):
+    if study.class_shares is None or not study.intercept or study.loss.kind not in {"logistic", "softmax"}:
         return None
     shares = np.array(study.class_shares)
     entropy = -float(shares @ np.log(shares))
     bend = (1 - float(shares @ shares)) / (1 - 1 / len(shares))
-    return BestConstant(entropy, max(0.0, loss_at_zero(loss) - entropy), bend)
+    return BestConstant(entropy, max(0.0, math.log(len(shares)) - entropy), bend)

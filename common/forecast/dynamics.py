@@ -26,7 +26,7 @@ import numpy as np
 from common.arrays import FloatArray
 from common.forecast.best_constant import BestConstant, best_constant
 from common.forecast.clipping import clipped_excess
-from common.learning.losses import Loss, curvature_of, loss_at_zero
+from common.learning.losses import Logistic, Loss, Softmax, curvature_of, loss_at_zero
 from common.protocol.facts import FederationFacts, OwnFacts
 
 _ROW_L1 = 0.7
@@ -44,7 +44,7 @@ class Problem:
     @classmethod
     def of(cls, facts: FederationFacts) -> Self:
         """That of a run."""
-        return cls(facts.n_features, facts.loss, best_constant(facts.loss, facts.study))
+        return cls(facts.n_features, facts.loss, best_constant(facts.study))
 
     @property
     def n_weights(self) -> int:
@@ -252,7 +252,9 @@ class Descent(Method):
 
     def beside(self, problem: Problem, left: FloatArray) -> FloatArray:
         """By clipping, which takes most from the slopes of examples on the wrong side: `common.forecast.clipping`."""
-        return clipped_excess(problem.loss, self.slope, left)
+        if not isinstance(problem.loss, Logistic | Softmax):  # no likelihood of classes
+            return np.zeros_like(left)
+        return clipped_excess(problem.loss.outputs, self.slope, left)
 
     def limits(self, problem: Problem) -> LinearRange:
         """Kinks cost the mean step times G^2 / 2; a projection leaves room for three deviations of the noise."""

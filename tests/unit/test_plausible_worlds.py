@@ -200,17 +200,17 @@ class TestClipping:
         entropy = -float(chances @ np.log(chances))
         excess = float(chances @ loss.value(scores, codes)) - entropy
         assert excess > 1e-4
-        assert clipped_excess(loss, clip_norm, np.array([entropy])) == pytest.approx(excess, rel=0.02)
+        assert clipped_excess(loss.outputs, clip_norm, np.array([entropy])) == pytest.approx(excess, rel=0.02)
 
     def test_a_slope_that_fits_is_not_clipped(self) -> None:
-        assert clipped_excess(Logistic(), 1.0, np.linspace(0, 0.6, 4)) == pytest.approx(np.zeros(4), abs=1e-9)
-        assert clipped_excess(Squared(), 0.1, np.ones(2)) == pytest.approx(np.zeros(2))
+        assert clipped_excess(1, 1.0, np.linspace(0, 0.6, 4)) == pytest.approx(np.zeros(4), abs=1e-9)
+        assert descent(3, slope=0.1).beside(Problem(9, Squared()), np.ones(2)) == pytest.approx(np.zeros(2))
 
     def test_it_counts_as_far_as_the_model_has_come(self) -> None:
         clipped, free = (response_of(descent(3000, slope=each), Problem(9, Logistic())) for each in (0.5, 1.0))
         harm = clipped.start - free.start
         assert harm.min() >= 0
-        assert 0.015 < harm.max() < clipped_excess(Logistic(), 0.5, np.linspace(0, 0.69, 50)).max()
+        assert 0.015 < harm.max() < clipped_excess(1, 0.5, np.linspace(0, 0.69, 50)).max()
         still = response_of(Descent((1e-12,), 1e-6, 0.5), Problem(9, Logistic()))
         assert still.start == pytest.approx(still.worlds.energy.sum(axis=1))
 
