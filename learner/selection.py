@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from common.algorithms import MOST_ROUNDS, REGISTRY
 from common.errors import InvalidInputError
-from common.forecast.forecast import expected_excess
+from common.forecast.coalitions import expected_excess
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Question

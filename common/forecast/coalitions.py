@@ -21,6 +21,7 @@ is proven: more examples may even harm, where the slack as published leaves next
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -30,6 +31,8 @@ import numpy.typing as npt
 from common.arrays import FloatArray
 from common.forecast.dynamics import Answers, Forecaster, Load, Method, Problem
 from common.forecast.excess_risk import Interval, Response, response_of
+from common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 
 Members = npt.NDArray[np.bool_]
@@ -128,6 +131,16 @@ class CoalitionRun:
         if not self.answers.heaviness:
             return 0.0
         return self.answers.heaviness * min(1.0, float((fresh[-least:] ** 2).sum() / fresh[:least].sum() ** 2))
+
+
+def expected_excess(algorithm: Algorithm, facts: FederationFacts) -> float:
+    """The estimate of a forecast of the excess fitness of all owners together; infinite where there is none."""
+    forecaster = forecaster_of(algorithm)
+    if isinstance(forecaster, str) or in_place_of_forecast(algorithm, facts) or not algorithm.is_private(facts):
+        return math.inf
+    with np.errstate(all="ignore"):
+        estimate = CoalitionRun.of(forecaster, facts).outcome.estimate
+    return estimate if math.isfinite(estimate) else math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

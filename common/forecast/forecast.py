@@ -140,16 +140,6 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
     )
 
 
-def expected_excess(algorithm: Algorithm, facts: FederationFacts) -> float:
-    """The estimate of a forecast of the excess fitness of all owners together; infinite where there is none."""
-    forecaster = forecaster_of(algorithm)
-    if isinstance(forecaster, str) or in_place_of_forecast(algorithm, facts) or not algorithm.is_private(facts):
-        return math.inf
-    with np.errstate(all="ignore"):
-        estimate = CoalitionRun.of(forecaster, facts).outcome.estimate
-    return estimate if math.isfinite(estimate) else math.inf
-
-
 def _owners(coalitions: Coalitions, excess: float, members: Members, regularization: float) -> Iterator[OwnerForecast]:
     """What the run means to each, the best coalition's excess being ``excess``."""
     facts, values = coalitions.facts, coalitions.values(members).tolist()
