@@ -193,12 +193,12 @@ class Study(Strict):
         """The share of the commonest class; None where it is not told."""
         return max(self.class_shares) if self.class_shares else None
 
-    @property
+    @cached_property
     def class_shares(self) -> tuple[float, ...] | None:
         """What part of the population each class is; None where it is not told, and of a real label."""
         return self.label.frequencies if isinstance(self.label, Label) else None
 
-    @property
+    @cached_property
     def usual_label(self) -> UsualLabel | None:
         """What is known of a real label; None where nothing is, or no intercept predicts the same for all rows."""
         usual = self.label.usual if isinstance(self.label, RealLabel) else None
