@@ -108,7 +108,7 @@ class Dataset:
 
     ``kind`` says what a model of it predicts, hence how it is measured; ``unit`` is what 1 is in a real label's units.
     ``fold`` draws likewise, but holds out the i-th of k parts of the examples in the generator's order; None where
-    each draw makes new examples, which have no parts. ``row_entries`` is the study's, of sparse features. Of its
+    each draw makes new examples, which have no parts. ``study`` is what the columns are of, if of one. Of its
     ``n_rows``, 0 where they are new in each draw, ``n_dropped`` miss a value and are empty ones; ``missing`` says by
     column how many, the most first.
     """
@@ -118,7 +118,7 @@ class Dataset:
     kind: StudyKind = "binary"
     unit: float = 1.0
     fold: Callable[[np.random.Generator, int, int], tuple[Shard, Shard]] | None = None
-    row_entries: int | None = None
+    study: Study | None = None
     n_rows: int = 0
     n_dropped: int = 0
     missing: Mapping[str, int] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def examples(study: Study, shard: Shard) -> Dataset:
 
     label = study.label
     unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
-    return Dataset(build_loss(study), draw, study.kind, unit, fold, study.row_entries, n)
+    return Dataset(build_loss(study), draw, study.kind, unit, fold, study, n)
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = False) -> Dataset:

@@ -295,7 +295,8 @@ def deal_repetition(
         loss=dataset.loss,
         secure_sum=settings.reveal == "sum",
         norm=train.norm,
-        row_entries=dataset.row_entries,
+        study=dataset.study,
+        row_entries=dataset.study.row_entries if dataset.study else None,
         **terms,
     )
     return deal(train, sizes), test, facts

@@ -82,6 +82,26 @@ def _mean_accuracy(settings: SimulationSettings, study: Study) -> float:
         return run_simulation(settings).accuracy.mean
 
 
+def test_what_a_study_tells_of_its_label_scales_a_regression(tmp_path: Path) -> None:
+    """Of costs that lie far from the middle of wide bounds, at a small budget."""
+    rng = np.random.default_rng(5)
+    age = rng.uniform(0, 100, 2000)
+    rows = "\n".join(f"{a:.3f},{c:.3f}" for a, c in zip(age, 20 + age / 10 + rng.normal(0, 1, 2000), strict=True))
+    (tmp_path / "costs.csv").write_text(f"age,cost\n{rows}\n")
+
+    def reached(**told: float) -> float:
+        label = RealLabel(name="cost", lower=0, upper=1000, **told)
+        study = Study(name="costs", features=(Feature(name="age", lower=0, upper=100),), label=label)
+        (tmp_path / "study.json").write_text(study.model_dump_json())
+        settings = SimulationSettings(
+            data=str(tmp_path / "costs.csv"), study=tmp_path / "study.json", epsilon=0.3, repeat=3
+        )
+        return run_simulation(settings).metrics["r_squared"].mean
+
+    assert reached(mean=25, deviation=3) > 0.5
+    assert reached() < -1
+
+
 def test_each_answers_noise_costs_accuracy_and_promises_the_same() -> None:
     settings = replace(SIMULATED, epsilon=1.0, delta=1e-5)
     total, each = (run_simulation(replace(settings, reveal=reveal)) for reveal in ("sum", "each"))

@@ -12,7 +12,7 @@ from common.errors import InvalidInputError
 from common.runs.members import Budget, Member
 from common.runs.specification import RunSpec
 from learner.cli.main import learner_app
-from learner.experiments.datasets import WDBC
+from learner.experiments.datasets import WDBC, shard_sizes
 from learner.experiments.simulated_names import UNTRAINED, simulated_names
 from learner.experiments.simulation import SimulationSettings, run_simulation
 from learner.selection import settled
@@ -38,8 +38,8 @@ def test_what_cannot_be_simulated_is_refused_with_what_help_lists(name: str) -> 
 def test_an_algorithm_that_is_left_open_is_chosen_as_for_a_run() -> None:
     found = run_simulation(OPEN)
     members = tuple(
-        Member(name=f"party-{i}", n_examples=found.n_train // 5, budget=Budget(epsilon=1.0, delta=1e-5))
-        for i in range(5)
+        Member(name=f"party-{i}", n_examples=n, budget=Budget(epsilon=1.0, delta=1e-5))
+        for i, n in enumerate(shard_sizes(found.n_train, 5))
     )
     spec = RunSpec(
         study=WDBC, algorithm="psgd", parameters={}, minimum_contributors=5, secure_sum="paillier", parties=members

@@ -175,7 +175,8 @@ def test_a_simulation_deals_sparse_rows(tmp_path: Path) -> None:
     dataset = load_dataset(str(libsvm(tmp_path, ROWS * 20)), path)
     train, test = dataset.draw(np.random.default_rng(1))
     assert isinstance(train, SparseShard)
-    assert (train.norm, dataset.row_entries, train.shape[0] + test.shape[0]) == ("max", 4, 60)
+    assert dataset.study is not None
+    assert (train.norm, dataset.study.row_entries, train.shape[0] + test.shape[0]) == ("max", 4, 60)
     assert deal(train, (10, 35)).shape == (2, 35, 6)
 
 
