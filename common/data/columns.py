@@ -25,6 +25,9 @@ RowNorm = Literal["own", "largest"] | Annotated[float, Field(gt=0, allow_inf_nan
 _ROUNDED = 0.02
 """By how much shares that people have rounded may miss 1."""
 
+_NARROW = 1e-4
+"""The least deviation of a label in units of its bounds' distance: of less, the grid of weights shows too little."""
+
 OTHER = "other"
 """The column of the values that a category does not declare."""
 
@@ -225,6 +228,8 @@ class RealLabel(Bounded):
             raise ValueError(f"label {self.name!r}: mean must lie between its bounds")
         if self.deviation > (self.upper - self.lower) / 2:
             raise ValueError(f"label {self.name!r}: within its bounds no deviation exceeds half of their distance")
+        if self.deviation < (self.upper - self.lower) * _NARROW:
+            raise ValueError(f"label {self.name!r}: its bounds are more than {1 / _NARROW:,.0f} deviations apart")
         return self
 
     @property

@@ -107,6 +107,7 @@ class TestWhatIsKnownOfTheLabel:
             ({"mean": 10, "deviation": 2}, "mean must lie between its bounds"),
             ({"mean": 5, "deviation": 5.1}, "no deviation exceeds half"),
             ({"mean": 5, "deviation": 0}, "greater than 0"),
+            ({"mean": 5, "deviation": 9e-4}, "its bounds are more than 10,000 deviations apart"),
             ({"mean": 5, "deviation": float("inf")}, "finite"),
         ],
     )
