@@ -93,3 +93,25 @@ def test_help_teaches_by_examples() -> None:
     shown = Commands()("forecast", "--help").stdout
     assert "parley-learner forecast fraud.json" in shown
     assert "Costs no privacy" in shown
+
+
+@pytest.fixture
+def told(owners: Owners) -> None:
+    """The study tells that one of its classes is rare."""
+    label = owners.study.label.model_copy(update={"shares": (0.9, 0.1)})
+    owners.study_path.write_text(owners.study.model_copy(update={"label": label}).model_dump_json())
+
+
+@pytest.mark.usefixtures("told")
+def test_of_a_study_that_tells_shares_it_says_what_no_feature_would_come_to(command: Commands) -> None:
+    few = ("forecast", "made-up", "--algorithm", "dp_gd", "--epsilon", "0.1", "--delta", "1e-6", "--owner", "a=30")
+    answer = command.json(*few)
+    assert answer["majority"] == pytest.approx(0.9)
+    constant = answer["outcome"]["constant"]
+    assert 0 < constant["estimate"] < answer["outcome"]["excess"]["estimate"]
+    shown = " ".join(command(*few).stdout.split())
+    assert "without any feature" in shown
+    assert "a model that looks at no feature is expected to come as close" in shown
+    many = " ".join(command(*few[:-1], "a=1000000").stdout.split())
+    assert "without any feature" in many
+    assert "expected to come as close" not in many
