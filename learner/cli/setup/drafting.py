@@ -243,7 +243,8 @@ def _shares(values: Sequence[str], column: SurveyedColumn, said: Sayings) -> dic
     """What part of the population each class is: as was said, or as a public table has it."""
     if said.mean is not None or said.deviation is not None:
         raise InvalidInputError(f"--mean, --deviation: the label {column.name!r} is of classes: say --share")
-    known = said.shares or {value: round(part, 3) for value, part in zip(column.values or (), column.shares or ())}  # noqa: B905 -- of both or neither
+    public = dict(zip(column.values, column.shares, strict=True)) if column.values and column.shares else {}
+    known = said.shares or {value: round(part, 3) for value, part in public.items()}
     if said.shares and said.shares.keys() != set(values):
         raise InvalidInputError(f"--share: say one of each value of the label, which has {_listed(values)}")
     if known.keys() != set(values) or not all(0 < part < 1 for part in known.values()):
