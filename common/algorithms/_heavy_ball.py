@@ -22,7 +22,7 @@ keeps the weights within P's ball.
 *What was chosen by looking at data*: the drifts, the 7.5, the quarter and the clip norms, by test accuracy and R^2 on
 public sets: on those that ``scripts/benchmarks/utility.py`` reports on, where drifts of classes from .8 to 2.4 are
 within .01 of each other, and on seven sets of R's packages with bounds as a stranger would type them, often far too
-wide, where 1.8 is better than 1.2 by .007 in the mean, and by up to .04. No epsilon counts that.
+wide, where 1.8 is better than 1.2 by .006 in the mean, and by up to .04. No epsilon counts that.
 
 *Stability.* w <- w + b (w - last) - a h w shrinks where 0 < a h < 2 (1 + b) (Polyak 1964), h any curvature of the
 fitness: from lambda to c + lambda.
