@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -24,16 +25,17 @@ def ask_gradients(facts: FederationFacts, n_rounds: int, clip_norm: float) -> tu
     return (replace(question, public=_starts(facts)), *(question,) * (n_rounds - 1))
 
 
-def start_of(facts: FederationFacts) -> FloatArray:
+def start_of(facts: FederationFacts, longest: float = math.inf) -> FloatArray:
     """The weights that a descent starts from, of weights' shape: the run's public rows (K or 1, d), if they are such.
 
-    Else zeros; but the intercept of a regression, whose label's mean the study tells, is what predicts that mean.
+    Else zeros; but the intercept of a regression, whose label's mean the study tells, is what predicts that mean, or is
+    as near to it as the set that the descent stays in allows, whose weights are ``longest`` at most.
     """
     if _starts(facts):
         return facts.public_rows.reshape(facts.shape)
     weights = np.zeros(facts.shape)
     if facts.study is not None and (usual := facts.study.usual_label) is not None:
-        weights[-1] = usual.intercept
+        weights[-1] = min(max(usual.intercept, -longest), longest)
     return weights
 
 

@@ -75,7 +75,7 @@ class DpGd(Algorithm):
     ) -> Program:
         """The descent, ``after`` so many rounds of another kind; ``within`` projects onto a subspace."""
         radius, first = self.radius(facts), self.n_rounds - self.n_averaged
-        weights = last = average = within(start_of(facts))
+        weights = last = average = within(start_of(facts, radius))
         for round in range(1, self.n_rounds + 1):
             reply = yield Query(after + round, "gradient", weights)
             gradient = mean_gradient(reply, facts) + self.regularization * weights

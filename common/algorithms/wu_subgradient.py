@@ -38,7 +38,7 @@ class WuSubgradient(NoisyGradients):
 
     def program(self, facts: FederationFacts) -> Program:
         """Projected subgradient descent on the noisy sums of whoever contributed."""
-        weights = average = start_of(facts)
+        weights = average = start_of(facts, self.weight_bound)
         for round, (step, part) in enumerate(zip(self.steps(), self.parts(), strict=True), start=1):
             reply = yield Query(round, "gradient", weights)
             subgradient = mean_gradient(reply, facts) + self.regularization * weights

@@ -199,7 +199,10 @@ class Label(Described):
     @property
     def frequencies(self) -> tuple[float, ...] | None:
         """The shares, of which rounding may have left a little, as parts of their sum; None where they are unknown."""
-        return self.shares and tuple(each / sum(self.shares) for each in self.shares)
+        if self.shares is None:
+            return None
+        total = sum(self.shares)
+        return tuple(each / total for each in self.shares)
 
     @cached_property
     def codes(self) -> dict[str | None, int]:
@@ -210,8 +213,8 @@ class Label(Described):
 class RealLabel(Bounded):
     """A numeric column to predict.
 
-    ``mean`` and ``deviation`` are what it is in the middle of the population and how far from that it usually lies, in
-    its own units, where both are common knowledge or were described by owners before. A descent starts from the mean
+    ``mean`` and ``deviation`` are what it is on average in the population and how far from that it usually lies, in its
+    own units, where both are common knowledge or were described by owners before. A descent starts from the mean
     and is scaled to the deviation: where bounds are wide that is worth much. Rows have no part in them.
     """
 

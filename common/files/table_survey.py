@@ -139,7 +139,8 @@ def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray)
     for text, count in zip(texts, counts.tolist(), strict=True):
         if text:
             each[text] += count
-    return tuple(count / sum(each.values()) for count in each.values())
+    total = sum(each.values())
+    return tuple(count / total for count in each.values())
 
 
 def _few(n_values: int, n_rows: int) -> bool:

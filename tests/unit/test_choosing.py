@@ -99,6 +99,26 @@ class TestRule:
         assert way(found) * noise_of_one_round(facts, 0.08) == pytest.approx(0.1, rel=0.02)
         assert chosen(facts, clip_norm=0.5).clip_norm == 0.5
 
+    @pytest.mark.parametrize(
+        ("name", "given", "start"),
+        [
+            ("dp_gd", {"regularization": 1e-6}, -1.4),
+            ("dp_gd", {"regularization": 4.0}, -0.5),
+            ("wu_subgradient", {"weight_bound": 10.0}, -1.4),
+            ("wu_subgradient", {"weight_bound": 0.3}, -0.3),
+        ],
+    )
+    def test_a_regression_starts_from_the_mean_within_the_set_that_it_stays_in(
+        self, name: str, given: dict[str, float], start: float
+    ) -> None:
+        """A mean of -.7, by an intercept's column of 1/2 of which the weight is -1.4."""
+        features = tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(19))
+        label = RealLabel(name="y", lower=10, upper=210, mean=40, deviation=10)
+        facts = replace(facts_of(loss=Squared()), study=Study(name="s", features=features, label=label))
+        query = next(build_algorithm(name, given).program(facts))
+        assert query.message[-1] == pytest.approx(start)
+        assert not query.message[:-1].any()
+
     def test_noise_is_that_of_the_sums(self) -> None:
         facts = facts_of(1000, 1.0, secure_sum=True, colluders=1)
         sigma = gaussian_sigma(1.0, 1e-6, 2 * 0.5)
