@@ -181,7 +181,12 @@ async def outage_scene(
             for seed, (name, port) in enumerate(ports.items())
         }
         urls = {name: proxy.url for name, proxy in proxies.items()}
-        changes = {"port": free_port(), "deadline_seconds": DEADLINE, "key_holder_seconds": 2.0} | learner
+        changes = {
+            "port": free_port(),
+            "deadline_seconds": DEADLINE,
+            "approval_seconds": 5.0,
+            "key_holder_seconds": 2.0,
+        } | learner
         settings = cluster.learner_settings(urls, **changes)
         processes["learner"] = start_learner(settings)
         stack.enter_context(_ended_at_exit(processes))
