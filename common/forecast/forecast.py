@@ -97,13 +97,23 @@ class Forecast:
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
     @property
+    def warning(self) -> str | None:
+        """What whoever asks for the run should know: that it is not expected to do better than without any feature."""
+        if self.constant is None or self.constant.estimate > self.excess.estimate:
+            return None
+        return (
+            f"a model that looks at no feature is expected to come as close ({self.constant.estimate:.3g}): "
+            "more owners, more rows or a larger epsilon are needed"
+        )
+
+    @property
     def coalition(self) -> tuple[str, ...]:
         """The owners who should take part."""
         return tuple(owner.name for owner in self.owners if owner.recommended)
 
     def to_json(self) -> dict[str, Any]:
         """The forecast as JSON values."""
-        return asdict(self) | {"coalition": self.coalition}
+        return asdict(self) | {"warning": self.warning, "coalition": self.coalition}
 
 
 @dataclass(frozen=True, slots=True)

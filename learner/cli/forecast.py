@@ -35,7 +35,7 @@ from learner.cli.options import (
     open_client,
     read_terms,
 )
-from learner.cli.outlook import chosen, costly, teaches_nothing
+from learner.cli.outlook import chosen, costly
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -150,7 +150,8 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _lost(outcome)
         if outcome["constant"]:
             yield "without any feature", f"{_interval(outcome['constant'])}, of the best model that looks at none"
-        yield from (("warning", line.removeprefix("warning: ")) for line in teaches_nothing(outcome))
+        if outcome["warning"]:
+            yield "warning", outcome["warning"]
         yield "with the best coalition", f"{_interval(outcome['best'])}: {', '.join(outcome['coalition'])}"
         yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
         yield "proven", _bound(outcome["proven"])

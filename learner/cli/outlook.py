@@ -37,16 +37,6 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     yield from _expected(answer) if answer["outcome"] else (f"no forecast: {answer['no_forecast']}",)
 
 
-def teaches_nothing(outcome: Mapping[str, Any]) -> Iterator[str]:
-    """A warning where a run is not expected to do better than a model that looks at no feature."""
-    constant = outcome["constant"]
-    if constant is not None and constant["estimate"] <= outcome["excess"]["estimate"]:
-        yield (
-            f"warning: a model that looks at no feature is expected to come as close ({constant['estimate']:.3g}): "
-            "more owners, more rows or a larger epsilon are needed"
-        )
-
-
 def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What was chosen of a forecast's run: its name, its value and why."""
     for name, why in answer["chosen"].items():
@@ -83,7 +73,8 @@ def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
     """The excess to expect together, what each owner would get alone, and a warning where that is no worse."""
     excess = answer["outcome"]["excess"]
     yield f"excess fitness to expect {excess['estimate']:.3g} (from {excess['low']:.3g} to {excess['high']:.3g})"
-    yield from teaches_nothing(answer["outcome"])
+    if warning := answer["outcome"]["warning"]:
+        yield f"warning: {warning}"
     alone = sorted(each["alone"]["estimate"] for each in answer["owners"])
     yield f"an owner alone, without noise: {alone[0]:.3g} to {alone[-1]:.3g}"
     better_off = [each["name"] for each in answer["owners"] if not each["worth_joining"]]

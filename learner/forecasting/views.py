@@ -145,6 +145,7 @@ class OutcomeView(BaseModel):
             "do better teaches nothing. Null where the study tells no classes' shares, nor mean and deviation"
         ),
     ]
+    warning: Annotated[str | None, Field(description="where a run is not expected to do better than that, in words")]
     coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
     left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
     proven: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
@@ -164,6 +165,7 @@ class OutcomeView(BaseModel):
             rmse_lost=answer.rmse_lost,
             r_squared_lost=answer.r_squared_lost,
             constant=answer.constant and IntervalView.of(answer.constant),
+            warning=answer.warning,
             coalition=answer.coalition,
             left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
             proven=BoundView.of(answer.proven),

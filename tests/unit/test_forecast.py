@@ -236,6 +236,7 @@ class TestLabels:
         assert told.r_squared_lost == pytest.approx(2 * told.excess.high / 0.2**2)
         assert told.constant is not None
         assert told.constant.high <= 0.02
+        assert told.warning is None
         untold = predict("dp_gd", {}, facts_of([5000], [1.0]))
         assert (untold.r_squared_lost, untold.constant) == (None, None)
 

@@ -53,6 +53,8 @@ export function number(value, digits = 4) {
   return (isSmall ? rounded.toExponential() : rounded.toString()).replaceAll("-", "−");
 }
 export const count = (value) => value.toLocaleString("en");
+/** A clause of the learner's as a sentence. */
+export const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 export const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
 export const when = (text) => new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
 

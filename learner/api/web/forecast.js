@@ -1,7 +1,7 @@
 /* What a run would achieve, what it costs each owner, and what each gains: from public facts, before it is run. */
 
 import { budgetBar } from "./charts.js";
-import { count, duration, h, number, percent, table } from "./dom.js";
+import { count, duration, h, number, percent, sentence, table } from "./dom.js";
 import { facts } from "./studies.js";
 
 export class ForecastPane {
@@ -46,11 +46,11 @@ export class ForecastPane {
   expected({ outcome, no_forecast, majority }, label) {
     this.words = "";
     if (!outcome) return [h("p", {}, `There is no forecast: ${no_forecast}.`)];
-    const { excess, rate, constant } = outcome;
+    const { excess, rate, warning } = outcome;
     this.words = `excess loss ${number(excess.estimate, 2)}, between ${number(excess.low, 2)} and ${number(excess.high, 2)}`;
     return [h("p", {}, ...lead(outcome, label)),
       h("p", {}, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
-      constant && constant.estimate <= excess.estimate && h("p", { class: "warn" }, "A model that looks at no feature is expected to come as close: more owners, more rows or a larger epsilon are needed."),
+      warning && h("p", { class: "warn" }, sentence(warning)),
       majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
 

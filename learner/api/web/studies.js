@@ -2,7 +2,7 @@
 
 import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
-import { count, debounced, few, field, h, number, table, tell, tellError } from "./dom.js";
+import { count, debounced, few, field, h, number, sentence, table, tell, tellError } from "./dom.js";
 
 export async function show(main, _, signal) {
   document.title = "Studies · Parley";
@@ -104,7 +104,7 @@ async function describe(summary, owners) {
   async function precision() {
     const { no_forecast: words, owners: charged } = await post("/v1/forecasts", order());
     const short = charged.filter((each) => each.fits === false).map(({ name }) => name);
-    return short.length ? `This is beyond the budget of ${few(short)}.` : `${words[0].toUpperCase()}${words.slice(1)}.`;
+    return short.length ? `This is beyond the budget of ${few(short)}.` : sentence(words);
   }
 
   async function send() {

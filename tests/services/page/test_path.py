@@ -248,20 +248,16 @@ def test_weights_are_told_in_the_studys_units(visitor: Visitor) -> None:
 
 EXPECTED = """
   const { ForecastPane } = await import("/page/forecast.js"), pane = new ForecastPane();
-  const none = { error_lost: null, rmse_lost: null, constant: null }, excess = { estimate: .1, low: .05, high: .2 };
+  const none = { error_lost: null, rmse_lost: null, warning: null }, excess = { estimate: .1, low: .05, high: .2 };
   const answer = { algorithm: "dp_gd", rounds: 3, run_time: { seconds: 1 }, chosen: {}, owners: [], majority: null };
   const said = (found, label) => {
     pane.take({ ...answer, outcome: { excess, rate: .9, assumptions: [], ...none, ...found } }, { label }, []);
     return pane.summary.textContent;
   };
   const classes = { values: ["a", "b"] }, real = { lower: 5, upper: 30, unit: "percent" };
-  const constant = (estimate) => said({ error_lost: .1234, constant: { estimate, low: 0, high: .3 } }, classes);
   return [said({ error_lost: .1234 }, classes), said({ rmse_lost: .32 }, real), said({}, classes), said({}, real),
-    constant(.09), constant(.2)];
+    said({ error_lost: .1234, warning: "more owners <i>are</i> needed" }, classes)];
 """
-
-
-MORE = "more owners, more rows or a larger epsilon are needed."
 
 
 def test_a_forecast_says_what_is_known_and_makes_nothing_up(visitor: Visitor) -> None:
@@ -273,8 +269,7 @@ def test_a_forecast_says_what_is_known_and_makes_nothing_up(visitor: Visitor) ->
     assert found[1] == f"Root mean squared error: 0 to 4 percent above the least possible{interval}"
     assert found[2].startswith("Of the accuracy nothing can be said beforehand")
     assert found[3].startswith("Of the error nothing can be said beforehand")
-    assert found[4] == f"{found[0]}A model that looks at no feature is expected to come as close: {MORE}"
-    assert found[5] == found[0]
+    assert found[4] == f"{found[0]}More owners <i>are</i> needed."
 
 
 def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
