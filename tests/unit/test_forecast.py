@@ -236,9 +236,20 @@ class TestLabels:
         assert told.r_squared_lost == pytest.approx(2 * told.excess.high / 0.2**2)
         assert told.constant is not None
         assert told.constant.high <= 0.02
-        assert told.warning is None
         untold = predict("dp_gd", {}, facts_of([5000], [1.0]))
-        assert (untold.r_squared_lost, untold.constant) == (None, None)
+        assert (untold.r_squared_lost, untold.constant, untold.warning) == (None, None, None)
+
+    def test_a_run_that_is_expected_to_teach_nothing_is_warned_of(self) -> None:
+        told = predict("dp_gd", LONG, facts_of([2000] * 3, [0.3] * 3, Logistic(), study=of_classes((0.95, 0.05))))
+        assert told.constant is not None
+        better, worse = (replace(told, constant=replace(told.constant, estimate=x)) for x in (0.09, 0.2))
+        better, worse = (replace(each, excess=replace(told.excess, estimate=0.1)) for each in (better, worse))
+        assert better.warning == (
+            "a model that looks at no feature is expected to come as close (0.09): "
+            "more owners, more rows or a larger epsilon are needed"
+        )
+        assert worse.warning is None
+        assert better.to_json()["warning"] == better.warning
 
     def test_what_is_proven_counts_from_where_a_descent_starts(self) -> None:
         """Far from zero a label may be twice as far from a mean of .8 as from zero."""
