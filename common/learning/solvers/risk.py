@@ -46,8 +46,10 @@ class Risk:
         """The gradient of F at weights, shaped like them."""
         data = np.zeros_like(weights)
         for block in self._blocks():  # few rows a sum, so that its rounding is small
-            data = data + self._weighted_sum(block, self.loss.slope(self._scores(block, weights), block.y))
-        return data + self.spread(self.regularization) * weights + self.linear
+            data += self._weighted_sum(block, self.loss.slope(self._scores(block, weights), block.y))
+        data += self.spread(self.regularization) * weights
+        data += self.linear
+        return data
 
     def hessian(self, weights: FloatArray) -> FloatArray:
         """The Hessian of F at weights (..., d), (..., d, d), of a loss of one score."""

@@ -13,22 +13,34 @@ coupled by m = sum_k P_k G step_k alone:
     step_k = (Lambda + P_k G)^-1 (P_k m - r_k).
 
 The r_k add up to zero, and so do the steps, which is what m follows from: K systems of n unknowns and one more, instead
-of one of K n (as in Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", Algorithm 3.3).
+of one of K n (as in Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", Algorithm 3.3). With R_k the
+roots of P_k, each is R_k (Lambda + R_k G R_k)^-1 R_k^-1, whose inverse is symmetric, and found without pivoting. As it
+costs the most, it serves twice, by Chebyshev's method: a second step undoes what the first one does to the slopes
+beside what Newton expects, to second order. It is kept where it is at most half as long as the first in the Hessian's
+norm; so both together descend.
 
-Every problem ends by itself, and those of one size are solved together, without padding: so a party's weights are the
-same, to the bit, whoever is beside it. They end far below the tolerance, for what rounding may do all the same is then
-lost on the grid of weights.
+The start is where the labels say: rows fewer than columns can commonly be told apart, and the minimiser then gives each
+about the margin t at which the loss pulls no more than the regularization, exp(-t) = Lambda t b. So it is
+t (G + ridge)^-1 Y, Y being the labels, of K scores less their mean, and b the mean of what is beside t. Of K scores it
+is then led half the way to where the scores are the logarithms of the probabilities that go with it, which are
+-Lambda a but for the label's class. Where F is less at 0, it is 0.
+
+Problems are the last axis of all arrays: thousands are solved in one operation, lot by lot, near a core's own memory.
+Every problem ends by itself, and those of one size are solved together, without padding: so a party's weights
+are the same, to the bit, whoever is beside it. They end far below the tolerance, for what rounding may do all the same
+is then lost on the grid of weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import softmax
 
-from common.arrays import BoolArray, FloatArray
+from common.arrays import BoolArray, FloatArray, IntArray
+from common.encoding.classes import decode_classes
 
 if TYPE_CHECKING:
     from common.data.shard import Shard
@@ -38,6 +50,13 @@ _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
 _SUFFICIENT_DECREASE = 1e-4
 _FAR_BELOW = 2.0**-10
+_LOT = 2**18
+"""How many numbers the systems of a lot of problems have: 2 MiB."""
+_INVERTED, _SOLVED = 24, 12  # measured: the most rows of systems that are so sooner side by side than one by one
+_RIDGE = 0.1  # measured, in parts of a row's mean square: whose start is nearest in the median
+_RARE, _OWN = 1e-4, 0.3  # measured: the least probabilities of other classes, and of the label's, that a start assumes
+_LEAST_ROOT = 1e-100
+_PART = 0.5  # of the first step's length: the longest second one that is kept
 _WORTH = 8  # measured: the least of what n^2 / d is where conjugate gradients are faster for K scores
 
 
@@ -57,111 +76,254 @@ def minimise_in_span(
     """
     (n, d), strength = shard.X.shape[-2:], regularization.reshape(-1)
     X, y, mask = shard.X.reshape(-1, d), shard.y.reshape(-1), shard.mask.reshape(-1)
-    shift = linear.reshape(len(strength), loss.outputs, d) / strength[:, None, None]
     few, sizes = are_few(loss, shard).reshape(-1), shard.n_examples.reshape(-1)
-    weights = np.where(few[:, None, None], 0.0 - shift, 0.0)
+    weights = np.zeros((len(strength), loss.outputs, d))
+    if bool(linear.any()):
+        weights[few] -= linear.reshape(weights.shape)[few] / strength[few, None, None]
     for size in np.unique(sizes[few & (sizes > 0)]).tolist():
         same = few & (sizes == size)
-        rows = np.flatnonzero(mask & np.repeat(same, n)).reshape(-1, size)
-        own = X[rows]
-        gram, offset = own @ np.swapaxes(own, -1, -2), -own @ np.swapaxes(shift[same], -1, -2)
-        found = _Problems(loss, gram, y[rows], strength[same], offset).solved(tolerance * _FAR_BELOW)
-        weights[same] += np.swapaxes(found, -1, -2) @ own
+        rows, parties = np.flatnonzero(mask & np.repeat(same, n)).reshape(-1, size), np.flatnonzero(same)
+        most = max(_LOT // (size**2 * loss.outputs), 1)
+        for start in range(0, len(parties), most):
+            lot = slice(start, start + most)
+            own, whose = _taken(X, rows[lot]), parties[lot]
+            gram, offset = own @ np.swapaxes(own, -1, -2), own @ np.swapaxes(_taken(weights, whose), -1, -2)
+            problems = _Problems.of(loss, gram, _taken(y, rows[lot]), strength[whose], offset)
+            weights[whose] += problems.solved(tolerance * _FAR_BELOW) @ own
     return weights.reshape(linear.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """Unknowns ``found`` (K, n, m), their ``scores`` but for the offset, F (m,), its ``residual`` and ``length``.
+
+    ``bends`` (K, n, m) are the rows' curvatures; of K scores their probabilities. The length is that of the gradient.
+    """
+
+    found: FloatArray
+    scores: FloatArray
+    value: FloatArray
+    bends: FloatArray
+    residual: FloatArray
+    length: FloatArray
+
+    def parts(self) -> tuple[FloatArray, ...]:
+        """All of them."""
+        return self.found, self.scores, self.value, self.bends, self.residual, self.length
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Problems:
-    """m problems of n rows: ``gram`` (m, n, n), labels (m, n), ``strength`` (m,), ``offset`` (m, n, K)."""
+    """m problems of n rows: ``gram`` (n, n, m), ``labels`` (K, n, m), ``strength`` (m,), ``offset`` (K, n, m).
+
+    Labels are numbers, or of K scores 1 for a row's class and 0 for others. The last problem is none: its rows are
+    zeros. For numpy adds up in another order where one problem is alone.
+    """
 
     loss: Loss
     gram: FloatArray
-    y: FloatArray
+    labels: FloatArray
     strength: FloatArray
     offset: FloatArray
 
-    def solved(self, tolerance: float) -> FloatArray:
-        """The unknowns (m, n, K) where the gradient is no longer than the tolerance, or gets no shorter."""
-        solution = np.zeros_like(self.offset)
-        problems, which, found = self, np.arange(len(solution)), solution
-        value, residual = problems.value(found), problems.residual(found)
-        length = problems.length(residual)
-        active = length > tolerance
-        for _ in range(_MAX_NEWTON):
-            if not bool(active.any()):
-                break
-            if not bool(active.all()):
-                problems, which = problems.some(active), which[active]
-                found, value, residual, length = found[active], value[active], residual[active], length[active]
-            found, reached = problems.descend(found, value, residual)
-            residual, before = problems.residual(found), length
-            length = problems.length(residual)
-            active = (length > tolerance) & ((reached < value) | (length < before))
-            solution[which], value = found, reached
-        return solution
+    @classmethod
+    def of(cls, loss: Loss, gram: FloatArray, y: FloatArray, strength: FloatArray, offset: FloatArray) -> _Problems:
+        """The same, with the problems first, and the rows before the scores."""
+        none = ((0, 1), (0, 0), (0, 0))
+        labels = y[..., None] if loss.outputs == 1 else np.eye(loss.outputs)[decode_classes(y, loss.outputs)]
+        parts = (_last(np.pad(part, none)) for part in (gram, np.swapaxes(labels, 1, 2), np.swapaxes(offset, 1, 2)))
+        gram, labels, offset = parts
+        return cls(loss, gram, labels, np.append(strength, 1.0), offset)
 
     def some(self, which: BoolArray) -> _Problems:
         """Some of the problems, (m,)."""
-        own = (self.gram[which], self.y[which], self.strength[which], self.offset[which])
-        return _Problems(self.loss, *own)
+        return _Problems(self.loss, *_some(which, self.gram, self.labels, self.strength, self.offset))
 
-    def value(self, found: FloatArray) -> FloatArray:
-        """F but for what depends on the linear term alone, (m,)."""
-        scores = self.gram @ found
-        losses = self.loss.value(self._given(scores + self.offset), self.y).sum(axis=-1)
-        return np.asarray(losses + self.strength / 2 * (found * scores).sum(axis=(-2, -1)))
+    def solved(self, tolerance: float) -> FloatArray:
+        """The unknowns (m - 1, K, n) where the gradient is no longer than the tolerance, or gets no shorter."""
+        problems, now = self, self.start()
+        solution, which = now.found, np.arange(len(self.strength))
+        active = now.length > tolerance
+        for _ in range(_MAX_NEWTON):
+            if not bool(active.any()):
+                break
+            active[-1] = True
+            if not bool(active.all()):
+                solution[..., which] = now.found
+                problems, which, now = problems.some(active), which[active], _Point(*_some(active, *now.parts()))
+            before, now = now, problems.descend(now)
+            active = (now.length > tolerance) & ((now.value < before.value) | (now.length < before.length))
+        solution[..., which] = now.found
+        return np.ascontiguousarray(np.moveaxis(solution[..., :-1], -1, 0))
 
-    def residual(self, found: FloatArray) -> FloatArray:
-        """What X^T times is F's gradient, (m, n, K)."""
-        slopes = self.loss.slope(self._given(self.gram @ found + self.offset), self.y).reshape(found.shape)
-        return np.asarray(slopes + self.strength[:, None, None] * found)
+    def start(self) -> _Point:
+        """What the labels tell, or zeros."""
+        told = self.labels - (0.0 if self.loss.outputs == 1 else 1.0 / self.loss.outputs)
+        told /= np.abs(told).max(axis=(0, 1))
+        ridge = self.strength + _RIDGE * np.einsum("iim->m", self.gram) / len(self.gram)
+        times = _inverse(_raised(self.gram.copy(), ridge))
+        found = times(told)
+        found *= np.log1p(len(self.gram) / (self.strength * (found * told).sum(axis=(0, 1))))
+        if self.loss.outputs > 1:
+            others = np.maximum(-self.strength * found, _RARE)
+            own = np.maximum(1.0 - (others * (1.0 - self.labels)).sum(axis=0), _OWN)
+            scores = np.log(np.where(self.labels > 0, own, others))
+            scores -= scores.mean(axis=0)
+            found += times(scores + ridge * found)
+            found /= 2
+        near = self.at(found, self.times(found))
+        at_zero, _, _ = self.losses(self.offset)
+        worse = ~(near.value < at_zero.sum(axis=0))
+        worse[-1] = False
+        if not bool(worse.any()):
+            return near
+        found[..., worse] = 0.0
+        return self.at(found, self.times(found))
 
-    def length(self, residual: FloatArray) -> FloatArray:
-        """The 2-norm of F's gradient, (m,)."""
-        squared = (residual * (self.gram @ residual)).sum(axis=(-2, -1))
-        return np.asarray(np.sqrt(np.maximum(squared, 0.0)))
+    def at(self, found: FloatArray, scores: FloatArray) -> _Point:
+        """What is at these unknowns, whose scores are given."""
+        losses, slopes, bends = self.losses(scores + self.offset)
+        value = losses.sum(axis=0) + self.strength / 2 * (found * scores).sum(axis=(0, 1))
+        residual = slopes + self.strength * found
+        squared = (residual * self.times(residual)).sum(axis=(0, 1))
+        return _Point(found, scores, value, bends, residual, np.sqrt(np.maximum(squared, 0.0)))
 
-    def step(self, found: FloatArray, residual: FloatArray) -> FloatArray:
-        """Newton's step, (m, n, K)."""
-        scores = self._given(self.gram @ found + self.offset)
-        bends = self.loss.curvature(scores, self.y)[..., None] if self.loss.outputs == 1 else softmax(scores, axis=-1)
-        bends, residual = (np.swapaxes(part, -1, -2)[..., None] for part in (bends, residual))  # (m, K, n, 1)
-        systems = bends * self.gram[:, None]
-        np.einsum("...ii->...i", systems)[...] += self.strength[:, None, None]
+    def times(self, found: FloatArray) -> FloatArray:
+        """The Gram matrix times (K, n, m)."""
+        return np.asarray(np.einsum("ijm,kjm->kim", self.gram, found))
+
+    def losses(self, scores: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The losses (n, m) of scores (K, n, m), their slopes and bends, (K, n, m)."""
         if self.loss.outputs == 1:
-            step = -_solved(systems, residual)
-        else:
-            inverses = _solved(systems, np.broadcast_to(np.eye(systems.shape[-1]), systems.shape))
-            alone, by_mean = inverses @ -residual, inverses * np.swapaxes(bends, -1, -2)
-            step = alone - by_mean @ _solved(by_mean.sum(axis=1), alone.sum(axis=1))[:, None]
-        return np.swapaxes(step[..., 0], -1, -2)
+            one, y = scores[0], self.labels[0]
+            return self.loss.value(one, y), self.loss.slope(one, y)[None], self.loss.curvature(one, y)[None]
+        top = scores.max(axis=0)
+        powers = np.exp(scores - top)
+        total = powers.sum(axis=0)
+        powers /= total
+        own = np.einsum("kim,kim->im", self.labels, scores)
+        return np.log(total) + (top - own), powers - self.labels, powers
 
-    def descend(self, found: FloatArray, value: FloatArray, residual: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Unknowns a Newton step further, halved until F falls enough (Armijo), and F there."""
-        step = self.step(found, residual)
-        descent = (residual * (self.gram @ step)).sum(axis=(-2, -1))
-        enough = value + 1e-12 * np.maximum(np.abs(value), 1.0)
-        rate = np.ones_like(value)
+    def step(self, now: _Point) -> tuple[FloatArray, FloatArray]:
+        """Newton's step, (K, n, m), of K scores by Chebyshev's method, and what it does to the scores."""
+        if self.loss.outputs == 1:
+            roots = np.sqrt(now.bends) + _LEAST_ROOT
+            systems = _raised(roots[0][:, None] * roots[0] * self.gram, self.strength)
+            step = -roots * _inverse(systems)(now.residual / roots)
+            return step, self.times(step)
+        inverse = self.coupled(now.bends)
+        step = -inverse(now.residual)
+        along = self.times(step)
+        beside = along - (now.bends * along).sum(axis=0)
+        beside *= beside
+        bent = now.bends / 2 * (beside - (now.bends * beside).sum(axis=0))
+        more = -inverse(bent)
+        further = self.times(more)
+        far = ~((bent * further).sum(axis=(0, 1)) >= _PART**2 * (now.residual * along).sum(axis=(0, 1)))
+        more[..., far] = further[..., far] = 0.0
+        return step + more, along + further
+
+    def coupled(self, bends: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """The inverse of Newton's system of K scores: a function of right sides (K, n, m)."""
+        roots = np.sqrt(bends) + _LEAST_ROOT
+        rooted = np.ascontiguousarray(np.swapaxes(roots, 0, 1))  # (n, K, m)
+        both = rooted[:, None] * rooted
+        within = _inverses(_raised(both * self.gram[:, :, None], self.strength))
+        by_mean = np.multiply(both, within, out=both)
+        for_mean = _inverse(by_mean.sum(axis=2))
+
+        def inverse(sides: FloatArray) -> FloatArray:
+            alone = roots * np.einsum("ijkm,kjm->kim", within, sides / roots)
+            mean = for_mean(alone.sum(axis=0, keepdims=True))[0]
+            return np.asarray(alone - np.einsum("ijkm,jm->kim", by_mean, mean))
+
+        return inverse
+
+    def descend(self, now: _Point) -> _Point:
+        """Unknowns a step further, halved until F falls enough (Armijo)."""
+        step, along = self.step(now)
+        descent = (now.residual * along).sum(axis=(0, 1))
+        enough = now.value + 1e-12 * np.maximum(np.abs(now.value), 1.0)
+        rate = np.ones_like(now.value)
         for _ in range(_MAX_HALVINGS):
-            candidate = found + rate[:, None, None] * step
-            reached = self.value(candidate)
-            short = reached > enough + _SUFFICIENT_DECREASE * rate * descent
+            following = self.at(now.found + rate * step, now.scores + rate * along)
+            short = following.value > enough + _SUFFICIENT_DECREASE * rate * descent
             if not bool(short.any()):
                 break
             rate = np.where(short, rate / 2, rate)
-        return candidate, reached
-
-    def _given(self, scores: FloatArray) -> FloatArray:
-        """Scores (m, n, K) as the loss takes them."""
-        return scores[..., 0] if self.loss.outputs == 1 else scores
+        return following
 
 
-def _solved(systems: FloatArray, sides: FloatArray) -> FloatArray:
-    """Solutions of systems (m, ..., n, n); zeros for a problem, and for no other, that rounding leaves without one."""
+def _taken(table: FloatArray, rows: IntArray) -> FloatArray:
+    """Some rows of a table, ascending, where they are if all that lie between are asked for too."""
+    first, last = int(rows.flat[0]), int(rows.flat[-1])
+    if last - first + 1 == rows.size:
+        return table[first : last + 1].reshape(*rows.shape, *table.shape[1:])
+    return np.asarray(table[rows])
+
+
+def _last(stack: FloatArray) -> FloatArray:
+    """A stack (m, ...) as (..., m)."""
+    return np.ascontiguousarray(np.moveaxis(stack, 0, -1))
+
+
+def _some(which: BoolArray, *parts: FloatArray) -> Iterator[FloatArray]:
+    """Some of the problems (m,) of arrays (..., m), whose problems stay side by side in memory."""
+    return (np.compress(which, part, axis=-1) for part in parts)
+
+
+def _raised(systems: FloatArray, by: FloatArray) -> FloatArray:
+    """Matrices (n, n, ...) with something more on the diagonal, in place."""
+    np.einsum("ii...->i...", systems)[...] += by
+    return systems
+
+
+def _inverse(systems: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """The inverses of symmetric positive definite matrices (n, n, m), as a function of right sides (K, n, m).
+
+    The systems are used up.
+    """
+    if len(systems) <= _SOLVED:
+        inverses = _inverses(systems)
+        return lambda sides: np.asarray(np.einsum("ijm,kjm->kim", inverses, sides))
+    first = np.moveaxis(systems, -1, 0)
+
+    def inverse(sides: FloatArray) -> FloatArray:
+        found = _by_lapack(np.linalg.solve, first, np.moveaxis(sides, (0, -1), (-1, 0)))
+        return np.ascontiguousarray(np.moveaxis(found, (0, -1), (-1, 0)))
+
+    return inverse
+
+
+def _inverses(systems: FloatArray) -> FloatArray:
+    """The inverses of symmetric positive definite matrices (n, n, ..., m), in whose place."""
+    n = len(systems)
+    if n > _INVERTED:
+        found = _by_lapack(np.linalg.inv, np.moveaxis(systems, (0, 1), (-2, -1)))
+        return np.moveaxis(found, (-2, -1), (0, 1))
+    own, product = np.empty_like(systems[0]), np.empty_like(systems[0])
+    for row in range(n):  # each sweep solves for one unknown, below the diagonal alone
+        own[:row], own[row:] = systems[row, :row], systems[row:, row]
+        part = own / own[row]
+        part[row] = 1.0
+        for other in range(n):
+            below = slice(other + 1)
+            systems[other, below] -= np.multiply(own[other], part[below], out=product[below])
+        part[row] = -1.0 / own[row]
+        systems[row, :row], systems[row:, row] = part[:row], part[row:]
+    np.negative(systems, out=systems)
+    for row in range(1, n):
+        systems[:row, row] = systems[row, :row]
+    return systems
+
+
+def _by_lapack(solve: Callable[..., FloatArray], systems: FloatArray, *sides: FloatArray) -> FloatArray:
+    """What is found for systems (m, ..., n, n); zeros for a problem, and for no other, that rounding leaves without."""
     try:
-        return np.asarray(np.linalg.solve(systems, sides))
+        return np.asarray(solve(systems, *sides))
     except np.linalg.LinAlgError:
         if len(systems) == 1:
-            return np.zeros_like(sides)
+            return np.zeros_like(sides[0] if sides else systems)
         half = len(systems) // 2
-        return np.concatenate([_solved(systems[:half], sides[:half]), _solved(systems[half:], sides[half:])])
+        parts = ([part[:half] for part in (systems, *sides)], [part[half:] for part in (systems, *sides)])
+        return np.concatenate([_by_lapack(solve, *part) for part in parts])
