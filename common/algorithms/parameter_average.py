@@ -4,12 +4,16 @@ Pathak, Rane & Raj, NIPS 2010, as Hamm, Cao & Belkin 2016 compare with it (Secti
 party moves the sum of M minimisers by at most 2 L / lambda (``calibration="paper"``, which takes them for exact). A
 minimiser has a norm of at most some r (`common.learning.losses.largest_minimiser`); with weights kept within that ball,
 in integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is a delta).
+
+Where parties lack classes (`common.learning.solvers.own_classes`), the published average is of fits of the classes that
+each has, by M; the tight one, of fits of all, divides by how many have the class, which parties mark at no cost.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,11 +28,12 @@ from common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
 from common.errors import InvalidInputError
 from common.learning.losses import bounded_slope, largest_minimiser
 from common.learning.model import Model
+from common.learning.solvers import own_classes
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
 from common.privacy.guarantee import Adjacency
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.output import solve
+from common.privacy.mechanisms.output import on_grid, solve, within
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -58,38 +63,61 @@ class ParameterAverage(Algorithm):
         bounded_slope(facts.loss)
         if len(facts.parties) < 2:  # noqa: PLR2004
             raise InvalidInputError("an average that hides a party needs at least two")
-        return (ask_minimiser(facts)[0],)
+        return (replace(ask_minimiser(facts)[0], answer=self.lanes(facts)),)
 
     def program(self, facts: FederationFacts) -> Program:
         """Ask for the sum of local minimisers; return their average."""
         reply = yield ask_minimiser(facts)[1]
-        return Model((self.unit(facts) * reply.value / len(reply.contributors)).reshape(facts.shape))
+        weights = (self.unit(facts) * reply.value[: facts.n_weights]).reshape(facts.shape)
+        if not self.counts_classes(facts):
+            return Model(weights / len(reply.contributors))
+        one, noise = self.class_step(facts) / UNIT, facts.deviation_of_sum(self.deviation(facts.everyone))
+        counts = own_classes.shrunk(reply.value[facts.n_weights :] / one, noise / self.unit(facts) / one)
+        return Model(weights / np.clip(counts, 1.0, len(reply.contributors))[:, None])
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
-        """The minimiser on the party's own shard, within the ball."""
+        """The minimiser on the party's own shard, within its ball, and, where they are counted, 1 for its classes."""
+        k, radius = facts.loss.outputs, largest_minimiser(facts.loss, self.regularization)
         strength = self.regularization * np.maximum(shard.n_examples, 1)
-        weights = _within(self.radius(facts), solve(facts.loss, shard, strength, most_steps=0))
-        return np.asarray(weights // int(self.unit(facts)))
+        if k > 1 and self.calibration == "paper":
+            return within(radius, on_grid(own_classes.minimise_own(shard, k, strength)))
+        fit = solve(facts.loss, shard, strength, most_steps=0)
+        if k == 1:
+            return within(radius, fit)
+        own = own_classes.classes_had(shard, k)
+        radii = own_classes.longest_of_own(k, self.regularization)[own.sum(axis=-1)]
+        return np.concatenate([within(radii[..., None], fit), own], axis=-1)
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The minimiser, plus the party's share of the noise, in `unit`."""
-        unit = self.unit(facts)
+        """What was prepared, plus the party's share of the noise, in `unit`."""
+        unit, n = self.unit(facts), facts.n_weights
+        exact = prepared[..., :n] // int(unit)
+        if self.counts_classes(facts):
+            exact = np.concatenate([exact, prepared[..., n:] * self.class_step(facts)], axis=-1)
         if self.is_gaussian(facts):
-            return add_gaussian(prepared, self.deviation(facts) / unit, facts.share, noise)
-        return add_l2_laplace(prepared, facts.own_epsilon / self.moved(facts) * unit, 1 / facts.share, noise)
+            return add_gaussian(exact, self.deviation(facts) / unit, facts.share, noise)
+        return add_l2_laplace(exact, facts.own_epsilon / self.moved(facts) * unit, 1 / facts.share, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
         """`moved`, whatever is asked, in `unit`."""
         return np.full(facts.own_epsilon.shape, self.moved(facts) / self.unit(facts))
 
-    def radius(self, facts: FederationFacts) -> float:
-        """The largest norm of a minimiser."""
-        return largest_minimiser(facts.loss, self.regularization)
+    def counts_classes(self, facts: FederationFacts) -> bool:
+        """Whether parties answer which classes they have, too."""
+        return self.calibration == "tight" and facts.loss.outputs > 1
+
+    def lanes(self, facts: FederationFacts) -> int:
+        """How many integers an answer has."""
+        return facts.n_weights + self.counts_classes(facts) * facts.loss.outputs
+
+    def class_step(self, facts: FederationFacts) -> int:
+        """What a party answers for a class that it has, in `unit`."""
+        return int(own_classes.largest_mark(facts.loss.outputs, self.regularization) * UNIT / self.unit(facts))
 
     def moved(self, facts: FederationFacts) -> float:
         """How far a party moves the sum, in the 2-norm; the paper's, with the rounding to the weights' grid."""
         if self.calibration == "tight":
-            return 2 * self.radius(facts)
+            return 2 * largest_minimiser(facts.loss, self.regularization)
         return 2 * bounded_slope(facts.loss) / self.regularization + math.sqrt(facts.n_weights) * 2.0**-WEIGHT_BITS
 
     def is_gaussian(self, facts: FederationFacts) -> bool:
@@ -100,13 +128,13 @@ class ParameterAverage(Algorithm):
         """That of the noise on a sum in each coordinate, (...)."""
         if self.is_gaussian(facts):
             return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.moved(facts))
-        return l2_laplace_deviation(facts.own_epsilon / self.moved(facts), facts.n_weights)
+        return l2_laplace_deviation(facts.own_epsilon / self.moved(facts), self.lanes(facts))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """One release."""
         if self.is_gaussian(facts):
             return GaussianEvent(self.moved(facts) / float(self.deviation(facts)))
-        return L2LaplaceEvent(float(facts.own_epsilon), facts.n_weights)
+        return L2LaplaceEvent(float(facts.own_epsilon), self.lanes(facts))
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Of `deviation`."""
@@ -119,11 +147,3 @@ class ParameterAverage(Algorithm):
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """The paper's sensitivity is that of exact minimisers."""
         return ("each party's model is the exact minimiser on its shard",) if self.calibration == "paper" else ()
-
-
-def _within(radius: float, weights: IntArray) -> IntArray:
-    """Weights (..., m) in units of 2^-32, scaled into a ball about 0 and rounded toward it."""
-    lengths = np.linalg.norm(weights.astype(np.float64), axis=-1, keepdims=True) * (1 + 2.0**-40)
-    inside = np.minimum(1.0, radius * UNIT / np.maximum(lengths, 1.0))
-    step = 2.0 ** (FRACTION_BITS - WEIGHT_BITS)
-    return np.asarray(np.trunc(weights * inside / step) * step).astype(np.int64)

@@ -11,13 +11,14 @@ Two alternatives of Section 3.2 have tight noise too: all classifiers released, 
 vote; and noisy votes on 1,000 test rows, which share the budget.
 
 What was chosen after results were seen: HAR's rows have no intercept and one common radius, of four ways tried.
-(Divided by their own norms before they are mapped, average and vote are .80 and .82.) The bands that accuracies without
-noise are held to come from runs before these; the average's is missed, which is printed as such.
+(Divided by their own norms before they are mapped, the vote is .82.) The bands that accuracies without noise are held
+to come from runs before these; the average's is missed, which is printed as such. That classes are averaged over those
+who have them was found here, on HAR.
 
 ``hamm_average`` shows what averages are worth without noise: the paper has .67 on HAR. What becomes of a class that a
 party has no row of, and whether rows have an intercept, moves it by .2, and the paper says neither. Of some twenty ways
 tried ten are shown; that one comes near .67 does not make it the paper's: with an intercept, votes and soft labels are
-.04 farther from the paper's than without.
+.04 farther from the paper's than without. *Average* is of fits of the classes that each party has.
 
 ``hamm_theorem4`` is measured on KDD99's parties at lambda = .01: how much more the regularised risk of the soft labels
 is at the published model than at its minimum, beside the bound on that which the theorem's term for noise comes from.

@@ -27,6 +27,9 @@ from common.encoding.fixed_point import UNIT, from_wire, to_integers
 from common.learning.metrics import accuracy
 from common.learning.model import Model
 from common.learning.soft_labels import Doubtful
+from common.learning.solvers.own_classes import classes_had
+from common.privacy.calibration import gaussian_sigmas
+from common.privacy.mechanisms.additive import add_gaussian
 from common.privacy.noise import Noise, NoNoise, SeededNoise
 from common.protocol.driver import MemoryLog, drive
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -56,7 +59,8 @@ class Method:
     @property
     def exact(self) -> Asked:
         """The algorithm to run without noise, at lambda = 1e-4: nothing has to be chosen."""
-        return self.algorithm(regularization=LAMBDA, calibration="paper")
+        calibration = self.calibration if self.algorithm is ParameterAverage else "paper"
+        return self.algorithm(regularization=LAMBDA, calibration=calibration)
 
     def build(self, facts: FederationFacts) -> Asked:
         """The algorithm for such facts; lambda is 1e-4 unless it is chosen."""
@@ -91,7 +95,7 @@ class Kept:
         """The sum, with the noise of all."""
         algorithm, alone = self.algorithm, all_noise(self.facts)
         if isinstance(algorithm, ParameterAverage):
-            value = algorithm.local(query, self.total // int(algorithm.unit(self.facts)), alone, self.noise)
+            value = algorithm.local(query, self.total, alone, self.noise)
         elif query.step == "noise":
             value = algorithm.local(query, None, self.facts.everyone, self.noise).sum(axis=0)  # type: ignore[arg-type]
         elif algorithm.hides_votes:
@@ -111,7 +115,7 @@ class Trial:
     """A split whose parties were trained, and what they answered."""
 
     split: Split
-    _members: dict[float, FloatArray] = field(default_factory=dict)
+    _prepared: dict[ParameterAverage, IntArray] = field(default_factory=dict)
 
     def facts(self, epsilon: float) -> FederationFacts:
         """What all agree on: a secure sum among all parties, public rows, delta = 1e-5 where there is one."""
@@ -125,7 +129,7 @@ class Trial:
         """The model of an algorithm."""
         facts = self.facts(epsilon)
         if isinstance(algorithm, ParameterAverage):
-            total = to_integers(self.members(algorithm.regularization).sum(axis=0)).reshape(-1)
+            total = self.prepared(algorithm).sum(axis=0)
         else:
             rows = np.arange(algorithm.n_asked(facts)) * len(self.split.public) // algorithm.n_asked(facts)
             total = self.votes[0][rows].reshape(-1)
@@ -143,15 +147,17 @@ class Trial:
         votes = to_integers(reply.value).reshape(len(rows), -1)
         return votes[: len(self.split.public)], votes[len(self.split.public) :]
 
-    def members(self, regularization: float) -> FloatArray:
-        """The parties' own minimisers, (M, d) or (M, K, d)."""
-        if regularization not in self._members:
-            self._members.clear()  # those of one lambda at a time: 20,000 parties' are 19 MB
-            facts = self.facts(1.0)
-            self._members[regularization] = simulate(
-                Local(regularization), self.split.parties, facts, NoNoise()
-            ).weights
-        return self._members[regularization]
+    def prepared(self, algorithm: ParameterAverage) -> IntArray:
+        """What the parties prepare for an average, (M, ...)."""
+        if algorithm not in self._prepared:
+            self._prepared.clear()  # of one at a time: 20,000 parties' are 19 MB
+            self._prepared[algorithm] = algorithm.prepare(self.split.parties, self.facts(1.0).everyone)
+        return self._prepared[algorithm]
+
+    @cached_property
+    def members(self) -> FloatArray:
+        """The parties' own minimisers, (M, d) or (M, K, d), of all classes."""
+        return simulate(Local(LAMBDA), self.split.parties, self.facts(1.0), NoNoise()).weights
 
     def worth(self, model: Model) -> float:
         """A model's accuracy on the test rows."""
@@ -168,15 +174,13 @@ class Trial:
 
     def individual(self) -> float:
         """The mean accuracy of what parties teach themselves, of the first 300 of them."""
-        return self.worth(Model(self.members(LAMBDA)[:_MEMBERS], "members"))
+        return self.worth(Model(self.members[:_MEMBERS], "members"))
 
     def released(self, epsilon: float, noise: Noise) -> float:
         """The accuracy of the majority of all parties' classifiers, each released with tight noise of its own."""
-        facts = replace(self.facts(epsilon), secure_sum=False)
-        algorithm = ParameterAverage(LAMBDA)
-        exact = to_integers(self.members(LAMBDA)).reshape(len(facts.parties), -1)
-        noisy = algorithm.local(Query(1, "minimise", np.zeros(0)), exact // int(algorithm.unit(facts)),
-                                facts.everyone, noise)  # fmt: skip
+        facts, algorithm = self.facts(epsilon), ParameterAverage(LAMBDA)
+        exact = self.prepared(algorithm)[:, : facts.n_weights]
+        noisy = add_gaussian(exact, gaussian_sigmas(facts.epsilon, facts.delta, algorithm.moved(facts)), 1.0, noise)
         test = self.split.test.view(slice(PREDICTIONS))
         return _hits(_majority(noisy.astype(np.float64).reshape(-1, *facts.shape), test.X), test)
 
@@ -229,15 +233,14 @@ def accuracies(trial: Trial, number: int, epsilons: Sequence[float], repeat: int
 
 def averages(trial: Trial) -> Iterator[tuple[str, float]]:
     """Names and accuracies without noise: of the other methods, and of averages made in several ways."""
-    weights, split = trial.members(LAMBDA), trial.split
-    classes = decode_classes(split.parties.y, split.loss.outputs)
-    known = (classes[..., None] == np.arange(split.loss.outputs)).any(axis=1)[..., None]
+    fits, own = trial.members, trial.prepared(ParameterAverage(LAMBDA, "paper")).reshape(trial.members.shape)
+    known = classes_had(trial.split.parties, trial.split.loss.outputs)[..., None]
     ways = {
-        "average": weights.mean(axis=0),
-        "average, a class that a party lacks counts 0": (weights * known).mean(axis=0),
-        "average, of a class over who has it": (weights * known).sum(axis=0) / known.sum(axis=0),
-        "average, λ = 1e-2": trial.members(1e-2).mean(axis=0),
-        "average, λ = 1e-6": trial.members(1e-6).mean(axis=0),
+        "average": own.mean(axis=0),
+        "average, of a class over who has it": own.sum(axis=0) / known.sum(axis=0),
+        "average, of fits of all classes": fits.mean(axis=0),
+        "average, of fits of all classes, over who has it": fits.sum(axis=0) / known.sum(axis=0),
+        "average, of fits of all classes, where they are had": (fits * known).mean(axis=0),
     }
     for name, average in ways.items():
         yield name, trial.worth(Model(average))

@@ -171,11 +171,12 @@ def averaged(audit: Audit, factor: float) -> tuple[FloatArray, FloatArray]:
     query, of, everyone = Query(1, "minimise", np.zeros(0)), audit.facts(PARTIES).of(0), audit.facts(k).everyone
     row = np.full((1, 1), min(1.0, math.sqrt(audit.regularization)))
     one, other = (algorithm.prepare(Shard(row, np.array([y])), of) for y in (-1.0, 1.0))
-    apart = other - one
+    exact = algorithm.local(query, one, of, NoNoise())
+    apart = algorithm.local(query, other, of, NoNoise()) - exact
     assert np.linalg.norm(apart) == pytest.approx(UNIT * np.max(algorithm.sensitivity(query, of)), rel=1e-3)
     noise = ScaledNoise(SeededNoise(24), factor)
     noisy = algorithm.local(query, np.broadcast_to(one, (k, one.size)), everyone, noise)
-    return to_reals((noisy - one).reshape(TIMES, audit.parts, -1).sum(axis=1)), to_reals(apart)
+    return to_reals((noisy - exact).reshape(TIMES, audit.parts, -1).sum(axis=1)), to_reals(apart)
 
 
 def hits(audit: Audit, noise: FloatArray, apart: FloatArray) -> tuple[int, int]:

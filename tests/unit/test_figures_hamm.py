@@ -16,6 +16,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from common.algorithms._ensemble import Ensemble
+from common.algorithms.parameter_average import ParameterAverage
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes, encode_classes
 from common.encoding.fixed_point import UNIT
@@ -89,7 +90,8 @@ def test_a_trial_has_all_lines_at_all_epsilons(trial: Trial) -> None:
 
 def test_both_alternatives_are_majorities_of_the_parties(trial: Trial) -> None:
     X, y = trial.split.test.X, trial.split.test.y
-    weights = trial.members(1e-4)
+    facts = trial.facts(1.0)
+    weights = trial.prepared(ParameterAverage(1e-4))[:, : facts.n_weights].reshape(-1, *facts.shape)
     scores = weights @ X.T
     chosen = scores.argmax(axis=1) if weights.ndim == 3 else (scores > 0).astype(int)
     k = max(2, trial.split.loss.outputs)

@@ -22,7 +22,7 @@ import numpy as np
 
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_NORM, WEIGHT_BITS, to_integers, weights_on_grid
+from common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_integers, weights_on_grid
 from common.errors import InvalidInputError
 from common.learning.convergence import MOST_STEPS, TOLERANCE
 from common.learning.erm import check_smooth, minimise
@@ -46,9 +46,21 @@ def solve(loss: Loss, shard: Shard, strength: FloatArray | float, most_steps: in
     which brings no two answers further apart.
     """
     found = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
-    weights = found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features)
+    return on_grid(found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features))
+
+
+def on_grid(weights: FloatArray) -> IntArray:
+    """Weights (..., m) on their grid of 2^-20, as integers; what is longer than weights may be is projected."""
     weights = weights * np.minimum(1.0, _LARGEST / np.maximum(np.linalg.norm(weights, axis=-1, keepdims=True), 1.0))
     return to_integers(weights_on_grid(weights))
+
+
+def within(radius: FloatArray | float, weights: IntArray) -> IntArray:
+    """Weights (..., m) in units of 2^-32, scaled into a ball about 0, of a radius (..., 1), and rounded toward it."""
+    lengths = np.linalg.norm(weights.astype(np.float64), axis=-1, keepdims=True) * (1 + 2.0**-40)
+    inside = np.minimum(1.0, radius * UNIT / np.maximum(lengths, 1.0))
+    step = 2.0 ** (FRACTION_BITS - WEIGHT_BITS)
+    return np.asarray(np.trunc(weights * inside / step) * step).astype(np.int64)
 
 
 def solvable(terms: SiteTerms) -> Loss:
