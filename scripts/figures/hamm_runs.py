@@ -60,7 +60,7 @@ class Method:
     def exact(self) -> Asked:
         """The algorithm to run without noise, at lambda = 1e-4: nothing has to be chosen."""
         calibration = self.calibration if self.algorithm is ParameterAverage else "paper"
-        return self.algorithm(regularization=LAMBDA, calibration=calibration)
+        return self.algorithm(regularization=LAMBDA, calibration=calibration)  # type: ignore[arg-type]
 
     def build(self, facts: FederationFacts) -> Asked:
         """The algorithm for such facts; lambda is 1e-4 unless it is chosen."""
