@@ -7,10 +7,12 @@ import pytest
 
 from common.arrays import FloatArray
 from common.data.shard import Shard
+from common.encoding.classes import encode_classes
 from common.encoding.fixed_point import weights_on_grid
 from common.learning import erm
 from common.learning.erm import minimise
 from common.learning.losses import Huber, Logistic, Loss, Softmax, Squared
+from common.learning.solvers import span
 from common.learning.solvers.risk import Risk
 from common.learning.solvers.span import are_few
 
@@ -68,6 +70,28 @@ def test_the_span_has_the_minimisers_that_newtons_method_finds(
     assert left.max() <= 1e-9, "the span alone is enough"
     assert solved.sum() > 30
     assert np.abs(found - former)[solved].max() <= 2e-9 / strength, "both within tolerance / Lambda of the minimiser"
+
+
+@pytest.mark.parametrize(("loss", "most"), [(Softmax(6), 4), (Softmax(3), 4), (Logistic(), 6)], ids=repr)
+def test_few_systems_are_solved_where_labels_can_be_told_apart(
+    loss: Loss, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of K scores each system serves two steps; from zeros Newton's method takes twice as many."""
+    rng, taken = np.random.default_rng(4), 0
+    X = rng.normal(size=(50, 6, 50)) / 10
+    classes = rng.integers(max(loss.outputs, 2), size=(50, 6))
+    step = span._Problems.step
+
+    def counted(self: span._Problems, now: span._Point) -> tuple[FloatArray, FloatArray]:
+        nonlocal taken
+        taken += 1
+        return step(self, now)
+
+    monkeypatch.setattr(span._Problems, "step", counted)
+    shard = Shard(X, encode_classes(classes, max(loss.outputs, 2)))
+    minimise(loss, shard, 6e-4)
+    print(f"{loss}: {taken} systems")
+    assert taken <= most
 
 
 @EVERY
