@@ -5,8 +5,8 @@ party moves the sum of M minimisers by at most 2 L / lambda (``calibration="pape
 minimiser has a norm of at most some r (`common.learning.losses.largest_minimiser`); with weights kept within that ball,
 in integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is a delta).
 
-Where parties lack classes (`common.learning.solvers.own_classes`), the published average is of fits of the classes that
-each has, by M; the tight one, of fits of all, divides by how many have the class, which parties mark at no cost.
+Where parties lack classes (`common.privacy.mechanisms.own_classes`), the published average is of fits of the classes
+that each has, by M; the tight one, of fits of all, by how many have the class, which parties mark at no cost.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
 from common.errors import InvalidInputError
 from common.learning.losses import bounded_slope, largest_minimiser
 from common.learning.model import Model
-from common.learning.solvers import own_classes
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
 from common.privacy.guarantee import Adjacency
+from common.privacy.mechanisms import own_classes
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.mechanisms.output import on_grid, solve, within
 from common.privacy.noise import Noise

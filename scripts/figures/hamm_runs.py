@@ -27,9 +27,9 @@ from common.encoding.fixed_point import UNIT, from_wire, to_integers
 from common.learning.metrics import accuracy
 from common.learning.model import Model
 from common.learning.soft_labels import Doubtful
-from common.learning.solvers.own_classes import classes_had
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.mechanisms.additive import add_gaussian
+from common.privacy.mechanisms.own_classes import classes_had
 from common.privacy.noise import Noise, NoNoise, SeededNoise
 from common.protocol.driver import MemoryLog, drive
 from common.protocol.facts import FederationFacts, OwnFacts

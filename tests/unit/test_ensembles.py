@@ -26,8 +26,8 @@ from common.errors import BudgetExhaustedError, InvalidInputError
 from common.learning.classifiers import LocalClassifier
 from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, largest_minimiser, loss_at_zero
-from common.learning.solvers.own_classes import shrunk
 from common.privacy.events import ApproximateEvent, GaussianEvent, NoEvent, NonPrivateEvent
+from common.privacy.mechanisms.own_classes import shrunk
 from common.privacy.noise import NoNoise
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
