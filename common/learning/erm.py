@@ -113,8 +113,7 @@ class _Iterate:
     @classmethod
     def at(cls, risk: Risk, weights: FloatArray) -> _Iterate:
         gradient = risk.gradient(weights)
-        axes = "...i,...i->..." if risk.loss.outputs == 1 else "...ki,...ki->..."
-        return cls(weights, gradient, np.sqrt(np.einsum(axes, gradient, gradient)))
+        return cls(weights, gradient, np.sqrt(risk.total(gradient**2)))
 
     def replaced(self, risk: Risk, other: _Iterate, where: BoolArray) -> _Iterate:
         """Another iterate for the problems where that is said, (...)."""

@@ -27,16 +27,15 @@ from common.learning.classifiers import LocalClassifier
 from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, largest_minimiser, loss_at_zero
 from common.privacy.events import ApproximateEvent, GaussianEvent, NoEvent, NonPrivateEvent
-from common.privacy.mechanisms.own_classes import shrunk
 from common.privacy.noise import NoNoise
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
-from common.protocol.simulation import simulate
 from common.runs.pricing import guarantees, price
 from common.runs.specification import PublicRows
 from party.policy.approval import review
 from tests.support.cluster import Cluster
+from tests.support.minimisers import longest
 from tests.support.rounds import run_spec
 
 D, N, PAIRS = 4, 12, 504
@@ -210,21 +209,6 @@ def ballots(rng: np.random.Generator, loss: Loss, regularization: float, m: int,
     return Ballots((rows, exchanged), (both[0], anew))
 
 
-def pull(loss: Loss, score: float) -> float:
-    """-<s, slope(s)> at a score of this much for the last class."""
-    at = np.array([score]) if loss.outputs == 1 else np.eye(loss.outputs)[None, -1] * score
-    return -float((loss.slope(at, np.ones(1)) * at).sum())
-
-
-def longest(loss: Loss) -> float:
-    """How long rows, all alike and of one class, are to be for the longest minimiser, in roots of lambda."""
-    best = max(np.linspace(0.01, 5.0, 500).tolist(), key=lambda score: pull(loss, score))
-    if loss.outputs == 1:
-        return float(best / math.sqrt(pull(loss, best)))
-    k = loss.outputs  # weights (t, -t/(k-1), ...) tell as large a score by more numbers
-    return float(best * math.sqrt((k - 1) / k / pull(loss, best)))
-
-
 def learnt(algorithm: Ensemble, of: FederationFacts, rows: FloatArray, counts: IntArray) -> FloatArray:
     """The model of a program that is told these votes, and noise of 0."""
     of = replace(of, public=rows, public_shape=rows.shape)
@@ -333,92 +317,6 @@ def average(loss: Loss, regularization: float, calibration: str) -> tuple[IntArr
     return exact[:PAIRS] - exact[PAIRS:], float(np.max(algorithm.sensitivity(query, own))), of
 
 
-def of_own_classes(k: int, own: list[int], sign: float, length: float) -> Shard:
-    """A party of 3,000 rows: nearly all of its first class and as long as can be, one that hardly is of each other."""
-    X, classes = np.full((3000, D), 0.0), np.full(3000, own[0])
-    X[:, 0] = sign * length
-    X[1 : len(own)], classes[1 : len(own)] = 0.0, own[1:]
-    X[1 : len(own), 1] = 2.0**-16
-    return Shard(X, encode_classes(classes, k))
-
-
-def answered(
-    k: int, own: list[int], sign: float, regularization: float = 1e-3, calibration: str = "tight"
-) -> tuple[IntArray, float, ParameterAverage]:
-    """What such a party answers without noise, and how far the sum may move."""
-    algorithm = build_algorithm("parameter_average", {"regularization": regularization, "calibration": calibration})
-    assert isinstance(algorithm, ParameterAverage)
-    alone, query = facts(Softmax(k), 2, np.zeros((1, D))).of(0), Query(1, "minimise", np.zeros(0))
-    length = min(1.0, longest(Softmax(max(len(own), 2))) * math.sqrt(regularization))
-    prepared = algorithm.prepare(of_own_classes(k, own, sign, length), alone)
-    exact = algorithm.local(query, prepared, alone, NoNoise())
-    return exact, float(np.max(algorithm.sensitivity(query, alone))) * UNIT, algorithm
-
-
-@pytest.mark.parametrize(("regularization", "calibration"), [(1e-3, "tight"), (50.0, "paper")])
-@pytest.mark.parametrize("k", [2, 3, 6])
-def test_parties_of_all_classes_move_the_average_as_far_as_is_said(
-    k: int, regularization: float, calibration: str
-) -> None:
-    """By the paper as far as a slope at 0 is steep."""
-    one, most, _ = answered(k, list(range(k)), 1.0, regularization, calibration)
-    other, _, _ = answered(k, list(range(k)), -1.0, regularization, calibration)
-    ratio = float(np.linalg.norm((one - other).astype(np.float64))) / most
-    print(f"{calibration}, {k} classes: {ratio:.4f} of the bound")
-    steep = 1.0 if calibration == "tight" else math.sqrt((k - 1) / k / 2)
-    assert 0.97 * steep < ratio <= 1
-
-
-@pytest.mark.parametrize("k", [2, 3, 6])
-def test_counting_the_classes_that_parties_have_costs_nothing(k: int) -> None:
-    """However few each of a pair has, in common or not, both answers together move no further."""
-    furthest, step = 0.0, 0
-    for few in range(1, k + 1):
-        for many in range(few, k + 1):
-            for others in (list(range(few)), list(range(k - few, k))):
-                one, most, algorithm = answered(k, others, -1.0)
-                other, _, _ = answered(k, list(range(many)), 1.0)
-                step = algorithm.class_step(facts(Softmax(k), 2, np.zeros((1, D))))
-                assert set(one[-k:].tolist()) <= {0, step}
-                assert (one[-k:] > 0).sum() == few
-                furthest = max(furthest, float(np.linalg.norm((one - other).astype(np.float64))) / most)
-    radii = [0.0, 0.0, *(largest_minimiser(Softmax(each), 1e-3) for each in range(2, k + 1))]
-    size = step * algorithm.unit(facts(Softmax(k), 2, np.zeros((1, D)))) / UNIT
-    beyond = [
-        (radii[one] + radii[other]) ** 2 + (2 * k - one - other) * (1.01 * size) ** 2 > (2 * radii[k]) ** 2
-        for one in range(k + 1)
-        for other in range(k + 1)
-        if one + other < 2 * k
-    ]
-    print(f"{k} classes: {furthest:.4f} of the bound; one counts {size / radii[k]:.3f} of the longest minimiser")
-    assert 0.99 < furthest <= 1
-    assert any(beyond), "with a step that is larger by a hundredth, the proof fails"
-
-
-def test_an_average_is_over_those_who_have_the_class() -> None:
-    """Ten parties know classes 0 and 1, two know 1 and 2: what is said of class 2 is divided by two, not by twelve."""
-    classes = np.array([[0, 1]] * 10 + [[1, 2]] * 2)
-    parties = Shard(np.eye(3)[classes], encode_classes(classes, 3))
-    of = FederationFacts.uniform(np.full(12, 2), epsilon=1e4, delta=1e-5, n_features=3, loss=Softmax(3))
-    tight, published = (
-        simulate(ParameterAverage(1e-2, calibration), parties, of, NoNoise()).weights
-        for calibration in ("tight", "paper")
-    )
-    fits = minimise(Softmax(3), parties, np.full(12, 2e-2))
-    radius = largest_minimiser(Softmax(2), 1e-2)
-    lengths = np.maximum(np.linalg.norm(fits, axis=(1, 2), keepdims=True), radius)
-    assert tight == pytest.approx((fits * radius / lengths).sum(axis=0) / np.array([[10], [12], [2]]), rel=0.01)
-    own = minimise(Softmax(2), Shard(np.eye(2), np.array([-1.0, 1.0])), 2e-2)
-    assert published[0] == pytest.approx([*(own[0] * 10 / 12), 0.0], abs=1e-4)
-    assert published[2] == pytest.approx([0.0, *(own[1] * 2 / 12)], abs=1e-4)
-
-
-def test_counts_are_drawn_to_their_mean_by_as_much_as_noise_explains() -> None:
-    assert shrunk(np.array([4.0, 5.0, 6.0]), 2.0) == pytest.approx([5.0, 5.0, 5.0])
-    assert shrunk(np.array([5.0, 5.0, 5.0]), 0.0) == pytest.approx([5.0, 5.0, 5.0])
-    assert shrunk(np.array([-100.0, 0.0, 100.0]), 10.0) == pytest.approx([-99.0, 0.0, 99.0])
-
-
 @EVERY_LOSS
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 @pytest.mark.parametrize("regularization", [1e-3, 0.1, 50.0])
@@ -431,7 +329,7 @@ def test_a_party_moves_the_average_by_at_most_its_bound(loss: Loss, calibration:
     if calibration == "tight" and regularization < 0.01 and loss.outputs == 1:
         assert ratio > 0.99, "opposite shards, whose minimisers are as long as can be"
     if calibration == "paper" and regularization > 1 and loss.outputs == 1:
-        slope = np.linalg.norm(loss.slope(np.zeros((1, *[loss.outputs] * (loss.outputs > 1))), np.ones(1)))
+        slope = np.linalg.norm(loss.slope(np.zeros(1), np.ones(1)))
         assert ratio > 0.9 * slope / loss.lipschitz, "as steep as the loss is at 0"
     assert len(of.parties) == 2 * PAIRS
 

@@ -197,7 +197,7 @@ class _Problems:
         if self.loss.outputs == 1:
             one, y = scores[0], self.labels[0]
             return self.loss.value(one, y), self.loss.slope(one, y)[None], self.loss.curvature(one, y)[None]
-        top = scores.max(axis=0)
+        top = scores.max(axis=0)  # all of a softmax at once, where classes are not the last axis
         powers = np.exp(scores - top)
         total = powers.sum(axis=0)
         powers /= total

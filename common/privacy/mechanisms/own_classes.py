@@ -4,7 +4,7 @@ A softmax of all K classes takes those that a party has never seen for unlikely 
 most surely. Where parties have few rows, the mean of their fits then tells how common classes are rather than what they
 look like. It does not if each party fits its own classes alone; nor if what is said of a class is divided by how many
 parties have it, which is better by far, and under noise best with fits of all classes. Both are after what HAR's 1,000
-parties of six rows showed; digits' 120 of ten lose nothing by it.
+parties of six rows showed; digits' 120 of ten neither gain nor surely lose.
 
 *A mark for each class that a party has costs no privacy.* For a minimiser of k classes is no longer than some r_k < r_K
 (`common.learning.losses.largest_minimiser`). With the weights of a party that has k kept within r_k, two that lack a
