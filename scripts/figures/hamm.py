@@ -18,7 +18,8 @@ who have them was found here, on HAR.
 ``hamm_average`` shows what averages are worth without noise: the paper has .67 on HAR. What becomes of a class that a
 party has no row of, and whether rows have an intercept, moves it by .2, and the paper says neither. Of some twenty ways
 tried ten are shown; that one comes near .67 does not make it the paper's: with an intercept, votes and soft labels are
-.04 farther from the paper's than without. *Average* is of fits of the classes that each party has.
+.04 farther from the paper's than without. *Average* is of fits of the classes that each party has; with *all classes*,
+of fits of all.
 
 ``hamm_theorem4`` is measured on KDD99's parties at lambda = .01: how much more the regularised risk of the soft labels
 is at the published model than at its minimum, beside the bound on that which the theorem's term for noise comes from.

@@ -70,7 +70,7 @@ def draw_ways(title: str, curves: Sequence[Curve], path: Path) -> None:
         axis.set_yticks(range(len(curves)), [curve.name for curve in curves])
         axis.invert_yaxis()
         axis.set_xlim(left=0.4)
-        axis.set_xlabel("accuracy on test rows, mean ± sd; dashed: the paper's average")
+        canvas.supxlabel("accuracy on test rows, mean ± sd; dashed: the paper's average", fontsize=10)
         axis.set_title(title, fontsize=11, loc="left")
         canvas.savefig(path, dpi=150)
         plt.close(canvas)

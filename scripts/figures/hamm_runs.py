@@ -237,10 +237,10 @@ def averages(trial: Trial) -> Iterator[tuple[str, float]]:
     known = classes_had(trial.split.parties, trial.split.loss.outputs)[..., None]
     ways = {
         "average": own.mean(axis=0),
-        "average, of a class over who has it": own.sum(axis=0) / known.sum(axis=0),
-        "average, of fits of all classes": fits.mean(axis=0),
-        "average, of fits of all classes, over who has it": fits.sum(axis=0) / known.sum(axis=0),
-        "average, of fits of all classes, where they are had": (fits * known).mean(axis=0),
+        "average, by who has the class": own.sum(axis=0) / known.sum(axis=0),
+        "average, all classes": fits.mean(axis=0),
+        "average, all classes, by who has them": fits.sum(axis=0) / known.sum(axis=0),
+        "average, all classes, where had": (fits * known).mean(axis=0),
     }
     for name, average in ways.items():
         yield name, trial.worth(Model(average))
