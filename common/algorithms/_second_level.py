@@ -49,11 +49,11 @@ class Public:
     terms: FeatureMethod
 
     def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """The second level's lambda: a tenth of an example's share, for there is no noise to hold down."""
+        """The second level's lambda: a third of an example's share, for there is no noise to hold down."""
         if "second_regularization" in given:
             return {}
         n, _ = facts.public_size
-        return {"second_regularization": Choice(rounded(0.1 / n), "0.1 / n: no noise has to be held down")}
+        return {"second_regularization": Choice(rounded(0.3 / n), "0.3 / n: no noise has to be held down")}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """None; raises InvalidInputError for rows of another width."""
@@ -111,18 +111,19 @@ class Full(Public):
             raise InvalidInputError(f"the aggregator must be one of the run's parties, not {self.aggregator!r}")
         if (k := len(facts.parties)) < 2:  # noqa: PLR2004
             raise InvalidInputError("an aggregator alone has no site's model to weigh")
-        return (Question("weigh", (k, facts.n_features), k),)
+        return (Question("weigh", (k - 1, facts.n_features), k - 1),)
 
     def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
-        """The aggregator's weights; raises InvalidInputError where it did not answer."""
-        reply = yield Query(2, "weigh", basis)
-        if facts.parties.index(self.aggregator) not in reply.contributors:
+        """The aggregator's weights of the others' models; raises InvalidInputError where it did not answer."""
+        place = facts.parties.index(self.aggregator)
+        reply = yield Query(2, "weigh", np.delete(basis, place, axis=0))
+        if place not in reply.contributors:
             raise InvalidInputError(f"{self.aggregator} did not weigh the models, and nobody else does")
-        return combined(basis, reply.value)
+        return combined(basis, np.insert(reply.value, place, 0.0))
 
     def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The aggregator's private weights (..., K); zeros of everybody else."""
-        answer = np.zeros((*facts.own_epsilon.shape, len(facts.parties)), np.int64)
+        """The aggregator's private weights (..., K - 1); zeros of everybody else."""
+        answer = np.zeros((*facts.own_epsilon.shape, len(facts.parties) - 1), np.int64)
         own, place = own_indices(facts), facts.parties.index(self.aggregator)
         if place not in own:
             return answer
@@ -146,13 +147,13 @@ class Full(Public):
         self.site(facts).check_noise()
 
     def site(self, facts: FederationFacts, regularization: float | None = None) -> SiteRelease:
-        """The aggregator's mechanism, in as many features as there are parties."""
+        """The aggregator's mechanism, in as many features as there are other parties."""
         return set_site(self.terms.second_mechanism, self.told(facts, regularization), self.aggregator)
 
     def told(self, facts: FederationFacts, regularization: float | None = None) -> SiteTerms:
         """What the aggregator's mechanism is told."""
         terms, place = self.terms, facts.parties.index(self.aggregator)
-        n, k, budget = int(facts.n_examples[place]), len(facts.parties), facts.of(place).strictest
+        n, k, budget = int(facts.n_examples[place]), len(facts.parties) - 1, facts.of(place).strictest
         strength = terms.second_regularization if regularization is None else regularization
         return SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration)
 

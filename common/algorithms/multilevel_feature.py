@@ -1,7 +1,7 @@
 """The multilevel feature method: releases climb a tree of sites, each weighing those of its children.
 
 Xie's thesis, Section 6.1 and Fig. 6.1, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release. A leaf releases a
-private model of its own rows. A node above leaves M of its children's models maps its own rows to x' = M x / |M|_op,
+private model of its own rows. A node above leaves M of its children's models maps its own rows to x' = M x / |M x|,
 learns private weights w from them, and releases M^T w / |M|_op, a model of the rows themselves. The root's is the
 model. Each level is a round, whose message carries the releases of all levels below; each site has a part in one round,
 and is charged once, for it uses its rows once.

@@ -54,10 +54,22 @@ def facts(epsilon: float = 1.0, rows: FloatArray | None = LABELLED, **terms: obj
 
 
 class TestSpan:
-    def test_rows_never_grow(self) -> None:
-        basis = spanned(np.random.default_rng(5).normal(size=(4, D)) * 1e3)
-        assert np.linalg.norm(basis, ord=2) == pytest.approx(1)
-        assert (np.linalg.norm(TEST.X @ basis.T, axis=1) <= np.linalg.norm(TEST.X, axis=1) * (1 + 1e-12)).all()
+    @pytest.mark.parametrize("size", [1e3, 1.0, 1e-12])
+    def test_a_row_s_view_has_length_1_and_keeps_its_direction(self, size: float) -> None:
+        """Whatever models a message holds, and however long the row; what nothing is seen of stays zero."""
+        models = np.random.default_rng(5).normal(size=(4, D)) * size
+        views = in_span(models, TEST)
+        lengths = np.linalg.norm(views.X, axis=1)
+        assert (lengths <= 1).all()
+        assert (lengths > 1 - 1e-4).all()
+        seen = TEST.X @ models.T
+        assert np.abs(views.X - seen / np.linalg.norm(seen, axis=1, keepdims=True)).max() < 1e-4
+        assert not in_span(models, Shard(np.zeros((2, D)), np.ones(2))).X.any()
+        assert not in_span(np.zeros((3, D)), TEST).X.any()
+
+    def test_models_are_over_the_norm_of_all(self) -> None:
+        models = np.random.default_rng(5).normal(size=(4, D)) * 1e3
+        assert np.linalg.norm(spanned(models), ord=2) == pytest.approx(1)
         assert not spanned(np.zeros((3, D))).any()
 
     def test_what_others_span_is_left_out(self) -> None:
@@ -105,7 +117,7 @@ class TestSecondLevels:
         algorithm, of = build_algorithm("feature", FULL), facts()
         kinds = [[isinstance(event, NoEvent) for event in events(algorithm, of.of(index))] for index in range(K)]
         assert kinds == [[index == 1, index != 1] for index in range(K)]
-        asked = Query(2, "weigh", np.eye(K, D))
+        asked = Query(2, "weigh", np.eye(K - 1, D))
         prepared = algorithm.prepare(SHARDS, of.everyone)
         answers = algorithm.local(asked, prepared, of.everyone, SeededNoise(3))
         assert answers.any(axis=1).tolist() == [index == 1 for index in range(K)]
@@ -120,7 +132,7 @@ class TestSecondLevels:
         next(program)
         program.send(Reply(np.ones((K, D)), tuple(range(K))))
         with pytest.raises(InvalidInputError, match="party-2 did not weigh the models"):
-            program.send(Reply(np.zeros(K), (0, 2, 3)))
+            program.send(Reply(np.zeros(K - 1), (0, 2, 3)))
 
     def test_a_site_that_did_not_answer_has_no_row(self) -> None:
         of = facts(minimum_contributors=3)
@@ -187,21 +199,20 @@ class TestStepsThatAreAuditedElsewhere:
     @pytest.mark.parametrize("mechanism", ["output", "objective"])
     def test_an_aggregator_and_a_node_release_of_rows_in_the_span(self, mechanism: str) -> None:
         of = facts()
-        models = np.random.default_rng(8).normal(size=(K, D))
+        models = np.random.default_rng(8).normal(size=(K, D))  # the last party has no model: it weighs in the tree
         weighs = {"second_mechanism": mechanism, "second_regularization": 0.05, **FULL}
-        basis = spanned(models)
+        basis = spanned(models[:-1])
         mapped, told = (
             in_span(basis, SHARDS.party(1)),
-            FederationFacts.uniform(np.array([N]), epsilon=1.0, delta=1e-5, n_features=K, loss=Huber()).of(0),
+            FederationFacts.uniform(np.array([N]), epsilon=1.0, delta=1e-5, n_features=K - 1, loss=Huber()).of(0),
         )
         alone = {"mechanism": mechanism, "regularization": 0.05}
         due = _answer("release", alone, Query(1, "release", np.zeros(0), "each"), mapped, told)
         assert np.array_equal(_answer("feature", weighs, Query(2, "weigh", basis), SHARDS.party(1), of.of(1)), due)
-        below = spanned(models[:-1])
-        mapped, told = in_span(below, SHARDS.party(4)), replace(told, n_features=K - 1)
+        mapped = in_span(basis, SHARDS.party(4))
         due = _answer("release", alone, Query(1, "release", np.zeros(0), "each"), mapped, told)
         node = _answer("multilevel_feature", alone, Query(2, "level-1", models, "each"), SHARDS.party(4), of.of(4))
-        assert np.array_equal(node, to_integers(below.T @ to_reals(due)))
+        assert np.array_equal(node, to_integers(basis.T @ to_reals(due)))
 
     def test_the_descent_is_dp_gd(self) -> None:
         of = facts()
