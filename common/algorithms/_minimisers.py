@@ -14,7 +14,7 @@ from common.encoding.fixed_point import NORMS, Norm
 from common.learning.erm import check_smooth
 from common.learning.model import Model
 from common.privacy.events import Event, NonPrivateEvent
-from common.privacy.mechanisms.output import solve
+from common.privacy.mechanisms.output import on_grid, solve
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -69,7 +69,7 @@ class Exact(Algorithm):
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
         """The minimiser, of each party of a stack."""
         strength = self.regularization * np.maximum(shard.n_examples, 1)
-        return solve(facts.loss, shard, strength, most_steps=0)
+        return on_grid(solve(facts.loss, shard, strength, most_steps=0))
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
         """The minimiser as it is."""

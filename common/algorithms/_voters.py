@@ -13,7 +13,7 @@ from common.data.shard import Shard
 from common.encoding.classes import decode_classes
 from common.encoding.fixed_point import to_reals
 from common.learning.classifiers import Voter
-from common.privacy.mechanisms.output import solve
+from common.privacy.mechanisms.output import on_grid, solve
 from common.protocol.facts import OwnFacts
 
 _BLOCK = 2**22
@@ -64,7 +64,7 @@ def train(shard: Shard, facts: OwnFacts, regularization: float) -> Voters:
     classes = np.where(rest.mask, decode_classes(rest.y, k), -1).reshape(len(places), y.shape[1])
     known = (classes[..., None] == np.arange(k)).any(axis=1)
     strength = regularization * np.maximum(rest.n_examples, 1)
-    weights = to_reals(solve(facts.loss, rest, strength, most_steps=0))
+    weights = to_reals(on_grid(solve(facts.loss, rest, strength, most_steps=0)))
     return Voters(weights.reshape(len(places), facts.loss.outputs, X.shape[2]), known, places, others, stack)
 
 

@@ -81,7 +81,7 @@ class ParameterAverage(Algorithm):
         strength = self.regularization * np.maximum(shard.n_examples, 1)
         if k > 1 and self.calibration == "paper":
             return within(radius, on_grid(own_classes.minimise_own(shard, k, strength)))
-        fit = solve(facts.loss, shard, strength, most_steps=0)
+        fit = on_grid(solve(facts.loss, shard, strength, most_steps=0))
         if k == 1:
             return within(radius, fit)
         own = own_classes.classes_had(shard, k)

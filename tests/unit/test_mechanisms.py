@@ -118,6 +118,17 @@ def test_jain_and_thakurtas_output_noise_is_valid_and_more_than_is_needed() -> N
     assert usual == pytest.approx(1.9, abs=0.01)
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Hinge()], ids=repr)
+def test_gaussian_output_noise_does_not_grow_with_the_columns(loss: Loss) -> None:
+    """Whether a strong ridge leaves a record little to move, or a weak one much: rounding must not add up to it."""
+    for strength, n in itertools.product((0.1, 0.001), (1000, 40_000)):
+        of = [
+            output(terms(loss, n_examples=n, n_features=d, regularization=strength, row_entries=9)).scale
+            for d in (10, 100_000)
+        ]
+        assert of[1] / of[0] < 1.003
+
+
 def test_jain_and_thakurtas_objective_noise_falls_short_and_the_guarantee_says_by_how_much() -> None:
     """Where one record moves the gradient by 2 L they claim 1e-5 and have 2.3 times that; of 1e-9, 110 times."""
     for delta, times in ((1e-5, 2.3), (1e-9, 110.0)):

@@ -39,20 +39,25 @@ _NARROW = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Half-widths of the Huber losses that may stand in for the hinge."""
 
 
-def solve(loss: Loss, shard: Shard, strength: FloatArray | float, most_steps: int = MOST_STEPS) -> IntArray:
-    """The regularised minimiser of a shard or each of a stack, on the weights' grid of 2^-20, as integers (..., m).
+def solve(loss: Loss, shard: Shard, strength: FloatArray | float, most_steps: int = MOST_STEPS) -> FloatArray:
+    """The regularised minimiser (..., m) of a shard or each of a stack.
 
     Whatever the examples are, there is an answer: one outside the ball of the largest weights is projected onto it,
     which brings no two answers further apart.
     """
     found = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
-    return on_grid(found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features))
+    return projected(found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features))
+
+
+def projected(weights: FloatArray) -> FloatArray:
+    """Weights (..., m), those that are longer than weights may be projected onto the ball of the largest."""
+    lengths = np.linalg.norm(weights, axis=-1, keepdims=True)
+    return np.asarray(weights * np.minimum(1.0, _LARGEST / np.maximum(lengths, 1.0)))
 
 
 def on_grid(weights: FloatArray) -> IntArray:
-    """Weights (..., m) on their grid of 2^-20, as integers; what is longer than weights may be is projected."""
-    weights = weights * np.minimum(1.0, _LARGEST / np.maximum(np.linalg.norm(weights, axis=-1, keepdims=True), 1.0))
-    return to_integers(weights_on_grid(weights))
+    """Weights (..., m) on their grid of 2^-20, on which scores are exact, as integers; projected as by `projected`."""
+    return to_integers(weights_on_grid(projected(weights)))
 
 
 def within(radius: FloatArray | float, weights: IntArray) -> IntArray:
@@ -90,7 +95,7 @@ class OutputPerturbation(SiteRelease):
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> IntArray:
         """The minimisers."""
-        return solve(sites[0].loss, shard, stacked([site.terms.strength for site in sites], shard.y))
+        return to_integers(solve(sites[0].loss, shard, stacked([site.terms.strength for site in sites], shard.y)))
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:
@@ -140,7 +145,7 @@ def output(terms: SiteTerms) -> OutputPerturbation:
     terms.check("tight", "paper", "jain_thakurta")
     loss = solvable(terms)
     left = left_by_solver(replace(terms, loss=loss), terms.strength)
-    reach = 2 * (bounded_slope(loss) + left) / terms.strength + math.sqrt(terms.n_weights) * 2.0**-WEIGHT_BITS
+    reach = 2 * (bounded_slope(loss) + left) / terms.strength + math.sqrt(terms.n_weights) * 2.0**-FRACTION_BITS
     return hiding(terms, loss, reach)
 
 
@@ -165,7 +170,8 @@ class ExactMinimiser(SiteRelease):
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> IntArray:
         """The minimisers."""
-        return solve(sites[0].loss, shard, stacked([site.terms.strength for site in sites], shard.y), most_steps=0)
+        strengths = stacked([site.terms.strength for site in sites], shard.y)
+        return to_integers(solve(sites[0].loss, shard, strengths, most_steps=0))
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:  # noqa: ARG003
