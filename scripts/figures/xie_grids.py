@@ -130,7 +130,7 @@ numbers = Grid(
     {name: (at(name), NUMBERS) for name in (MNIST, EVERY_ROW, KDD)},
     repeat=50,
     few=1,
-    chunks=2,
+    chunks=4,
 )
 forests = replace(numbers, panels={FORESTS: (at(FORESTS), NUMBERS)})
 over_epsilon = Grid(varying("epsilon"), EPSILONS, LOSSES_OF)
