@@ -14,7 +14,7 @@ import numpy as np
 from common.algorithms._parameters import rounded
 from common.algorithms._regularization import choose_regularization
 from common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice, those
-from common.algorithms._span import check_labelled, combined, in_span, weigh
+from common.algorithms._span import check_labelled, combined, fitted, in_span, weigh
 from common.algorithms.dp_gd import DpGd
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
@@ -64,6 +64,7 @@ class Public:
         """The least risk on the public rows."""
         if rows is None:
             raise InvalidInputError("the run names no public rows to weigh the models by")
+        basis = fitted(basis, rows)
         return combined(basis, weigh(facts.loss, basis, rows, self.terms.second_regularization))
         yield  # never: it makes this a program that asks nothing
 
@@ -168,7 +169,7 @@ class Full(Public):
 
 
 class Own(Full):
-    """The aggregator's owner as learner, for its own eyes; any other learner gets the models, over |M|_op."""
+    """The aggregator's owner as learner, for its own eyes; any other learner gets the models, over a number."""
 
     __slots__ = ()
 

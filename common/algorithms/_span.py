@@ -1,18 +1,20 @@
 """What the feature methods share: the span of sites' models, and a second level of learning within it.
 
 Xie's thesis, Chapter 5: the models f_1, ..., f_N that sites release are the rows of M (N, d); a second level learns
-from what they make of a row x, and its weights w (N,) say how much each site counts for: the model is M^T w / |M|_op.
+from what they make of a row x, and its weights w (N,) say how much each site counts for: the model is B^T w, B being M
+over a number, so that B x is about 1 long.
 
-What they make of x is its view x' = M x / |M x|, of length 1 whatever x: a row's own length is no secret that is
-needed, for which side of a hyperplane through 0 it lies on does not hang on it, and noise is as large whether views are
-long or short. The thesis divides all views by the longest of the second level's own rows instead, which tells of them.
-Dividing by |M|_op, which is safe too, left views so short that noise drowned them: of threes and sevens at ten sites of
-epsilon = .1 (`scripts.figures.xie`) an aggregator's model was wrong in .43 of test rows, now in .33; of KDD99's
-connections in .24, now in .09. The choice was made by looking at these, and is no claim for others.
+What they make of x is its view x' = B x / |B x|, of length 1 whatever x: which side of a hyperplane through 0 a row
+lies on does not hang on its length, and noise is as large whether views are long or short. The thesis divides all views
+by the longest of the second level's own rows instead, which tells of them. Dividing by |M|_op, which is safe too, left
+views so short that noise drowned them: of threes and sevens at ten sites of epsilon = .1 (`scripts.figures.xie`) an
+aggregator's model was wrong in .44 of test rows, now in .32; of KDD99's connections in .24, now in .08. The choice was
+made by looking at these, and is no claim for others.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import numpy as np
@@ -39,9 +41,18 @@ Selection = Annotated[
 
 
 def spanned(models: FloatArray) -> FloatArray:
-    """B = M / |M|_op of models (K, d), those without a part zero."""
-    norm = float(np.linalg.norm(models, ord=2)) if models.size else 0.0
-    return np.asarray(models / norm) if norm > 0 else models
+    """B = sqrt(d) M / |M|_F of models (K, d), those without a part zero.
+
+    Of rows of length 1 whose directions are all alike, the mean of |B x|^2 is 1: so scores are about those of views.
+    """
+    norm = float(np.linalg.norm(models))
+    return models * (math.sqrt(models.shape[1]) / norm) if norm > 0 else models
+
+
+def fitted(basis: FloatArray, rows: Shard) -> FloatArray:
+    """B over the mean of |B x|, by rows that are no secret."""
+    mean = float(np.linalg.norm(rows.X @ basis.T, axis=1).mean())
+    return basis / mean if mean > 0 else basis
 
 
 def ask_models(step: str, message: tuple[int, ...], facts: FederationFacts) -> Question:

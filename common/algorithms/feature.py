@@ -9,7 +9,7 @@ in round 1. Then, by ``second``:
 - ``all``: every site again, by noisy gradients on which the learner descends within the span (`dp_gd`), so that the
   noise of d dimensions is met in N. ``first_part`` of each budget goes to the release.
 - ``own``: the owner of the ``aggregator``, as learner (``parley-party learn``), weighs them by its own rows, without
-  noise, for its own eyes. Any other learner gets the models, over |M|_op.
+  noise, for its own eyes. Any other learner gets the models, over a number.
 
 Under a secure sum sites add up a stack in which each has a row: the sum shows every release and nothing else. The
 thesis's scenario 2, in which the aggregator alone adds noise, is ``mechanism="none"``: it hides nothing of the sites.

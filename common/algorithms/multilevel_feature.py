@@ -1,10 +1,10 @@
 """The multilevel feature method: releases climb a tree of sites, each weighing those of its children.
 
 Xie's thesis, Section 6.1 and Fig. 6.1, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release. A leaf releases a
-private model of its own rows. A node above leaves M of its children's models maps its own rows to x' = M x / |M x|,
-learns private weights w from them, and releases M^T w / |M|_op, a model of the rows themselves. The root's is the
-model. Each level is a round, whose message carries the releases of all levels below; each site has a part in one round,
-and is charged once, for it uses its rows once.
+private model of its own rows. A node above leaves maps its own rows to what its children's models make of them, 1 long
+(`common.algorithms._span`), learns private weights w from these, and releases B^T w, a model of the rows themselves.
+The root's is the model. Each level is a round, whose message carries the releases of all levels below; each site has a
+part in one round, and is charged once, for it uses its rows once.
 
 *Who sees what*: the learner every release, and each site that is asked the releases of the levels below it. All of them
 are private, so what anybody does with them is post-processing.

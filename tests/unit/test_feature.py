@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from common.algorithms import build_algorithm, settle
-from common.algorithms._span import best, in_span, independent, spanned
+from common.algorithms._span import best, fitted, in_span, independent, spanned
 from common.algorithms._tree import Node, levels_of
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
@@ -67,10 +67,16 @@ class TestSpan:
         assert not in_span(models, Shard(np.zeros((2, D)), np.ones(2))).X.any()
         assert not in_span(np.zeros((3, D)), TEST).X.any()
 
-    def test_models_are_over_the_norm_of_all(self) -> None:
-        models = np.random.default_rng(5).normal(size=(4, D)) * 1e3
-        assert np.linalg.norm(spanned(models), ord=2) == pytest.approx(1)
-        assert not spanned(np.zeros((3, D))).any()
+    @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+    def test_scores_are_about_those_of_views(self, size: float) -> None:
+        """Of rows in all directions; or, where public rows tell, of rows like those."""
+        models = np.random.default_rng(5).normal(size=(4, D)) * size
+        even = np.concatenate([np.eye(D), -np.eye(D)])
+        assert (np.linalg.norm(even @ spanned(models).T, axis=1) ** 2).mean() == pytest.approx(1)
+        assert np.linalg.norm(PUBLIC.X @ fitted(models, PUBLIC).T, axis=1).mean() == pytest.approx(1)
+        nothing = np.zeros((3, D))
+        assert not spanned(nothing).any()
+        assert not fitted(nothing, PUBLIC).any()
 
     def test_what_others_span_is_left_out(self) -> None:
         models = np.random.default_rng(6).normal(size=(3, D))
