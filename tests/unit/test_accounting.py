@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -33,12 +34,15 @@ def test_in_one_dimension_it_is_laplace_noise(bound: float) -> None:
     assert np.allclose(l2_laplace_delta(epsilons, bound, 1), laplace, rtol=0, atol=1e-15)
 
 
-NODES = np.polynomial.legendre.leggauss(400)
+@cache
+def nodes() -> tuple[FloatArray, FloatArray]:
+    """Of Gauss and Legendre's quadrature, and their weights."""
+    return np.polynomial.legendre.leggauss(400)
 
 
 def profile_in_three_dimensions(epsilon: float, bound: float) -> float:
     """By the distances r and s to both ends of the shift a, whose density is r s e^-r / 4 a; r - s is the loss."""
-    loss, weight = NODES
+    loss, weight = nodes()
     half = (bound - epsilon) / 2
     at = epsilon + half * (loss + 1)
     gain = np.exp((at - bound) / 2) * -np.expm1(epsilon - at) * (bound**2 + 4 * bound + 8 - at**2)

@@ -176,7 +176,7 @@ def sparse_rows(seed: int, n: int, d: int, entries: int) -> Shard:
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05)], ids=repr)
-@pytest.mark.parametrize("d", [500, 4000])
+@pytest.mark.parametrize("d", [pytest.param(500, marks=pytest.mark.slow), 4000])
 def test_of_sparse_rows_no_more_is_left_than_their_bound_says(loss: Huber | Logistic, d: int) -> None:
     """With a dense linear term, in dense blocks and where only the columns that occur are solved for."""
     n, entries, strength = 300, 8, 3.0

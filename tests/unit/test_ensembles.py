@@ -153,7 +153,7 @@ def test_a_party_moves_counts_by_at_most_all_votes_turned_over(
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(2), Softmax(6)], ids=repr)
 @pytest.mark.parametrize("rows", ["sphere", "alike", "short", "many", "zeros"])
-@pytest.mark.parametrize("delta", [1e-5, 0.0])
+@pytest.mark.parametrize("delta", [1e-5, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_party_moves_a_statistic_by_at_most_its_bound(loss: Logistic | Softmax, rows: str, delta: float) -> None:
     rng = np.random.default_rng(3)
     asked = {

@@ -10,7 +10,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -129,6 +128,8 @@ def test_the_kept_schema_is_that_of_the_types() -> None:
 
 
 def test_documents_keep_to_the_schema(tmp_path: Path) -> None:
+    import jsonschema  # noqa: PLC0415 -- it takes a second, which each process that collects tests would spend
+
     schema = document_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     checker = jsonschema.Draft202012Validator(schema)

@@ -10,6 +10,7 @@ ESCAPE = "\x1b"
 SIMULATE = ("simulate", "--data", "simulated", "--repeat", "1", "--no-baselines")
 
 
+@pytest.mark.slow
 def test_a_terminal_has_a_bar_unless_it_is_to_have_no_color() -> None:
     assert ESCAPE in seen_on_a_terminal("learner", *SIMULATE)
     plain = seen_on_a_terminal("learner", *SIMULATE, NO_COLOR="1")

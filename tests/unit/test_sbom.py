@@ -39,6 +39,7 @@ def test_it_is_valid_and_says_where_nothing_was_found(part: str) -> None:
     assert re.findall(r"https?://[^/\"]+", text) == ["http://cyclonedx.org"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_it_is_made_anew_the_same(part: str) -> None:
     made, kept = json.loads(make_sbom(lock_of(part))), json.loads(sbom_of(part).read_text())

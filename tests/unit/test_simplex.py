@@ -206,7 +206,7 @@ def test_losses_without_a_proof_are_refused(loss: Loss, words: str) -> None:
         build_algorithm("simplex").questions(facts_of(1000, 5, loss=loss))
 
 
-@pytest.mark.parametrize("d", [3, 2000])
+@pytest.mark.parametrize("d", [3, pytest.param(2000, marks=pytest.mark.slow)])
 def test_an_answer_lists_draws_where_that_is_shorter_and_counts_them_where_it_is_not(d: int) -> None:
     shard, facts = Shard.stack([rows(5000, d)]), facts_of(5000, d)
     algorithm, _ = settle("simplex", {}, facts)

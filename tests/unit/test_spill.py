@@ -53,6 +53,7 @@ def source(table: Path, folder: Path | None, words: str = SORTED) -> DataSource:
     return DataSource(source=words, tables={"t": str(table)}, spill=spill)
 
 
+@pytest.mark.slow
 def test_rows_that_were_spilt_are_the_same_and_gone(table: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held, spilt = load_source(source(table, None), STUDY), load_source(source(table, folder), STUDY)
     np.testing.assert_array_equal(held.shard.X, spilt.shard.X)

@@ -8,6 +8,8 @@ from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pytest
+
 from common.errors import LedgerError, ParleyError, SecureSumError
 from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.messages import Opened, Roster, RosterKeyHolder, RosterParty
@@ -76,6 +78,7 @@ def acted_on(state: Path, before: list[Session]) -> tuple[int, str]:
     return wrong, outcome
 
 
+@pytest.mark.slow
 def test_flipped_bits_are_never_acted_on(tmp_path: Path) -> None:
     rng, state = random.Random(8), tmp_path / "state"
     before = live(state)

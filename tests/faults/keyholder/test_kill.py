@@ -120,6 +120,7 @@ def check_round(client: httpx.Client, session: LocalSession, number: int, sets: 
     return again.content if granted is again else None
 
 
+@pytest.mark.slow
 def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
     settings = keyholder_settings(tmp_path, port=free_port())
     url = f"http://127.0.0.1:{settings.port}"

@@ -16,6 +16,7 @@ from tests.support.keyholder import LEARNER
 STOPS = 300
 
 
+@pytest.mark.slow
 def test_a_journal_closes_under_a_thread_that_writes(tmp_path: Path) -> None:
     """SQLite's connection, closed by one thread while another steps a statement, ends the process with a signal."""
     create_journal(tmp_path, LEARNER)

@@ -41,6 +41,7 @@ async def test_a_learner_stopped_for_longer_than_the_deadline_goes_on(tmp_path: 
     print(f"learner stopped {times} times for longer than the deadline ({kind}): 0 runs lost, twin =, charges = price")
 
 
+@pytest.mark.slow
 async def test_a_stopped_learner_blames_nobody(tmp_path: Path) -> None:
     """One party of three may be missing: the learner must not drop whom it did not listen to."""
     async with outage_scene(tmp_path, "none", n_parties=3, minimum=2, deadline_seconds=4.0) as scene:
@@ -97,6 +98,7 @@ async def test_a_party_killed_and_started_again_in_mid_run_is_waited_for(tmp_pat
     print(f"both parties killed twice in mid-run ({kind}): run completed, twin =, charges = price")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_statuses_that_time_mends_are_outlasted(tmp_path: Path, kind: str) -> None:
     async with outage_scene(tmp_path, kind) as scene:
@@ -135,6 +137,7 @@ async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str,
     print(f"disk full {times} times at {name} ({kind}), {unwritten} pauses unwritten: 0 lost, twin =, charges = price")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["learner", "party-1"])
 async def test_a_locked_database_pauses_runs_and_stops_nobody_else(tmp_path: Path, name: str) -> None:
     async with outage_scene(tmp_path, "none") as scene:

@@ -161,6 +161,7 @@ async def test_a_stranger_and_a_user_cannot_pass_for_a_party(federation: Outboun
                 assert (await client.get(path, headers=party)).status_code == 403
 
 
+@pytest.mark.slow
 async def test_lost_and_forgotten_connections_lose_nothing(federation: Outbound) -> None:
     for each in federation.relays.values():
         each.faulty, each.faults = 0.15, ("cut", "half")

@@ -29,6 +29,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         yield settings.port
 
 
+@pytest.mark.slow
 def test_half_sent_requests_make_room_for_whole_ones(port: int) -> None:
     url = f"http://127.0.0.1:{port}"
     with under_attack(lambda: half_sent(port, LEARNER, "/v1/runs", count=10 * MOST, seconds=10)) as attack:
