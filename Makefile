@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test lint check hooks demo hospitals docs figures bench utility mutants lock sbom release clean
+.PHONY: help install quick test style lint check hooks demo hospitals docs figures bench utility mutants lock sbom release clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -28,18 +28,20 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-quick: install lint  ## within a minute: lint, the examples, and the unit and contract tests that are not slow
+quick: install style  ## within a minute: style, the examples, and the unit and contract tests that are not slow
 	$(BIN)/pytest -n auto -p no:schemathesis --hypothesis-profile quick -m "not slow and not containers" \
 		common learner party tests/unit tests/contracts
 
 test: install  ## run the tests that need no container engine and are not slow, the examples in the docstrings too
 	$(BIN)/pytest -n auto -m "not slow and not containers"
 
-lint: install  ## check format, style, types and layers of imports
+style: install  ## check format, style and layers of imports
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lint: style  ## check style and types
+	$(BIN)/mypy
 
 check: lint  ## everything CI asks: lint, and all tests that need no container engine, the slow ones too
 	$(BIN)/pytest -n auto
