@@ -151,7 +151,7 @@ def test_rounding_is_counted_of_both_neighbours_weights_and_of_the_factor() -> N
         (2.0**-20, 1, 4 * 2**20 * 8 * u + 4 * u * 2 * 2**20),
     ):
         beyond = Fraction(spread_of_a_round(scale, horizon)) - 4 / Fraction(scale)
-        assert float(beyond) == pytest.approx(expected, rel=1e-6)
+        assert float(beyond) == pytest.approx(expected, rel=1e-6, abs=0)
 
 
 def test_a_calibration_sets_lambda_and_is_named_in_the_promise() -> None:

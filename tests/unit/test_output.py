@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -107,13 +108,29 @@ def test_weights_that_are_longer_than_may_be_are_projected_onto_a_ball() -> None
 def test_weights_within_a_radius_are_never_beyond_it_and_lose_less_than_a_step() -> None:
     step = 2.0**-WEIGHT_BITS
     weights = np.random.default_rng(3).normal(size=(500, 3))
-    inside = to_reals(within(np.full((500, 1), 0.5), on_grid(weights)))
+    shrunk = within(np.full((500, 1), 0.5), on_grid(weights))
+    assert shrunk.dtype == np.int64
+    inside = to_reals(shrunk)
     lengths = np.linalg.norm(weights, axis=-1, keepdims=True)
     scaled = weights * np.minimum(1, 0.5 / lengths)
     assert np.linalg.norm(inside, axis=-1).max() <= 0.5
     assert (inside / step == np.rint(inside / step)).all()
     assert (np.abs(inside) <= np.abs(scaled) + step).all()
     assert np.abs(inside - scaled).max() < 2 * step
+
+
+def test_a_radius_that_rounding_alone_would_pass_is_not_passed() -> None:
+    """In rationals: where a radius is a length as computed, about half of the lengths truly are beyond it."""
+    weights = on_grid(np.random.default_rng(5).normal(size=(400, 3)))
+    beyond = 0
+    for row in weights:
+        length = float(np.linalg.norm(row.astype(np.float64)))
+        beyond += sum(int(each) ** 2 for each in row) > Fraction(length) ** 2
+        inside = within(np.array([length / UNIT]), row)
+        assert sum(int(each) ** 2 for each in inside) <= Fraction(length) ** 2
+    assert beyond > 20
+    for radius in (0.5 * (1 - 2.0**-50), 0.5):
+        assert float(to_reals(within(np.array([radius]), np.array([UNIT])))[0]) <= radius
 
 
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -147,6 +164,8 @@ def test_what_is_not_private_is_the_minimiser_as_it_is(monkeypatch: pytest.Monke
         assert (site.event, site.deviation, site.moved) == (NonPrivateEvent(), 0.0, math.inf)
         assert site.kind == (ExactMinimiser, "gaussian", STEEP)
         site.check_noise()
+    alone = to_reals(ExactMinimiser.answer(sites[:1], ExactMinimiser.prepare(sites[:1], shard), noise))
+    assert (alone == answers[0]).all()
     with pytest.raises(InvalidInputError, match="a site without examples has no model"):
         exact(terms(n_examples=0))
 

@@ -16,7 +16,7 @@ from common.encoding.fixed_point import UNIT, Norm
 from common.learning.convergence import TOLERANCE
 from common.learning.erm import minimise
 from common.learning.losses import Softmax, largest_minimiser
-from common.privacy.mechanisms.own_classes import classes_had, minimise_own, shrunk
+from common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own, shrunk
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query
@@ -115,6 +115,15 @@ def test_counts_are_drawn_to_their_mean_by_as_much_as_noise_explains() -> None:
     assert shrunk(np.array([4.0, 5.0, 6.0]), 2.0) == pytest.approx([5.0, 5.0, 5.0])
     assert shrunk(np.array([5.0, 5.0, 5.0]), 0.0) == pytest.approx([5.0, 5.0, 5.0])
     assert shrunk(np.array([-100.0, 0.0, 100.0]), 10.0) == pytest.approx([-99.0, 0.0, 99.0])
+
+
+def test_of_one_class_or_none_there_is_nothing_to_fit() -> None:
+    """So a mark may be larger, where what differs is only whether there is a second class."""
+    for regularization in (1e-3, 50.0):
+        longest_two = largest_minimiser(Softmax(2), regularization)
+        assert longest_of_own(2, regularization).tolist() == [0.0, 0.0, longest_two]
+        assert longest_of_own(1, regularization).tolist() == [0.0, 0.0]
+        assert largest_mark(2, regularization) == pytest.approx(longest_two), "of none and of two, 4 r^2 - r^2 over 2"
 
 
 def test_without_spread_there_is_nothing_to_draw_together() -> None:

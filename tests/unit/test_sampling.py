@@ -45,6 +45,7 @@ def test_what_a_draw_costs_is_the_gradients_two_moves_and_the_solvers_error(stre
     assert range_of_a_draw(problem) == pytest.approx(exact, rel=1e-12)
     tight, paper = (allowed(problem, 1.0, 1e-5, calibration) for calibration in ("tight", "paper"))
     assert tight.error == paper.error
+    assert tight.problem == paper.problem == problem
     assert 0 < tight.error < 0.01 * exact
     assert tight.spread == tight.pure == paper.spread == pytest.approx(exact + 2 * tight.error, rel=1e-12)
     assert paper.pure == pytest.approx(r * (4 + 4 * a) + 2 * paper.error, rel=1e-12)
