@@ -3,11 +3,15 @@
 mutmut runs the tests of each mutant in a copy of one process, in which all tests have run before. So what was worked
 out then, and kept, is forgotten here: a mutant whose function is never called would survive. So it is before each test
 where mutmut notes which functions a test calls: one that finds what another has left calls none.
+
+Threads are not copied with a process: a test that waited for those of a library would never end, and mutmut takes that
+for a mutant killed. So OpenMP's, which scikit-learn is built with, are told to be one, before it is loaded.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from functools import _lru_cache_wrapper
 from typing import Any
@@ -16,6 +20,7 @@ import pytest
 from mutmut.mutation.trampoline import get_mutant_under_test
 from mutmut.state import state
 
+os.environ["OMP_NUM_THREADS"] = "1"
 _OURS = ("common.", "learner.", "party.")
 _known: tuple[int, list[_lru_cache_wrapper[Any]]] = 0, []
 """The functions that keep their results, of so many modules."""

@@ -113,6 +113,15 @@ def test_a_model_bears_what_the_strictest_budget_needs_in_shares(
     law, scale, parts = asked_of(algorithm, of, Query(2, "noise", np.zeros(0)))
     unit, moved = unit_that_is_added(algorithm, of), algorithm.model_moves(of)
     assert np.ptp(scale) == 0
+    alone = HeardNoise(0.0)
+    algorithm.local(
+        Query(2, "noise", np.zeros(0)), algorithm.prepare(Shard(ROWS, np.ones(N)), of.of(1)), of.of(1), alone
+    )
+    assert (alone.asked[0][0], float(alone.asked[0][1][0]), alone.asked[0][2:]) == (
+        law,
+        scale[0],
+        ((of.n_weights,), parts),
+    )
     deviation = float(algorithm.deviation_on_model(of))
     if pure or calibration == "paper":
         assert (law, parts) == ("l2_laplace", 2)
@@ -130,12 +139,28 @@ def test_a_model_bears_what_the_strictest_budget_needs_in_shares(
             algorithm.check_noise(replace(of, epsilon=EPSILONS * 1e-9).everyone)
 
 
+@pytest.mark.parametrize(("calibration", "of_logistic"), [("paper", 2.0), ("output_tight", 1.0)])
+def test_a_vote_that_flips_moves_a_minimiser_by_its_slopes_over_lambda(calibration: str, of_logistic: float) -> None:
+    """2 L by the paper; of softmax, whatever its classes, sqrt 2; of the logistic loss l'(t) + l'(-t) is -1."""
+    vote = ensemble("ensemble_vote", calibration=calibration, regularization=1e3)
+    flips: dict[Loss, float] = {
+        Logistic(): of_logistic,
+        Huber(): 2.0,
+        Softmax(2): math.sqrt(2),
+        Softmax(6): math.sqrt(2),
+    }
+    for loss, flip in flips.items():
+        assert vote.model_moves(facts(loss, 3, ROWS)) == pytest.approx(flip / 1e3)
+
+
 def unit_that_is_added(algorithm: Ensemble, of: FederationFacts) -> float:
     """By how much a model's weights are larger for noise of 1."""
     models = []
     for noise in (0.0, 1.0):
         program = algorithm.program(replace(of, public=ROWS, public_shape=ROWS.shape))
-        assert next(program).step == "votes"
+        first = next(program)
+        assert (first.round, first.step) == (1, "votes")
+        assert (first.message == ROWS).all()
         votes = np.full(algorithm.lanes(of), 1.0)
         asked = program.send(Reply(votes, (0, 1, 2, 3)))
         assert (asked.round, asked.step, asked.message.shape) == (2, "noise", (0,))
