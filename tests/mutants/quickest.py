@@ -1,25 +1,50 @@
 """A plugin of pytest for mutmut: the quickest tests first, as it measured them, for the first that fails will do.
 
 mutmut runs the tests of each mutant in a copy of one process, in which all tests have run before. So what was worked
-out then, and kept, is forgotten here: a mutant whose function is never called would survive.
+out then, and kept, is forgotten here: a mutant whose function is never called would survive. So it is before each test
+where mutmut notes which functions a test calls: one that finds what another has left calls none.
+
+Threads are not copied with a process: a test that waited for those of a library would never end, and mutmut takes that
+for a mutant killed. So OpenMP's, which scikit-learn is built with, are told to be one, before it is loaded.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from functools import _lru_cache_wrapper
+from typing import Any
 
 import pytest
+from mutmut.mutation.trampoline import get_mutant_under_test
 from mutmut.state import state
 
+os.environ["OMP_NUM_THREADS"] = "1"
 _OURS = ("common.", "learner.", "party.")
+_known: tuple[int, list[_lru_cache_wrapper[Any]]] = 0, []
+"""The functions that keep their results, of so many modules."""
+
+
+def _forget() -> None:
+    """Forget all that our functions keep of their own results."""
+    global _known  # noqa: PLW0603 -- to look through all objects takes a while
+    if len(sys.modules) != _known[0]:
+        caches = [each for each in gc.get_objects() if isinstance(each, _lru_cache_wrapper)]
+        _known = len(sys.modules), [each for each in caches if each.__module__.startswith(_OURS)]
+    for each in _known[1]:
+        each.cache_clear()
 
 
 def pytest_sessionstart() -> None:
-    """Forget all that our functions keep of their own results."""
-    for each in gc.get_objects():
-        if isinstance(each, _lru_cache_wrapper) and each.__module__.startswith(_OURS):
-            each.cache_clear()
+    """Of what the tests of other mutants left."""
+    _forget()
+
+
+def pytest_runtest_setup() -> None:
+    """Of what earlier tests left, where it is noted which functions are called."""
+    if get_mutant_under_test() == "stats":
+        _forget()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -89,3 +89,16 @@ class OnlyOnce(SystemNoise):
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
         return np.zeros(shape)
+
+
+class HeardNoise(Relay):
+    """No noise but what it is told to say, ``draws`` in turn; it keeps what it was asked for."""
+
+    def __init__(self, *draws: float) -> None:
+        self.draws = list(draws)
+        self.asked: list[tuple[str, npt.NDArray[Any], Shape, float]] = []
+
+    def draw(self, law: str, scale: Scale, shape: Shape, *parts: float) -> npt.NDArray[Any]:
+        self.asked.append((law, np.asarray(scale), shape, *(parts or (1,))))
+        drawn = np.full(shape, self.draws.pop(0))
+        return drawn.astype(np.int64) if law.startswith("discrete") else drawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -36,7 +37,7 @@ class Watched(Relay):
     """Noise that keeps the weights that it was last given."""
 
     def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
-        self.weights = mantissas, exponents
+        self.weights, self.drawn = (mantissas, exponents), n
         return super().categorical(mantissas, exponents, n)
 
 
@@ -139,6 +140,61 @@ def test_actions_are_drawn_with_the_chances_that_are_declared() -> None:
     assert stats.chisquare(counts, expected * counts.sum()).pvalue > 1e-6
     halved = chances(totals / COST_UNIT, terms.scale / 2)
     assert stats.chisquare(counts, halved * counts.sum()).pvalue < 1e-6, "half of lambda is caught"
+
+
+def test_rounding_is_counted_of_both_neighbours_weights_and_of_the_factor() -> None:
+    """Beyond 4 / lambda: 8 u of it, and four times u (2 T / lambda + 16); each in turn is all but all of it."""
+    u = 2.0**-53
+    for scale, horizon, expected in (
+        (2.0**40, 1, 4 * u * 16),
+        (2.0, 2**30, 4 * u * 2**30),
+        (2.0**-20, 1, 4 * 2**20 * 8 * u + 4 * u * 2 * 2**20),
+    ):
+        beyond = Fraction(spread_of_a_round(scale, horizon)) - 4 / Fraction(scale)
+        assert float(beyond) == pytest.approx(expected, rel=1e-6, abs=0)
+
+
+def test_a_calibration_sets_lambda_and_is_named_in_the_promise() -> None:
+    for calibration in ("paper", "tight"):
+        terms = LeaderTerms(2, 1000, 1.0, DELTA, calibration)
+        assert terms.scale == least_scale(1000, 1.0, DELTA, calibration)
+        assert (terms.guarantee.calibration, terms.guarantee.view) == (calibration, "transcript")
+        assert terms.guarantee.epsilon <= 1
+
+
+def test_delta_is_promised_where_pure_epsilon_is_not_enough_and_only_there() -> None:
+    """The lambda of the least regret may be more private than was asked for."""
+    beyond = []
+    for horizon in (1, 2, 3, 10, 100):
+        for epsilon in (0.1, 1.0, 40.0):
+            terms = LeaderTerms(10, horizon, epsilon, DELTA)
+            beyond.append(terms.event.epsilon / epsilon)
+            assert terms.guarantee.delta == (DELTA if beyond[-1] > 1 + 1e-9 else 0.0)
+    assert min(beyond) < 0.9
+    assert any(1.001 < each < 1.9 for each in beyond)
+    assert max(beyond) > 2
+
+
+def test_the_largest_leader_is_allowed_and_rounding_that_costs_more_than_epsilon_is_not() -> None:
+    assert LeaderTerms(2**24, 2**30, 1.0, DELTA).event.draws == 2**30
+    with pytest.raises(InvalidInputError, match="horizon must lie between 1 and"):
+        LeaderTerms(2, 2**30 + 1, 1.0, DELTA)
+    for calibration in ("paper", "tight"):
+        with pytest.raises(InvalidInputError, match="rounding of weights costs more"):
+            LeaderTerms(2, 2**30, 1e-12, 1e-14, calibration)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e15])
+def test_one_action_is_drawn_by_integers_however_near_each_other_the_chances_are(scale: float) -> None:
+    """A power of a little less than 0 has a mantissa that rounds to 2, which is cut off at the largest below."""
+    terms, noise = LeaderTerms(2, 10, 1.0, DELTA), Watched(SeededNoise(1))
+    object.__setattr__(terms, "scale", scale)
+    terms.draw(np.array([1, 0]), noise)
+    mantissas, exponents = noise.weights
+    assert mantissas.dtype == exponents.dtype == np.int64
+    assert exponents.tolist() == [-1, 0]
+    assert 2**52 <= mantissas.min() <= mantissas.max() < 2**53
+    assert noise.drawn == 1
 
 
 # ── regret ───────────────────────────────────────────────────────────────────

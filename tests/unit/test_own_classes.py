@@ -12,10 +12,11 @@ from common.algorithms.parameter_average import ParameterAverage
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import UNIT
+from common.encoding.fixed_point import UNIT, Norm
+from common.learning.convergence import TOLERANCE
 from common.learning.erm import minimise
 from common.learning.losses import Softmax, largest_minimiser
-from common.privacy.mechanisms.own_classes import shrunk
+from common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own, shrunk
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query
@@ -114,3 +115,39 @@ def test_counts_are_drawn_to_their_mean_by_as_much_as_noise_explains() -> None:
     assert shrunk(np.array([4.0, 5.0, 6.0]), 2.0) == pytest.approx([5.0, 5.0, 5.0])
     assert shrunk(np.array([5.0, 5.0, 5.0]), 0.0) == pytest.approx([5.0, 5.0, 5.0])
     assert shrunk(np.array([-100.0, 0.0, 100.0]), 10.0) == pytest.approx([-99.0, 0.0, 99.0])
+
+
+def test_of_one_class_or_none_there_is_nothing_to_fit() -> None:
+    """So a mark may be larger, where what differs is only whether there is a second class."""
+    for regularization in (1e-3, 50.0):
+        longest_two = largest_minimiser(Softmax(2), regularization)
+        assert longest_of_own(2, regularization).tolist() == [0.0, 0.0, longest_two]
+        assert longest_of_own(1, regularization).tolist() == [0.0, 0.0]
+        assert largest_mark(2, regularization) == pytest.approx(longest_two), "of none and of two, 4 r^2 - r^2 over 2"
+
+
+def test_without_spread_there_is_nothing_to_draw_together() -> None:
+    assert shrunk(np.array([5.0, 5.0]), 3.0).tolist() == [5.0, 5.0]
+    spread = float(np.var([1.0, 4.0, 7.0], ddof=1))
+    halved = shrunk(np.array([1.0, 4.0, 7.0]), math.sqrt(spread / 2))
+    assert halved == pytest.approx([2.5, 4.0, 5.5]), "noise that explains half of the spread takes half of it away"
+
+
+@pytest.mark.parametrize("norm", ["euclidean", "max"])
+def test_dropped_rows_have_no_part_in_a_fit_of_own_classes(norm: Norm) -> None:
+    """Whatever their class is, their numbers are; a row that a study drops is zeros, and one of padding masked."""
+    rng = np.random.default_rng(4)
+    X, classes = rng.uniform(-1, 1, (2, 6, D)), np.array([[0, 2, 2, 0, 2, 0], [1, 2, 2, 1, 2, 2]])
+    X[0, 5] = 0.0
+    mask = np.ones((2, 6), np.bool_)
+    mask[:, 4] = False
+    X[:, 4], classes[0, 5], classes[:, 4] = 1.0, 4, [1, 4]
+    parties = Shard(X, encode_classes(classes, 5), mask, norm)
+    assert classes_had(parties, 5).tolist() == [[True, False, True, False, False], [False, True, True, False, False]]
+    found = minimise_own(parties, 5, np.array([0.5, 2.0])).reshape(2, 5, D)
+    for party, strength, own, rows in ((0, 0.5, [0, 2], [0, 1, 2, 3]), (1, 2.0, [1, 2], [0, 1, 2, 3, 5])):
+        numbered = np.searchsorted(own, classes[party, rows])
+        alone = Shard(X[party, rows], encode_classes(numbered, 2), norm=norm)
+        fit = minimise(Softmax(2), alone, strength, tolerance=TOLERANCE)
+        assert np.abs(found[party, own] - fit).max() < 1e-6
+        assert not found[party, [each for each in range(5) if each not in own]].any()

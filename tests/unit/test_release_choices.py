@@ -1,0 +1,212 @@
+"""What releases choose where it is left open, by which terms a site's mechanism is set, and what is said of both."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.algorithms._regularization import choose_regularization
+from common.algorithms._releases import DRIFTS, MECHANISMS, Mechanism, set_site
+from common.data.shard import Shard
+from common.errors import InvalidInputError
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
+from common.privacy.mechanisms.output import output
+from common.privacy.mechanisms.site import FLOATS, SiteTerms
+from common.privacy.noise import SeededNoise
+from common.protocol.algorithm import Choice
+from common.protocol.facts import FederationFacts
+from tests.support.noises import StackedNoise
+from tests.unit.test_mechanisms import LAWS, rows
+from tests.unit.test_releases import QUERY, facts, releases
+
+SIZES = np.array([40, 200, 1000])
+
+
+def unlike(**changes: Any) -> FederationFacts:  # noqa: ANN401 -- fields of facts
+    """Three sites of other sizes and budgets."""
+    of = replace(facts(**changes), n_examples=SIZES)
+    return replace(of, epsilon=of.epsilon * np.array([1.0, 2.0, 0.5]))
+
+
+def chosen(of: FederationFacts, given: dict[str, Any]) -> dict[str, Choice]:
+    """What is chosen for releases that all sites make alike."""
+    return type(releases()).choose(of, given, 10)
+
+
+def median_deviation(of: FederationFacts, **parameters: Any) -> float:  # noqa: ANN401 -- parameters
+    """Of the noise on each weight, of the site in the middle, at lambda = 1."""
+    one = releases(**parameters, regularization=1.0)
+    return float(np.median([one.own_sites(of.of(index))[0].deviation for index in range(3)]))
+
+
+# ── choices ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("loss", "mechanism", "why"),
+    [
+        (Logistic(), "objective", "noise inside the minimisation moves"),
+        (Huber(0.1), "objective", "noise inside the minimisation moves"),
+        (Hinge(), "output", "noise on the minimiser: of such a loss"),
+        (Softmax(2), "output", "noise on the minimiser: of such a loss"),
+        (Softmax(5), "output", "noise on the minimiser: of such a loss"),
+    ],
+)
+def test_the_mechanism_is_that_of_a_proof_for_the_loss(loss: Loss, mechanism: str, why: str) -> None:
+    choice = type(releases()).mechanism_for(facts(loss=loss))
+    assert choice.value == mechanism
+    assert choice.why.startswith(why)
+    assert chosen(facts(loss=loss), {})["mechanism"] == choice
+    assert "mechanism" not in chosen(facts(loss=loss), {"mechanism": "output"})
+
+
+@pytest.mark.parametrize("mechanism", ["output", "objective"])
+@pytest.mark.parametrize(("d", "epsilon"), [(1, 20.0), (3, 1.0), (200, 0.5)])
+def test_the_law_is_that_whose_noise_moves_weights_less(mechanism: Mechanism, d: int, epsilon: float) -> None:
+    of = unlike(n_features=d, epsilon=epsilon)
+    moved = {law: median_deviation(of, mechanism=mechanism, law=law) for law in LAWS}
+    best, other = sorted(LAWS, key=lambda law: moved[law])
+    choice = chosen(of, {"mechanism": mechanism})["law"]
+    assert choice.value == best
+    words = f"moves weights by {moved[best]:.2g} where {other} does by {moved[other]:.2g}, in {d} dimensions"
+    assert choice.why == words
+
+
+def test_without_a_delta_the_law_needs_none() -> None:
+    """One party that spends none is enough."""
+    of = unlike()
+    for delta in (np.zeros(3), np.array([1e-5, 0.0, 1e-5])):
+        found = chosen(replace(of, delta=delta), {})
+        assert (found["law"].value, found["law"].why) == ("l2_laplace", "no delta is spent")
+        assert isinstance(found["regularization"].value, float)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=str)
+@pytest.mark.parametrize("given", [{}, {"law": "gaussian"}, {"law": "l2_laplace"}, {"mechanism": "output"}])
+def test_lambda_follows_the_rule_for_what_was_chosen(loss: Loss, given: dict[str, Any]) -> None:
+    """And nothing that is given is chosen."""
+    of = unlike(loss=loss)
+    found = chosen(of, given)
+    parameters = {name: choice.value for name, choice in found.items() if name != "regularization"} | given
+    noise = median_deviation(of, **parameters)
+    assert (
+        found["regularization"] == choose_regularization({}, noise, DRIFTS[parameters["mechanism"]])["regularization"]
+    )
+    assert set(found) == {"mechanism", "law", "regularization"} - set(given)
+    assert set(chosen(of, given | {"regularization": 0.3})) == {"mechanism", "law"} - set(given)
+
+
+@pytest.mark.parametrize("mechanism", ["output", "objective"])
+def test_a_lambda_with_which_a_site_could_not_be_set_is_raised_to_the_least_that_will_do(mechanism: Mechanism) -> None:
+    """For each of them: the site whose mechanism needs most."""
+    of = unlike(loss=Huber(1e-4), epsilon=1e4)
+    given = {"mechanism": mechanism, "law": "gaussian"}
+    choice = chosen(of, given)["regularization"]
+    assert choice.why.startswith("the least with which a solver surely finds the minimiser")
+    assert isinstance(choice.value, float)
+    by_rule = choose_regularization({}, median_deviation(of, **given), DRIFTS[mechanism])["regularization"].value
+    assert by_rule != choice.value
+    releases(**given, regularization=choice.value).own_sites(of.everyone)
+    with pytest.raises(InvalidInputError, match="no solver surely finds"):
+        releases(**given, regularization=0.97 * choice.value).own_sites(of.everyone)
+
+
+# ── terms ────────────────────────────────────────────────────────────────────
+
+
+def test_a_site_is_told_all_that_is_public_of_it_and_does_otherwise_what_is_said_of_it() -> None:
+    own = {
+        "party": "party-2",
+        "mechanism": "output",
+        "regularization": 0.5,
+        "law": "l2_laplace",
+        "calibration": "paper",
+    }
+    of = unlike(row_entries=2)
+    algorithm = releases(mechanism="generalized", regularization=0.05, calibration="thesis", sites=[own])
+    due = SiteTerms(Logistic(), 40, 3, 0.05, 1.0, 1e-5, "gaussian", "thesis", 2)
+    assert algorithm.terms(of, 0) == ("generalized", due)
+    assert algorithm.terms(of, 2) == ("generalized", replace(due, n_examples=1000, epsilon=0.5))
+    otherwise = replace(due, n_examples=200, epsilon=2.0, regularization=0.5, law="l2_laplace", calibration="paper")
+    assert algorithm.terms(of, 1) == ("output", otherwise)
+    assert algorithm.roles
+    assert not releases().roles
+    assert releases().whole_noise(1)
+
+
+def test_how_far_sites_move_is_shaped_like_their_view() -> None:
+    of = unlike()
+    algorithm = releases(mechanism="output", regularization=0.5, sites=[{"party": "party-2", "mechanism": "objective"}])
+    reaches = [output(algorithm.terms(of, index)[1]).reach for index in (0, 2)]
+    assert algorithm.moved(of.everyone).tolist() == [reaches[0], np.inf, reaches[1]]
+    assert algorithm.moved(of.of(2)).shape == ()
+    assert algorithm.moved(of.of(slice(1, 3))).tolist() == [np.inf, reaches[1]]
+
+
+def test_each_site_of_a_mixed_stack_draws_from_its_own_source() -> None:
+    of = unlike()
+    algorithm = releases(regularization=0.5, sites=[{"party": "party-2", "mechanism": "output"}])
+    parts = [rows(n, seed=n) for n in SIZES.tolist()]
+    together = algorithm.prepare(Shard.stack(parts), of.everyone)
+    found = algorithm.local(QUERY, together, of.everyone, StackedNoise([SeededNoise(i) for i in range(3)]))
+    for index, part in enumerate(parts):
+        own = of.of(index)
+        assert (found[index] == algorithm.local(QUERY, algorithm.prepare(part, own), own, SeededNoise(index))).all()
+
+
+# ── words ────────────────────────────────────────────────────────────────────
+
+
+def test_floating_point_is_an_assumption_where_such_noise_is_on_an_answer() -> None:
+    of, own = unlike(), {"party": "party-2", "mechanism": "output", "law": "l2_laplace"}
+    mixed = releases(mechanism="output", regularization=0.5, sites=[own])
+    assert mixed.assumptions(of.everyone) == mixed.assumptions(of.of(1)) == (FLOATS,)
+    assert mixed.assumptions(of.of(0)) == ()
+    assert releases(mechanism="output").assumptions(of.everyone) == ()
+
+
+def test_what_cannot_be_released_is_refused_before_a_run_and_names_the_site() -> None:
+    """Of noise on a minimiser whatever the budget is; of the others once there are facts of the noise."""
+    of = unlike(loss=Huber(1e-6), epsilon=1e4)
+    site = {"party": "party-2", "regularization": 1e-6}
+    with pytest.raises(InvalidInputError, match=r"^party-2: no solver surely"):
+        releases(mechanism="output", regularization=1e3, sites=[site]).questions(of)
+    inside = releases(mechanism="objective", regularization=1e3, sites=[site])
+    inside.questions(of)
+    with pytest.raises(InvalidInputError, match=r"^party-2: no solver surely"):
+        inside.check_noise(of.everyone)
+    noisy = releases(mechanism="output", regularization=1e-3)
+    noisy.check_noise(unlike().everyone)
+    with pytest.raises(InvalidInputError, match="epsilon is too small"):
+        noisy.check_noise(unlike(epsilon=1e-6).everyone)
+
+
+@pytest.mark.parametrize("mechanism", ["output", "objective"])
+@pytest.mark.parametrize("part", [0.999, 0.9, 0.7, 0.3, 0.01])
+def test_the_lambda_that_is_named_is_the_least_however_near_it_the_one_asked_for_was(
+    mechanism: Mechanism, part: float
+) -> None:
+    given = SiteTerms(Huber(1e-4), 100, 3, 1.0, 1e4, 1e-5)
+    low, high = 1e-6, 1e3
+    while high / low > 1.0001:
+        middle = (low * high) ** 0.5
+        try:
+            MECHANISMS[mechanism](replace(given, regularization=middle))
+            high = middle
+        except InvalidInputError:
+            low = middle
+    with pytest.raises(InvalidInputError, match="it would do") as refused:
+        set_site(mechanism, replace(given, regularization=part * low), "one")
+    named = re.search(r"regularization = (\S+) it", str(refused.value))
+    assert named
+    assert high * 0.999 <= float(named[1]) <= high * 1.012
+
+
+def test_no_lambda_is_named_where_it_is_not_why_or_would_be_too_large() -> None:
+    with pytest.raises(InvalidInputError, match=r"proof is for a loss of one score|a loss of one score") as refused:
+        set_site("objective", SiteTerms(Softmax(3), 100, 3, 1.0, 1.0, 1e-5), "one")
+    assert "it would do" not in str(refused.value)
