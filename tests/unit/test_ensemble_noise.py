@@ -153,6 +153,14 @@ def test_a_vote_that_flips_moves_a_minimiser_by_its_slopes_over_lambda(calibrati
         assert vote.model_moves(facts(loss, 3, ROWS)) == pytest.approx(flip / 1e3)
 
 
+@ENSEMBLES
+@OUTPUT
+def test_exact_votes_are_hidden_by_nothing_and_noise_alone_tells_nothing(name: str, calibration: str) -> None:
+    own, algorithm = budgets(Logistic(), pure=False).everyone, ensemble(name, calibration=calibration)
+    assert algorithm.sensitivity(Query(1, "votes", ROWS), own) == math.inf
+    assert algorithm.sensitivity(Query(2, "noise", np.zeros(0)), own) == 0.0
+
+
 def unit_that_is_added(algorithm: Ensemble, of: FederationFacts) -> float:
     """By how much a model's weights are larger for noise of 1."""
     models = []
