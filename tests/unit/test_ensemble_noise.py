@@ -43,7 +43,8 @@ def asked_of(algorithm: Ensemble, of: FederationFacts, query: Query) -> tuple[st
     """The law, scale (4,) and parts of the noise that four parties together ask for."""
     rng, noise, own = np.random.default_rng(2), HeardNoise(0.0), of.everyone
     shard = Shard(on_sphere(rng, 4, 6, D), np.tile([-1.0, 1.0], (4, 3)))
-    algorithm.local(query, algorithm.prepare(shard, own), own, noise)
+    answer = algorithm.local(query, algorithm.prepare(shard, own), own, noise)
+    assert answer.dtype == np.int64
     ((law, scale, _, parts),) = noise.asked
     return law, np.broadcast_to(scale, (4, 1))[:, 0], parts
 
@@ -151,6 +152,18 @@ def test_a_vote_that_flips_moves_a_minimiser_by_its_slopes_over_lambda(calibrati
     }
     for loss, flip in flips.items():
         assert vote.model_moves(facts(loss, 3, ROWS)) == pytest.approx(flip / 1e3)
+
+
+@ENSEMBLES
+@OUTPUT
+def test_exact_votes_are_hidden_by_nothing_and_noise_alone_tells_nothing(name: str, calibration: str) -> None:
+    own, algorithm = budgets(Logistic(), pure=False).everyone, ensemble(name, calibration=calibration)
+    assert algorithm.sensitivity(Query(1, "votes", ROWS), own) == math.inf
+    assert algorithm.sensitivity(Query(2, "noise", np.zeros(0)), own) == 0.0
+    shard, noise = Shard(np.tile(ROWS, (4, 1, 1)), np.tile([-1.0, 1.0], (4, N // 2))), HeardNoise()
+    votes = algorithm.local(Query(1, "votes", ROWS), algorithm.prepare(shard, own), own, noise)
+    assert noise.asked == []
+    assert set((votes // UNIT).ravel().tolist()) <= {0, 1}
 
 
 def unit_that_is_added(algorithm: Ensemble, of: FederationFacts) -> float:
@@ -266,6 +279,15 @@ def test_lambda_is_never_less_than_a_ten_thousandth() -> None:
     assert chosen("ensemble_vote", of)["regularization"] == 1e-4
     (_, choice) = type(ensemble("ensemble_vote")).choose(of, {}, 10).values()
     assert choice.why.startswith("less would let the noise move scores")
+
+
+@pytest.mark.parametrize("k", [2, 3, 6])
+def test_counts_of_votes_are_a_row_for_each_row_and_a_column_for_each_class(k: int) -> None:
+    """Of two classes those for the second are told, and the rest of who contributed voted for the first."""
+    loss: Loss = Softmax(k)
+    told = np.arange(5.0) if k == 2 else np.arange(5.0 * k)
+    found = ensemble("ensemble_vote").counts(Reply(told, tuple(range(7))), facts(loss, 7, ROWS))
+    assert found.tolist() == (np.column_stack([7 - told, told]) if k == 2 else told.reshape(5, k)).tolist()
 
 
 def test_a_tally_is_whole_votes_in_integers() -> None:
