@@ -37,17 +37,22 @@ finally:
     [
         ("learner", []),
         ("learner", ["submit"]),
-        ("learner", ["describe"]),
-        ("learner", ["export"]),
-        ("learner", ["health"]),
-        ("learner", ["predict"]),
-        ("learner", ["simulate"]),
-        ("learner", ["study", "init"]),
-        ("learner", ["roster", "list"]),
         ("party", []),
-        ("party", ["health"]),
         ("party", ["keyholder", "serve"]),
-        ("party", ["keyholder", "health"]),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("learner", ["describe"]),
+                ("learner", ["export"]),
+                ("learner", ["health"]),
+                ("learner", ["predict"]),
+                ("learner", ["simulate"]),
+                ("learner", ["study", "init"]),
+                ("learner", ["roster", "list"]),
+                ("party", ["health"]),
+                ("party", ["keyholder", "health"]),
+            )
+        ),
     ],
 )
 def test_help_loads_no_library_of_the_services(service: str, command: list[str]) -> None:

@@ -53,7 +53,9 @@ def rejoin(session: LocalSession, name: str) -> PartyRole:
 
 
 @pytest.mark.parametrize("key_holders", [1, 2])
-@pytest.mark.parametrize("d", [1, 30, 31, 70])
+@pytest.mark.parametrize(
+    "d", [1, 30, pytest.param(31, marks=pytest.mark.slow), pytest.param(70, marks=pytest.mark.slow)]
+)
 def test_the_learner_gets_the_exact_sum(key_holders: int, d: int, start: Start) -> None:
     session = start(d=d, key_holders=key_holders)
     for number in (1, 2):
