@@ -65,11 +65,6 @@ class Layout:
         """Bytes of a ciphertext on the wire."""
         return self.key_bits // 4
 
-    @property
-    def blob_bytes(self) -> int:
-        """Bytes of an answer's ciphertexts under one key."""
-        return self.blocks * self.ciphertext_bytes
-
 
 def encode(values: IntArray, layout: Layout) -> list[int]:
     """Pack integers (d,), each below 2^53 in absolute value, into ``layout.blocks`` plaintexts.
