@@ -33,6 +33,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Take it up again, for libraries that count what is left of theirs at the end."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Undo what a command that an earlier test ran in this process has configured."""
