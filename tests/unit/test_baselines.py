@@ -52,6 +52,7 @@ def test_a_constant_is_measured_on_rows_that_were_not_dropped(kind: StudyKind) -
     assert constant(mostly_dropped, mostly_dropped, kind) == constant(train, test, kind)
 
 
+@pytest.mark.slow
 def test_a_real_label_is_measured_by_r_squared_against_the_mean() -> None:
     told = baselines([split(Squared(), np.linspace(-1, 1, 400))], "regression")
     assert told.majority == pytest.approx(0, abs=1e-6)
@@ -59,6 +60,7 @@ def test_a_real_label_is_measured_by_r_squared_against_the_mean() -> None:
     assert told.best_value > 0.5
 
 
+@pytest.mark.slow
 def test_an_owner_alone_may_do_badly_and_the_worst_is_told() -> None:
     y = np.concatenate([np.ones(200), LABELS[:200]])
     told = baselines([split(Logistic(), y)], "binary")

@@ -128,6 +128,7 @@ def test_a_run_that_trusts_a_curator_is_set_apart_from_the_best() -> None:
     assert "best at this budget of what is private without a curator, dp_gd 0.7976" in beside(found, "binary")
 
 
+@pytest.mark.slow
 def test_a_simulated_run_is_beside_itself_as_the_best() -> None:
     found = run_simulation(SimulationSettings("wdbc", repeat=2, seed=5), with_baselines=True)
     assert found.baselines is not None

@@ -25,6 +25,7 @@ def drawn(seed: int, n: int, positives: int) -> tuple[Model, Shard]:
     return Model(rng.integers(-2, 3, 2).astype(np.float64)), Shard(X, np.where(np.arange(n) < positives, 1.0, -1.0))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.data())
 @settings(max_examples=100, deadline=None)
 def test_rates_of_unbalanced_classes(seed: int, n: int, data: st.DataObject) -> None:

@@ -58,6 +58,7 @@ def test_dp_gd_on_simulated_data_at_a_tenth() -> None:
     assert promise.epsilon <= 0.1
 
 
+@pytest.mark.slow
 def test_breast_cancer_at_one_and_what_bounds_and_norms_do() -> None:
     settings = SimulationSettings("wdbc", epsilon=1.0, delta=1e-5, repeat=40, seed=7)
     tight = run_simulation(settings)

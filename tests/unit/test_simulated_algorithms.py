@@ -35,6 +35,7 @@ def test_what_cannot_be_simulated_is_refused_with_what_help_lists(name: str) -> 
     assert listed in " ".join(shown.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_is_left_open_is_chosen_as_for_a_run() -> None:
     found = run_simulation(OPEN)
     members = tuple(
@@ -52,6 +53,7 @@ def test_an_algorithm_that_is_left_open_is_chosen_as_for_a_run() -> None:
     assert found.metrics == named.metrics
 
 
+@pytest.mark.slow
 def test_the_command_names_what_it_chose() -> None:
     words = ["simulate", "--algorithm", "auto", "--repeat", "1", "--seed", "3", "--no-baselines"]
     done = CliRunner().invoke(learner_app, words)

@@ -183,6 +183,7 @@ class TestPrograms:
             )  # fmt: skip
             assert 0 <= relative_fitness(loss, model, best(loss, shard, 0.1), shard, 0.1) + 1e-4 < tolerance + 1e-4
 
+    @pytest.mark.slow
     def test_the_printed_steps_leave_the_model_where_it_began(self) -> None:
         """They add up to rho (1 + ln T) / T^2, which vanishes: why Theorem 2 does not hold as stated."""
         shard = examples(Squared(), 600)
