@@ -30,6 +30,7 @@ def _forget() -> None:
     """Forget all that our functions keep of their own results."""
     global _known  # noqa: PLW0603 -- to look through all objects takes a while
     if len(sys.modules) != _known[0]:
+        gc.unfreeze()  # what tests/conftest.py set aside, too
         caches = [each for each in gc.get_objects() if isinstance(each, _lru_cache_wrapper)]
         _known = len(sys.modules), [each for each in caches if each.__module__.startswith(_OURS)]
     for each in _known[1]:
