@@ -40,17 +40,16 @@ _NARROW = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def solve(loss: Loss, shard: Shard, strength: FloatArray | float, most_steps: int = MOST_STEPS) -> FloatArray:
-    """The regularised minimiser (..., m) of a shard or each of a stack.
-
-    Whatever the examples are, there is an answer: one outside the ball of the largest weights is projected onto it,
-    which brings no two answers further apart.
-    """
+    """The regularised minimiser (..., m) of a shard or each of a stack."""
     found = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
-    return projected(found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features))
+    return found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features)
 
 
 def projected(weights: FloatArray) -> FloatArray:
-    """Weights (..., m), those that are longer than weights may be projected onto the ball of the largest."""
+    """Weights (..., m), those that are longer than weights may be projected onto the ball of the largest.
+
+    So there is an answer whatever the examples are; and no two answers are brought further apart.
+    """
     lengths = np.linalg.norm(weights, axis=-1, keepdims=True)
     return np.asarray(weights * np.minimum(1.0, _LARGEST / np.maximum(lengths, 1.0)))
 
@@ -95,7 +94,8 @@ class OutputPerturbation(SiteRelease):
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> IntArray:
         """The minimisers."""
-        return to_integers(solve(sites[0].loss, shard, stacked([site.terms.strength for site in sites], shard.y)))
+        strengths = stacked([site.terms.strength for site in sites], shard.y)
+        return to_integers(projected(solve(sites[0].loss, shard, strengths)))
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:
@@ -171,7 +171,7 @@ class ExactMinimiser(SiteRelease):
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> IntArray:
         """The minimisers."""
         strengths = stacked([site.terms.strength for site in sites], shard.y)
-        return to_integers(solve(sites[0].loss, shard, strengths, most_steps=0))
+        return to_integers(projected(solve(sites[0].loss, shard, strengths, most_steps=0)))
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:  # noqa: ARG003
