@@ -48,20 +48,24 @@ class Voters:
 
 
 def train(shard: Shard, facts: OwnFacts, regularization: float) -> Voters:
-    """The classifiers of a shard or a stack: those that the owners chose, else linear ones by the run's loss."""
+    """The classifiers of a shard or a stack: those that the owners chose, else linear ones by the run's loss.
+
+    Rows that a study has dropped are of no class, and teach nothing.
+    """
     stack = shard.y.shape[:-1]
     n, k = math.prod(stack), max(2, facts.loss.outputs)
-    X, y, mask = (part.reshape(n, *part.shape[len(stack) :]) for part in (shard.X, shard.y, shard.mask))
+    parts = (shard.X, shard.y, shard.mask, shard.present)
+    X, y, mask, present = (part.reshape(n, *part.shape[len(stack) :]) for part in parts)
     others = [
-        (place, Voter(kind, X[place][mask[place]], decode_classes(y[place][mask[place]], k), seed))
+        (place, Voter(kind, X[place][present[place]], decode_classes(y[place][present[place]], k), seed))
         for place, (kind, seed) in enumerate(zip(facts.own_classifiers, facts.seeds, strict=True))
-        if kind is not None and mask[place].any()
+        if kind is not None and present[place].any()
     ]
     places = np.setdiff1d(np.arange(len(y)), [place for place, _ in others])
     if not len(places):
         return Voters(np.zeros((0, facts.loss.outputs, X.shape[-1])), np.zeros((0, k), np.bool_), places, others, stack)
     rest = shard if len(places) == len(y) else Shard(X[places], y[places], mask[places])
-    classes = np.where(rest.mask, decode_classes(rest.y, k), -1).reshape(len(places), y.shape[1])
+    classes = np.where(present[places], decode_classes(y[places], k), -1)
     known = (classes[..., None] == np.arange(k)).any(axis=1)
     strength = regularization * np.maximum(rest.n_examples, 1)
     weights = to_reals(on_grid(solve(facts.loss, rest, strength, most_steps=0)))

@@ -132,6 +132,21 @@ def test_a_party_of_no_rows_votes_for_the_first_class_and_harms_nobody(
     assert set(ensemble().prepare(empty, of.of(1)).votes(ROWS).tolist()) == {0}
 
 
+@pytest.mark.parametrize("kind", [*KINDS, None])
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
+def test_rows_that_a_study_dropped_are_of_no_class(kind: str | None, loss: Logistic | Softmax) -> None:
+    """They are zeros, and have the label of the last class: as a class of their own, most votes would be for it."""
+    k = max(2, loss.outputs)
+    X, classes = examples(11, 30, *range(k - 1))
+    y, dropped = encode_classes(classes, k), np.arange(30) % 3 > 0
+    X[dropped], y[dropped] = 0.0, 1.0
+    of = facts(2, loss, classifiers=(KINDS[kind] if kind else None,) * 2).of(0)
+    votes = ensemble().prepare(Shard(X, y), of).votes(ROWS)
+    assert k - 1 not in votes
+    if kind:
+        assert np.array_equal(votes, ensemble().prepare(Shard(X[~dropped], y[~dropped]), of).votes(ROWS))
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
 def test_a_linear_voter_votes_for_no_class_that_it_has_not_seen(loss: Logistic | Softmax) -> None:
     for seen in ((0,), (1,), (max(2, loss.outputs) - 1,), (0, 1)):
