@@ -66,8 +66,9 @@ class EnsembleSoft(Ensemble):
         if self.release == "counts":
             return Ensemble.tally(self, votes, rows, facts)
         k, unit = classes_of(facts), float(UNIT) / 2.0 ** self._shift(facts)
-        voted = votes[..., None, :] == np.arange(k)[1 if k == 2 else 0 :, None]  # noqa: PLR2004
-        totals = voted.astype(np.float64) @ rows  # exact: multiples of 2^-16
+        answered = range(1 if k == 2 else 0, k)  # noqa: PLR2004
+        each = [(votes == own).astype(np.float64) @ rows for own in answered]  # exact: multiples of 2^-16
+        totals = np.stack(each, axis=-2)
         return np.asarray(totals * unit).astype(np.int64).reshape(*votes.shape[:-1], -1)
 
     def hidden(self, total: IntArray, rows: FloatArray, facts: OwnFacts, noise: Noise) -> IntArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self, cast
 
 import numpy as np
@@ -19,14 +20,15 @@ from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
 
 _LANES = 2**21
-"""How many integers a block of parties answers with at most: a dozen arrays of so many are in memory at a time."""
+"""How many integers a block of parties answers with at most, or rows are asked about: a dozen arrays of so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """K parties whose shards (K, n, d) are stacked; a block of them answers in one call to the algorithm's party half.
 
-    All are one block unless their answers are long, so that 20,000 answers of thousands of integers fit the memory.
+    All are one block unless their answers are long, or what is asked has many rows, so that 20,000 answers of thousands
+    of integers fit the memory, and as many votes.
     """
 
     algorithm: Algorithm
@@ -43,7 +45,8 @@ class Simulation:
         if shard.norm != facts.norm:
             raise InvalidInputError(f"the shards' norm is {shard.norm!r}, and the parties agreed on {facts.norm!r}")
         algorithm.check_rows(facts)
-        longest = max((question.answer for question in algorithm.questions(facts)), default=1)
+        lengths = ((question.answer, *question.message[:1]) for question in algorithm.questions(facts))
+        longest = max(chain.from_iterable(lengths), default=1)
         blocks: list[_Block] = []
         for index, part in shard.parties(max(_LANES // max(longest, 1), 1)):
             own, drawn = facts.of(index), cast("Noise", _OwnOnce(noise, len(blocks))) if blocks else noise

@@ -12,7 +12,7 @@ import pytest
 
 from common.algorithms import build_algorithm
 from common.data.shard import Shard
-from common.learning.losses import Logistic
+from common.learning.losses import Logistic, Softmax
 from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
 from common.protocol import simulation
 from common.protocol.facts import FederationFacts
@@ -116,6 +116,23 @@ def test_long_answers_of_many_parties_fit_the_memory() -> None:
     tracemalloc.stop()
     print(f"{parties} answers of {lanes} noisy integers in {len(wide.blocks)} blocks: {peak / 1e6:.0f} MB at most")
     assert peak < 600e6
+
+
+@pytest.mark.slow
+def test_short_answers_about_many_rows_fit_the_memory_too() -> None:
+    """20,000 parties' votes on 2,000 rows would be 320 MB, and 3.2 GB one by one for ten classes, added up or not."""
+    parties, rows, classes = 20_000, np.zeros((2_000, 1)), 10
+    shard = Shard(np.zeros((parties, 1, 1)), np.ones((parties, 1)))
+    terms: dict[str, Any] = {"public": rows, "public_shape": rows.shape, "secure_sum": True}
+    facts = FederationFacts.uniform(
+        shard.n_examples, epsilon=1.0, delta=1e-5, n_features=1, loss=Softmax(classes), **terms
+    )
+    tracemalloc.start()
+    simulate(build_algorithm("ensemble_soft", {"release": "statistic"}), shard, facts, SystemNoise())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    print(f"{parties} sums of {classes} numbers over {len(rows)} rows: {peak / 1e6:.0f} MB at most")
+    assert peak < 200e6
 
 
 class _Wide:
