@@ -106,8 +106,13 @@ class Ensemble(Algorithm):
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Votes on the public rows; then noise, where the votes have none.
 
-        Raises InvalidInputError for fewer than two parties, a loss of no classes, and public rows of another width.
+        Raises InvalidInputError for fewer than two parties, a loss of no classes, public rows of another width, and for
+        one of them to be hidden where no noise is on the model.
         """
+        if self.hides_votes and self.hide_auxiliary_row:
+            raise InvalidInputError(
+                "noise on the votes hides no auxiliary row: take calibration = 'output_tight' or 'paper'"
+            )
         check_smooth(facts.loss)
         bounded_slope(facts.loss)
         if len(facts.parties) < 2:  # noqa: PLR2004

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import structlog
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.forecast.forecast import NoForecast, forecast
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price
-from common.privacy.guarantee import Guarantee
+from common.privacy.guarantee import Guarantee, Unit
 from common.runs.pricing import guarantees
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from party.ledger.ledger import Ledger
 
 _SECONDS = 10.0  # for which a command may run, and a web hook be silent
+_WHOSE: Mapping[Unit, str] = {
+    "replace_one": "one record of yours from another",
+    "whole_party": "your data from any other",
+    "auxiliary_row": "one of the public rows, which are not yours, from another",
+}
+"""What a guarantee hides, as its owner is told."""
 
 
 def question_of(own: str, learner: str, proposal: RunProposal, price: Price, expires: float) -> dict[str, Any]:
@@ -61,8 +68,10 @@ def promise_in_words(promise: Guarantee) -> str:
 
     >>> promise_in_words(Guarantee(1.0, 1e-5, "transcript", "tight"))
     'Of all that the learner sees nobody can tell one record of yours from another, but with (1, 1e-05).'
+    >>> promise_in_words(Guarantee(1.0, 0.0, "model", "paper", "auxiliary_row")).partition(" can tell ")[2]
+    'one of the public rows, which are not yours, from another, but with (1, 0).'
     """
-    whose = "one record of yours from another" if promise.adjacency == "replace_one" else "your data from any other"
+    whose = _WHOSE[promise.adjacency]
     seen = (
         "all that the learner sees" if promise.view == "transcript" else "the final model, if the learner is trusted,"
     )

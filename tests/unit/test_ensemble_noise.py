@@ -208,7 +208,16 @@ def test_what_is_claimed_of_a_model_is_the_strictest_budget(name: str, calibrati
         assert bare == Guarantee(0.5, delta, "model", kind, unit)  # type: ignore[arg-type]
         assert "floating point" in claim.assumptions[-1]
     assert ensemble(name).claims(of) == ()
-    assert ensemble(name, hide_auxiliary_row=True).claims(of) == ()
+
+
+@ENSEMBLES
+@PURE
+def test_noise_on_votes_hides_no_auxiliary_row_and_a_run_that_asks_for_it_is_refused(name: str, *, pure: bool) -> None:
+    of, hiding = budgets(Logistic(), pure=pure), ensemble(name, hide_auxiliary_row=True)
+    for ask in (hiding.questions, lambda of: chosen(name, of, hide_auxiliary_row=True)):
+        with pytest.raises(InvalidInputError, match="hides no auxiliary row: take calibration = 'output_tight' or"):
+            ask(of)
+    assert chosen(name, of, hide_auxiliary_row=True, calibration="output_tight")
 
 
 # ── what is asked, and chosen ────────────────────────────────────────────────
