@@ -64,6 +64,7 @@ _TRUSTED = (
     "nobody but the learner sees the rounds",
 )
 _FLOATS = "the noise on the model is drawn in floating point"
+_ROUNDED = "the chances of Laplace noise in shares are rounded, as floating point is"
 
 AuxiliaryRows = Annotated[
     int, Field(ge=1, le=100_000, description="how many of the public rows are asked about, evenly spaced; at most all")
@@ -211,6 +212,10 @@ class Ensemble(Algorithm):
             epsilon, delta, "model", kind, "auxiliary_row", 0, ("the model is the exact minimiser", _FLOATS)
         )
         return (claim, row) if self.hide_auxiliary_row else (claim,)
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """Of Laplace noise, that it is not exact in shares."""
+        return (_ROUNDED,) if self.hides_votes and is_pure(facts) and facts.share < 1 else ()
 
     @property
     def public_rows(self) -> PublicRowsNeeded:

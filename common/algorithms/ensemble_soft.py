@@ -15,6 +15,7 @@ from common.encoding.fixed_point import FEATURE_BITS, UNIT
 from common.errors import InvalidInputError
 from common.learning.soft_labels import fit_label_sum, fit_votes, is_linear
 from common.privacy.mechanisms.additive import add_l2_laplace, l2_laplace_deviation
+from common.privacy.mechanisms.site import FLOATS
 from common.privacy.noise import Noise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Question, Reply
@@ -93,6 +94,12 @@ class EnsembleSoft(Ensemble):
             spectral = math.sqrt(n) * float(np.linalg.norm(rows, 2))
             reach = max(min(float(np.linalg.norm(rows, axis=1).sum()), spectral, reach), _LEAST_REACH)
         return flip * reach * (1 + 2.0**-40) / 2.0 ** self._shift(facts)
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """As of votes; of pure epsilon on a statistic, what is drawn in floating point."""
+        if self.release == "statistic" and self.hides_votes and is_pure(facts):
+            return (FLOATS,)
+        return Ensemble.assumptions(self, facts)
 
     def lanes(self, facts: FederationFacts) -> int:
         """N K of counts, K d of a statistic; of two classes N and d."""

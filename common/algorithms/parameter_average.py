@@ -34,12 +34,13 @@ from common.privacy.guarantee import Adjacency
 from common.privacy.mechanisms import own_classes
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.mechanisms.output import on_grid, solve, within
+from common.privacy.mechanisms.site import FLOATS
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
 
-_DRIFT = 0.15
+_DRIFT, _EXACT = 0.15, "each party's model is the exact minimiser on its shard"
 
 
 @algorithm
@@ -145,5 +146,5 @@ class ParameterAverage(Algorithm):
         return unit_of_noise(float(self.deviation(facts.everyone).max()), FRACTION_BITS - WEIGHT_BITS)
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """The paper's sensitivity is that of exact minimisers."""
-        return ("each party's model is the exact minimiser on its shard",) if self.calibration == "paper" else ()
+        """The paper's sensitivity is that of exact minimisers; what is drawn in floating point."""
+        return (_EXACT,) * (self.calibration == "paper") + (FLOATS,) * (not self.is_gaussian(facts))

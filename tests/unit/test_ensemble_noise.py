@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.algorithms import build_algorithm
 from common.algorithms._ensemble import Ensemble, unit_of_noise
 from common.algorithms._parameters import rounded
 from common.arrays import FloatArray
@@ -21,6 +22,7 @@ from common.privacy.events import ApproximateEvent, GaussianEvent
 from common.privacy.guarantee import Guarantee
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Question, Reply
+from common.runs.pricing import guarantees
 from tests.support.noises import HeardNoise
 from tests.unit.test_ensembles import ENSEMBLES, D, classes_of, ensemble, facts, on_sphere
 
@@ -218,6 +220,31 @@ def test_noise_on_votes_hides_no_auxiliary_row_and_a_run_that_asks_for_it_is_ref
         with pytest.raises(InvalidInputError, match="hides no auxiliary row: take calibration = 'output_tight' or"):
             ask(of)
     assert chosen(name, of, hide_auxiliary_row=True, calibration="output_tight")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "secure", "assumed"),
+    [
+        ("ensemble_vote", {}, False, ""),
+        ("ensemble_vote", {}, True, "Laplace noise in shares"),
+        ("ensemble_soft", {}, True, "Laplace noise in shares"),
+        ("ensemble_soft", {"release": "statistic"}, False, "floating point"),
+        ("ensemble_soft", {"release": "statistic"}, True, "floating point"),
+        ("parameter_average", {}, False, "floating point"),
+        ("parameter_average", {"calibration": "paper"}, True, "floating point"),
+    ],
+)
+def test_a_promise_says_which_noise_is_not_drawn_exactly(
+    name: str, parameters: dict[str, Any], assumed: str, *, secure: bool
+) -> None:
+    """Of pure epsilon; of a delta all noise on votes and averages is, but the published average's."""
+    algorithm, of = build_algorithm(name, parameters), facts(Logistic(), 4, ROWS, delta=0.0, secure_sum=secure)
+    words = [each for each in algorithm.assumptions(of.of(0)) if "floating point" in each]
+    assert bool(words) == bool(assumed)
+    assert assumed in "".join(words)
+    assert set(words) <= set(guarantees(algorithm, of)[0].assumptions)
+    with_delta = algorithm.assumptions(replace(of, delta=np.full(4, 1e-5)).of(0))
+    assert any("floating point" in each for each in with_delta) == ("calibration" in parameters)
 
 
 # ── what is asked, and chosen ────────────────────────────────────────────────
