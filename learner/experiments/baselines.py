@@ -20,6 +20,7 @@ from common.data.study import StudyKind
 from common.errors import InvalidInputError, ParleyError
 from common.learning.metrics import accuracy, auc, examples_of, r_squared
 from common.learning.model import Model
+from common.privacy.guarantee import Adjacency
 from common.privacy.noise import SeededNoise
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
@@ -53,6 +54,7 @@ class Baselines:
     ``majority`` predicts the commonest class, or the mean; ``pooled`` is the minimiser on all data without privacy;
     ``alone`` is the mean over owners who use their own data alone, without noise, ``alone_worst`` the worst of them.
     ``best`` is that of the registry's private algorithms which does best at the same budget, ``best_value`` how well.
+    Where a run hides whole parties it is of those that do: a budget that hides one record promises less.
     ``auc`` has the AUC of pooled, alone and best, where there are two classes. See `beside_run` for the rest.
     """
 
@@ -84,11 +86,15 @@ class Baselines:
         return replace(self, best=name, best_value=own, best_is_run=True, auc=aucs)
 
 
-def baselines(splits: Sequence[Split], kind: StudyKind) -> Baselines:
-    """The baselines on some splits of data for models of a kind, every algorithm with its parameters left open."""
+def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "replace_one") -> Baselines:
+    """The baselines on some splits of data for models of a kind, every algorithm with its parameters left open.
+
+    The best is of those that hide what the ``adjacency`` says, or of all private ones where there is none such.
+    """
     tried = {name: _tried(name, splits, kind) for name, algorithm in REGISTRY.items() if algorithm.trains}
     private = {name: _mean(found) for name, found in tried.items() if found and _is_private(name, splits[0][2])}
-    best = max(private, key=private.__getitem__)
+    hiding = [name for name in private if adjacency in {"replace_one", REGISTRY[name].adjacency}]
+    best = max(hiding or private, key=private.__getitem__)
     named = {"pooled": tried["pooled"], "alone": tried["local"], "best": tried[best]}
     aucs = {name: _mean_auc(found) for name, found in named.items()}
     return Baselines(

@@ -233,7 +233,7 @@ def _beside(
     metrics: Mapping[str, Metric],
 ) -> Baselines:
     """The baselines on the first splits, beside the run itself."""
-    return baselines(splits, kind).beside_run(
+    return baselines(splits, kind, algorithm.adjacency).beside_run(
         settings.algorithm,
         {name: metric.mean for name, metric in metrics.items()},
         contends=trusts_nobody(algorithm, splits[0][2]),

@@ -79,6 +79,27 @@ def test_the_best_is_private_and_needs_no_curator() -> None:
     assert {"pooled", "local", "gop"} <= set(REGISTRY)
 
 
+def test_what_hides_whole_parties_is_measured_by_what_does_too() -> None:
+    train, test, facts = split(Logistic(), LABELS, k=20)
+    told = baselines([(train, test, facts)], "binary", "whole_party")
+    assert told.best == "parameter_average", "the ensembles need public rows"
+    assert told.best_value < baselines([(train, test, facts)], "binary").best_value == 1.0
+    assert told.pooled == 1.0
+
+
+@pytest.mark.slow
+def test_where_nothing_that_hides_whole_parties_can_be_trained_the_best_of_all_is_told() -> None:
+    assert baselines([split(Hinge(), LABELS)], "binary", "whole_party").best_value > 0.5
+
+
+@pytest.mark.slow
+def test_an_ensembles_run_is_the_best_unless_another_that_hides_whole_parties_is() -> None:
+    settings = SimulationSettings("digits", algorithm="ensemble_vote", parties=100, epsilon=5.0, repeat=1)
+    told = run_simulation(settings, with_baselines=True).baselines
+    assert told is not None
+    assert told.best in {"ensemble_vote", "ensemble_soft", "parameter_average"}
+
+
 @pytest.mark.slow
 def test_what_cannot_be_trained_on_the_loss_is_left_out() -> None:
     told = baselines([split(Hinge(), LABELS)], "binary")
