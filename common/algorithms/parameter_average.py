@@ -21,7 +21,7 @@ import numpy as np
 from common.algorithms._ensemble import is_pure, unit_of_noise
 from common.algorithms._minimisers import ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
-from common.algorithms._regularization import choose_regularization
+from common.algorithms._regularization import choose_for_ball, choose_regularization
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
@@ -53,11 +53,11 @@ class ParameterAverage(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rule of `common.algorithms._regularization`; noise for a ball falls with the root of lambda."""
+        """Lambda by the rules of `common.algorithms._regularization`."""
         one = cls(**dict(given) | {"regularization": 1.0})  # type: ignore[arg-type]
         one.questions(facts)
         noise = facts.deviation_of_sum(one.deviation(facts.everyone)) / len(facts.parties)
-        return choose_regularization(given, noise if one.calibration == "paper" else noise**2, _DRIFT)
+        return (choose_regularization if one.calibration == "paper" else choose_for_ball)(given, noise, _DRIFT)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One."""

@@ -317,6 +317,21 @@ def test_lambda_is_never_less_than_a_ten_thousandth() -> None:
     assert choice.why.startswith("less would let the noise move scores")
 
 
+@TWO_LOSSES
+@PURE
+def test_lambda_of_an_average_is_no_more_than_helps(loss: Loss, *, pure: bool) -> None:
+    """A ball, and its noise, shrink with the root of lambda, and a strongly regularised minimiser with lambda."""
+    few, many = (facts(loss, m, ROWS, epsilon=5.0, delta=0.0 if pure else 1e-5, secure_sum=True) for m in (4, 100_000))
+    found = {}
+    for of, calibration in ((few, "tight"), (many, "tight"), (few, "paper")):
+        algorithm = type(build_algorithm("parameter_average"))
+        (found[of, calibration],) = algorithm.choose(of, {"calibration": calibration}, 10).values()  # type: ignore[dict-item]
+        assert algorithm.choose(of, {"regularization": 0.3}, 10) == {}
+    assert found[few, "tight"].value == 0.01
+    assert found[few, "tight"].why.startswith("more would take more from what is learnt")
+    assert float(found[many, "tight"].value) < 0.01 < float(found[few, "paper"].value)
+
+
 @pytest.mark.parametrize("k", [2, 3, 6])
 def test_counts_of_votes_are_a_row_for_each_row_and_a_column_for_each_class(k: int) -> None:
     """Of two classes those for the second are told, and the rest of who contributed voted for the first."""
