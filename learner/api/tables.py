@@ -13,7 +13,7 @@ from starlette.requests import Request
 from common.arrays import FloatArray
 from common.data.records import rows_of
 from common.data.study import Study
-from common.errors import InvalidInputError, UnsupportedMediaError
+from common.errors import InvalidDataError, InvalidInputError, UnsupportedMediaError
 from common.files.examples import load_examples
 from common.files.tables import read_columns
 from common.learning.erm import check_smooth, minimise
@@ -85,8 +85,11 @@ def _check_dense(study: Study) -> None:
 
 @contextmanager
 def _file(body: bytes) -> Iterator[Path]:
-    """A body as a file, for as long as it is read."""
+    """A body as a file, for as long as it is read; what is said of the file is said of the body."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"rows{'.parquet' if body.startswith(_PARQUET) else '.csv'}"
         path.write_bytes(body)
-        yield path
+        try:
+            yield path
+        except InvalidDataError as error:
+            raise InvalidDataError(error.detail.replace(f"data file {path}", "the body")) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import httpx
@@ -60,14 +61,14 @@ async def test_the_same_rows_have_one_name_however_they_come(cluster: Cluster) -
             "the body must be application/octet-stream",
         ),
         (GOOD, {"Content-Type": ""}, 415, "the body must be application/octet-stream"),
-        (b"PAR1" + GOOD, {}, 422, "cannot be read"),
+        (b"PAR1" + GOOD, {}, 422, "the body cannot be read"),
         (b"age,ill\n50,no\n", {}, 422, "columns missing from the rows: ward"),
         (b"age,ward\n50,north\n", {}, 422, "record 0: feature 'ward' is not one of its values"),
         (b"age,ward\nold,east\n", {}, 422, "record 0: feature 'age' is not a number"),
         (b"age,ward\n50,east\n,west\n", {}, 422, "record 1: feature 'age' is missing"),
         (b"age,ward,age\n50,east,3\n", {}, 422, "twice: age"),
         (b"age,ward\n", {}, 422, "public rows may take 16,773,120 bytes"),
-        (b"", {}, 422, "cannot be read"),
+        (b"", {}, 422, "the body cannot be read"),
     ],
 )
 async def test_refuses_what_does_not_fit_the_study(
@@ -79,6 +80,7 @@ async def test_refuses_what_does_not_fit_the_study(
         assert word in refused.json()["detail"], refused.text
         assert "north" not in refused.text
         assert str(cluster.root) not in refused.text
+        assert gettempdir() not in refused.text
         assert (await client.get("/v1/public")).json()["rows"] == []
 
 
