@@ -6,6 +6,7 @@ the same shard gives the same classifier again, so that a party which was restar
 
 from __future__ import annotations
 
+import math
 import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -90,13 +91,21 @@ class NearestNeighbours(Strict):
     """The class of most of the nearest examples; of all, where there are fewer."""
 
     kind: Literal["knn"]
-    n_neighbours: Annotated[int, Field(ge=1, le=10_000, description="how many examples are asked")] = 5
+    n_neighbours: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=10_000,
+            description="how many examples are asked; if not given 5, or 3 of up to 24, or 1 of up to 8",
+        ),
+    ] = None
 
     def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
         """An unfitted estimator for so many examples."""
         from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415
 
-        return KNeighborsClassifier(n_neighbors=min(self.n_neighbours, n_examples))
+        few = min(5, (math.isqrt(n_examples) - 1) // 2 * 2 + 1)  # the root of how many there are, and odd
+        return KNeighborsClassifier(n_neighbors=min(self.n_neighbours or few, n_examples))
 
 
 class NaiveBayes(Strict):

@@ -75,7 +75,17 @@ def test_of_one_class_it_votes_for_that_and_never_for_one_that_it_has_not_seen(k
 
 def test_of_fewer_examples_than_neighbours_all_are_asked() -> None:
     X, classes = examples(5, 3, 0, 1, 1)
-    assert set(Voter(KINDS["knn"], X, classes, 7).votes(ROWS).tolist()) == {1}, "two of three"
+    five = _ADAPTER.validate_python({"kind": "knn", "n_neighbours": 5})
+    assert set(Voter(five, X, classes, 7).votes(ROWS).tolist()) == {1}, "two of three"
+
+
+def test_of_few_examples_few_neighbours_are_asked() -> None:
+    """Five of six rows would vote alike wherever they lie."""
+    X, classes = examples(5, 6, 0, 1, 2)
+    near = classes[((ROWS[:, None] - X) ** 2).sum(axis=-1).argmin(axis=1)]
+    assert np.array_equal(Voter(KINDS["knn"], X, classes, 7).votes(ROWS), near)
+    asked = [KINDS["knn"].build(n, 7).n_neighbors for n in (1, 8, 9, 24, 25, 1000)]
+    assert asked == [1, 1, 3, 3, 5, 5]
 
 
 @EVERY_KIND
