@@ -21,6 +21,8 @@ from common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 _S = TypeVar("_S", bound="Shard")
 _CACHED = 2**17
 """Numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""
+SUMMED_ROWS = 2**9
+"""How many rows one sum of a gradient has at most that is rounded: sums of few rows, and then of these, round least."""
 _SURELY_INSIDE = 1.0 - 2.0**-30
 """A computed squared norm up to this is below 1 however it was rounded, for rows of fewer than 2^22 features."""
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
-from common.data.shard import rows_of_a_block
+from common.data.shard import SUMMED_ROWS, rows_of_a_block
 from common.errors import InvalidInputError
 from common.learning.losses import Loss, bounded_slope, loss_at_zero
 
@@ -91,10 +91,12 @@ def _rounding(  # noqa: PLR0913, PLR0917 -- public numbers
     """``(A, B of scores, B of weights)``, each (...): what rounding may do to a gradient and to a step.
 
     A score of m products is off by m u |w|, its slope by c times that and by some u of its own. A sum of k terms is off
-    by k u times the sum of their sizes: k rows in a block, then the blocks, then the three parts of the gradient.
+    by k u times the sum of their sizes: k rows in a sum, then these sums, of which the last of a block may be shorter,
+    then the three parts of the gradient.
     """
     slope, bend = bounded_slope(loss), loss.smoothness
-    rows = np.minimum(n, rows_of_a_block(n_features))
-    added = rows + n / rows + 8
+    block = rows_of_a_block(n_features)
+    rows = np.minimum(n, min(block, SUMMED_ROWS))
+    added = rows + n / rows + n // block + 8
     fixed = n * (8 + loss.outputs) * (slope + bend) + added * (n * slope + tilt)
     return 2 * _U * fixed, 2 * _U * n * bend * (entries + 8), 2 * _U * 8 * regularization

@@ -9,13 +9,14 @@ import pytest
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
-from common.data.shard import Shard
+from common.data.shard import SUMMED_ROWS, Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
 from common.learning import erm
 from common.learning.convergence import MOST_STEPS, TOLERANCE, gradient_left
 from common.learning.erm import minimise
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from common.learning.solvers.risk import Risk
 from common.privacy.noise import NoNoise, SeededNoise
 from common.protocol.facts import FederationFacts
 
@@ -135,6 +136,38 @@ def test_the_bound_costs_next_to_no_noise_at_the_default(n: int) -> None:
         assert left is not None
         print(f"{loss}, {n} examples: a gradient of at most {left:.1e}, and as much more noise")
         assert left < 2e-3
+
+
+@pytest.mark.parametrize("held", ["alone", "in a stack"])
+def test_a_gradient_is_summed_over_as_few_rows_as_the_bound_takes(held: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone and in a stack, which is one block however many rows it has."""
+    summed: list[int] = []
+    whole = Shard.weighted_sum
+
+    def counted(shard: Shard, slopes: FloatArray) -> FloatArray:
+        summed.append(shard.y.shape[-1])
+        return whole(shard, slopes)
+
+    monkeypatch.setattr(Shard, "weighted_sum", counted)
+    n = 2**16
+    stack = shards(5, 1, n)
+    shard = stack.party(0) if held == "alone" else stack
+    gradient = Risk(Logistic(), shard, np.ones(shard.y.shape[:-1])).gradient(np.zeros((*shard.y.shape[:-1], D)))
+    assert sum(summed) == n
+    assert max(summed) <= SUMMED_ROWS
+    assert np.allclose(gradient, -(stack.y @ stack.X)[0] / 2, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)], ids=repr)
+def test_of_many_rows_little_is_left(loss: Huber | Logistic) -> None:
+    n, strength = 50_000, 5.0
+    stack = shards(6, 5, n)
+    left = promised(loss, strength, n)
+    assert left is not None
+    found = minimise(loss, stack, strength, tolerance=TOLERANCE, most_steps=MOST_STEPS)
+    worst = float(gradients(loss, stack, strength, found).max())
+    print(f"{loss}, {n} examples: a gradient of {worst:.1e} of {left:.1e}")
+    assert worst <= left < 5e-3
 
 
 def test_losses_that_have_no_bound_are_refused_before_any_data() -> None:

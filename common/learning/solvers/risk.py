@@ -6,14 +6,14 @@ go through the same operations and give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from common.arrays import BoolArray, FloatArray
-from common.data.shard import Shard
+from common.data.shard import SUMMED_ROWS, Shard
 from common.learning.losses import Loss
 
 _A = TypeVar("_A", FloatArray, BoolArray)
@@ -45,8 +45,10 @@ class Risk:
     def gradient(self, weights: FloatArray) -> FloatArray:
         """The gradient of F at weights, shaped like them."""
         data = np.zeros_like(weights)
-        for block in self._blocks():  # few rows a sum, so that its rounding is small
-            data += self._weighted_sum(block, self.loss.slope(self._scores(block, weights), block.y))
+        for block in self._blocks():
+            slopes = self.loss.slope(self._scores(block, weights), block.y)
+            for part, of_part in _in_sums(block, slopes):
+                data += self._weighted_sum(part, of_part)
         data += self.spread(self.regularization) * weights
         data += self.linear
         return data
@@ -95,3 +97,15 @@ class Risk:
         if self.loss.outputs == 1:
             return block.weighted_sum(slopes[..., None])[..., 0, :]
         return block.weighted_sum(slopes)
+
+
+def _in_sums(block: Shard, slopes: FloatArray) -> Iterator[tuple[Shard, FloatArray]]:
+    """A block of rows and their slopes, (..., n) or (..., n, K), in parts of at most `SUMMED_ROWS`."""
+    axis = block.y.ndim - 1
+    n = slopes.shape[axis]
+    if n <= SUMMED_ROWS:
+        yield block, slopes
+        return
+    for start in range(0, n, SUMMED_ROWS):
+        rows = slice(start, start + SUMMED_ROWS)
+        yield block.view(rows), slopes[(slice(None),) * axis + (rows,)]
