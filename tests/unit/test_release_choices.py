@@ -64,6 +64,27 @@ def test_the_mechanism_is_that_of_a_proof_for_the_loss(loss: Loss, mechanism: st
     assert "mechanism" not in chosen(facts(loss=loss), {"mechanism": "output"})
 
 
+@pytest.mark.parametrize(("law", "delta"), [("gaussian", 1e-6), ("l2_laplace", 0.0)])
+def test_lambda_is_enough_that_many_examples_are_not_blurred(law: str, delta: float) -> None:
+    """What a solver may leave of n examples is hidden by noise on the answer, which a little more lambda takes away."""
+    of = replace(facts(n_features=6, epsilon=1.0, delta=delta), n_examples=np.array([200_000] * 3))
+    choice = chosen(of, {"mechanism": "objective", "law": law})["regularization"]
+    least = choose_regularization({}, median_deviation(of, mechanism="objective", law=law), DRIFTS["objective"])
+    assert choice.why.startswith("the least with which a solver surely finds the minimiser, near enough")
+    assert float(choice.value) > float(least["regularization"].value)
+    one = releases(mechanism="objective", law=law, regularization=choice.value)
+    (site,) = one.own_sites(of.of(0))
+    print(f"{law}: lambda = {choice.value:.3g}, blur {site.blur_deviation:.3g}, tilt {site.deviation:.3g}")
+    assert 0.09 < site.blur_deviation <= 0.1
+
+
+def test_an_epsilon_that_no_lambda_keeps_from_blurring_is_given_one_that_can_be_set() -> None:
+    of = facts(n_features=100, epsilon=1e-6, delta=0.0)
+    given = {"mechanism": "objective", "law": "l2_laplace"}
+    one = releases(**given, regularization=chosen(of, given)["regularization"].value)
+    assert one.own_sites(of.of(0))[0].blur_deviation > 0.1
+
+
 @pytest.mark.parametrize("mechanism", ["output", "objective"])
 @pytest.mark.parametrize(("d", "epsilon"), [(1, 20.0), (3, 1.0), (200, 0.5)])
 def test_the_law_is_that_whose_noise_moves_weights_less(mechanism: Mechanism, d: int, epsilon: float) -> None:

@@ -114,6 +114,11 @@ class SiteRelease(ABC):
     def deviation(self) -> float:
         """About how far the noise moves each weight, without the curvature of the loss."""
 
+    @property
+    def blur_deviation(self) -> float:
+        """Of noise on each weight that hides how well a solver did, and that no curvature holds down; 0 of none."""
+        return 0.0
+
     @abstractmethod
     def check_noise(self) -> None:
         """Raise InvalidInputError where the noise on the answer does not fit its integers."""
