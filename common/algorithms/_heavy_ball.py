@@ -10,11 +10,11 @@ privacy. S is the one choice, and
 lets noise move the scores of rows of norm 1 by a constant, the *drift*, whatever n, d, epsilon and delta are: by 1.8
 where the sign or the largest of scores is what counts; where it is the score, by the label's deviation, or by .2 where
 the study does not tell that, the label's bounds being -1 and +1. With steps
-of 1 / c, c the loss's curvature, and a momentum of 1 - 10 / T (the heavy ball of Polyak 1964) it takes
-T = sqrt(10 S c) rounds; without momentum S c, which are fewer below 10. Where there is curvature, noise averages out in
-the mean of the last quarter of the iterates (Polyak & Juditsky 1992). Where noise allows at most 7.5 steps, one is
-taken: more would go in nearly the same direction, with what the first has already learnt taken off and its noise kept.
-That is of classes, whose scores' signs one step tells; a number wants all the way that there is.
+of 1 / c, c the loss's curvature and a lambda that is given, and a momentum of 1 - 10 / T (the heavy ball of Polyak
+1964) it takes T = sqrt(10 S c) rounds; without momentum S c, which are fewer below 10. Where there is curvature, noise
+averages out in the mean of the last quarter of the iterates (Polyak & Juditsky 1992). Where noise allows at most 7.5
+steps, one is taken: more would go in nearly the same direction, with what the first has already learnt taken off and
+its noise kept. That is of classes, whose scores' signs one step tells; a number wants all the way that there is.
 Clipping below the loss's largest slope trades bias for noise: at 1/2 the logistic loss stays convex, and an example on
 the wrong side counts as much as an undecided one. A number's clip norm is .8 of its deviation, or .25. Lambda only
 keeps the weights within P's ball.
@@ -56,7 +56,8 @@ def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_roun
     """
     clip_norm = given.get("clip_norm", _clip_norm(facts))
     noise = noise_of_one_round(facts, clip_norm)
-    way, flat = drift_of(facts) / noise, 1 / curvature_of(facts.loss)
+    curvature = curvature_of(facts.loss) + given.get("regularization", 0.0)
+    way, flat = drift_of(facts) / noise, 1 / curvature
     if way <= _FEW_STEPS * flat and not isinstance(facts.loss, Squared):
         way = min(way, flat)
     longest = given.get("step", flat)
@@ -73,7 +74,7 @@ def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_roun
             rounds, f"as many as let the model travel {rounds * step / (1 - momentum):.3g}, until noise of "
             f"{noise:.2g} on a mean gradient would move scores by {way * noise:.2g}{short}"
         ),
-        "step": Choice(rounded(step), f"at most 1 / c, c = {1 / flat:g} being the largest curvature"),
+        "step": Choice(rounded(step), f"at most 1 / c, c = {curvature:g} being the largest curvature"),
         "momentum": Choice(rounded(momentum), "1 - 10 / rounds: the same way in fewer rounds; none below 10 rounds"),
         "averaging": Choice(0.25, "noise averages out over the last quarter of the rounds"),
         "regularization": Choice(_REGULARIZATION, "the noise limits how far the model travels; no more is needed"),

@@ -157,6 +157,14 @@ class TestRule:
         assert slow.n_rounds > chosen(facts).n_rounds
         assert way(chosen(facts, step=0.1, n_rounds=5000)) * noise_of_one_round(facts, 0.5) <= drift_of(facts) * 1.01
 
+    @pytest.mark.parametrize("strength", [1e-9, 0.5, 1.0, 1e3, 1e9])
+    @pytest.mark.parametrize("loss", LOSSES, ids=repr)
+    def test_no_step_is_too_long_for_a_lambda_that_is_given(self, loss: Loss, strength: float) -> None:
+        facts = facts_of(loss=loss)
+        descent = chosen(facts, regularization=strength)
+        assert descent.regularization == strength
+        assert len(descent.questions(facts)) == descent.n_rounds
+
     def test_each_loss_has_a_clip_norm_that_its_sums_hold(self) -> None:
         assert [chosen(facts_of(loss=loss)).clip_norm for loss in LOSSES] == [0.5, 1.0, 0.25, 1.0, 0.7, 0.7]
 
