@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from common.algorithms import settle
+from common.algorithms import AUTO, settle
 from common.data.columns import Feature
 from common.data.shard import Shard
 from common.data.study import Study
@@ -23,7 +24,7 @@ from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.pricing import price, transcript
 from learner.estimators.budget import PrivacyBudget
-from learner.estimators.faults import EstimatorError
+from learner.estimators.faults import EstimatorError, check_number
 from learner.experiments.datasets import deal, shard_sizes
 
 if TYPE_CHECKING:
@@ -99,6 +100,19 @@ class ArrayRun:
         return model.members[0] if model.kind == "members" else model
 
 
+def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package, of whatever was given
+    """Raise EstimatorError, which names and tells it, for a parameter that is not of its kind: they are no examples."""
+    owners, budget, regularization = estimator.owners, estimator.budget, estimator.regularization
+    check_number("epsilon", estimator.epsilon)
+    check_number("delta", estimator.delta)
+    if not (isinstance(regularization, str) and regularization == AUTO):
+        check_number("regularization", regularization)
+    if not (isinstance(owners, Integral) and int(owners) >= 1):
+        raise EstimatorError(f"owners must be a whole number, at least 1, not {owners!r}")
+    if not isinstance(budget, PrivacyBudget | None):
+        raise EstimatorError(f"budget must be a PrivacyBudget, not {budget!r}")
+
+
 def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:
     """Columns with their bounds; raises EstimatorError where there are none: no scale is taken from data."""
     if bounds is None:
@@ -107,10 +121,13 @@ def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:
         )
     try:
         lower, upper = (np.broadcast_to(np.asarray(each, np.float64), n_features).tolist() for each in bounds)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise EstimatorError(
             f"bounds must be (lower, upper), each a number or one for each of the {n_features} columns"
         ) from None
+    for i, pair in enumerate(zip(lower, upper, strict=True)):
+        if not np.isfinite(pair).all():
+            raise EstimatorError(f"bounds must be finite, and those of column 'x{i}' are {pair[0]:g} and {pair[1]:g}")
     return tuple(Feature(name=f"x{i}", lower=lower[i], upper=upper[i]) for i in range(n_features))
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from common.privacy.account import Cost, limit
 from common.privacy.calibration import check_budget
+from learner.estimators.faults import check_number
 
 
 class PrivacyBudget:
@@ -23,6 +24,8 @@ class PrivacyBudget:
     """
 
     def __init__(self, epsilon: float, delta: float = 0.0) -> None:
+        check_number("epsilon", epsilon)
+        check_number("delta", delta)
         check_budget(epsilon, delta)
         self._account, self._fits, self._lock = limit(epsilon, delta), 0, Lock()
 

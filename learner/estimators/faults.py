@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 
 from pydantic import ValidationError
 
@@ -13,6 +14,12 @@ from common.strict import faults
 
 class EstimatorError(InvalidInputError, ValueError):
     """What an estimator was given cannot be right; a ValueError too, as scikit-learn's users expect."""
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise EstimatorError, which names and tells a parameter, unless it is a number."""
+    if not isinstance(value, Real):
+        raise EstimatorError(f"{name} must be a number, not {value!r}")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from common.data.study import Study
 from common.encoding.classes import MAX_CLASSES, encode_classes
 from common.privacy.calibration import check_budget
 from common.privacy.mechanisms.site import SiteCalibration
-from learner.estimators.array_runs import ArrayRun, Bounds, Seed, features_of
+from learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
 from learner.estimators.budget import PrivacyBudget
 from learner.estimators.faults import EstimatorError, as_estimator_errors
 
@@ -131,6 +131,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def _fit(self, X: FloatArray, y: npt.NDArray[Any]) -> Self:
         check_classification_targets(y)
+        check_kinds(self)
         check_budget(self.epsilon, self.delta)
         classes, codes = self._encoded(y)
         study = self._study(X.shape[1], len(classes))
@@ -200,7 +201,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def _run(self, study: Study, n_examples: int) -> ArrayRun:
         """The run of the mechanism; raises InvalidInputError for parameters that are unfit."""
-        if self.mechanism not in _MECHANISMS or self.loss not in {"logistic", "huber"}:
+        if self.mechanism not in _MECHANISMS or self.loss not in ("logistic", "huber"):
             raise EstimatorError(f"there is no private {self.loss!r} loss by mechanism {self.mechanism!r}")
         given: dict[str, Any] = {}
         if self.regularization != AUTO:

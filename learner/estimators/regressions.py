@@ -20,7 +20,7 @@ from common.data.losses import SquaredLoss
 from common.data.records import rows_of_columns
 from common.data.study import Study
 from common.privacy.calibration import check_budget
-from learner.estimators.array_runs import ArrayRun, Bounds, Seed, features_of
+from learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
 from learner.estimators.budget import PrivacyBudget
 from learner.estimators.faults import EstimatorError, as_estimator_errors
 from learner.estimators.private import PrivateClassifier
@@ -129,6 +129,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return np.clip(self._in_units(validate_data(self, X, dtype=np.float64, reset=False)), label.lower, label.upper)
 
     def _fit(self, X: FloatArray, y: FloatArray) -> Self:
+        check_kinds(self)
         check_budget(self.epsilon, self.delta)
         study = self._study(X.shape[1])
         given = {} if self.regularization == AUTO else {"regularization": float(self.regularization)}

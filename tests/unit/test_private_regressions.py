@@ -85,7 +85,8 @@ class TestLinear:
             ({"bounds": (0, (1, 2, 3))}, "one for each of the 2 columns"),
             ({"epsilon": 0}, "epsilon"),
             ({"delta": 0}, "delta"),
-            ({"owners": 0}, "at least 1|part"),
+            ({"owners": 0}, "owners must be a whole number, at least 1, not 0"),
+            ({"epsilon": None}, "epsilon must be a number, not None"),
             ({"owners": 5000}, "part|examples"),
             ({"regularization": -1.0}, "regularization"),
         ],
@@ -151,6 +152,13 @@ class TestBudget:
         with pytest.raises(ValueError, match="random_state"):
             regression(1.0, budget=budget, random_state=1).fit(*table())
         assert (budget.fits, budget.epsilon_spent) == (0, 0.0)
+
+    def test_what_is_no_number_is_named(self) -> None:
+        epsilon: Any = "1"
+        with pytest.raises(ValueError, match="epsilon must be a number, not '1'"):
+            PrivacyBudget(epsilon)
+        with pytest.raises(ValueError, match="delta must be a number, not '1'"):
+            PrivacyBudget(1.0, epsilon)
 
     def test_copies_share_it_in_this_process_alone(self) -> None:
         budget = PrivacyBudget(1.0)
