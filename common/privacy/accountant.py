@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _WIDEST_INTERVAL = 1e-2
 """The widest grid of privacy losses."""
+_NARROWEST_PART = 1e-4
+"""The narrowest, in parts of the scale of all losses together: beside that, one so small need not be told finely."""
 
 
 _LARGEST_SCALE = 700.0
@@ -175,8 +177,10 @@ def _composed(events: tuple[Release, ...], interval: float) -> PrivacyLossDistri
 
 
 def _interval(events: tuple[Release, ...]) -> float:
-    """How finely to discretise the events' privacy losses."""
-    return min(_WIDEST_INTERVAL, *(_loss_scale(event) / 100 or _WIDEST_INTERVAL for event in events))
+    """How finely to discretise privacy losses: a hundredth of the least, or wider where the grid would be too long."""
+    scales = [_loss_scale(event) for event in events]
+    finest = min(_WIDEST_INTERVAL, *(scale / 100 or _WIDEST_INTERVAL for scale in scales))
+    return max(finest, min(_WIDEST_INTERVAL, _NARROWEST_PART * math.hypot(*scales)))
 
 
 def _checkpoints(n: int) -> list[int]:

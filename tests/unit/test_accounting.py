@@ -243,6 +243,15 @@ def test_thousands_of_rounds_compose() -> None:
     assert epsilons[-1] == pytest.approx(approximation, rel=0.05)
 
 
+def test_a_tiny_epsilon_beside_a_large_delta_composes_at_once() -> None:
+    """A grid for the former would have 10^8 places for the latter."""
+    tiny, large = ApproximateEvent(5e-7, 0.05), GaussianEvent(0.1)
+    alone = epsilon_after([large], 0.01 / 0.95)
+    together = epsilon_after([tiny, large], 0.06)
+    print(f"epsilon {together:.5f} of both, {alone:.5f} of the larger at the delta that is left")
+    assert alone <= together <= alone + 1e-3
+
+
 def test_what_has_no_noise_has_no_bound() -> None:
     assert epsilon_after([], 1e-5) == 0
     assert epsilons_after_each([], 1e-5).shape == (0,)
