@@ -31,6 +31,12 @@ def rounded(figure: float) -> float:
     return float(f"{figure:.4g}")
 
 
+def rounded_up(figure: float) -> float:
+    """Likewise, where less would not do; in four digits too, and no less."""
+    near = rounded(figure)
+    return near if near >= figure else rounded(near * (1 + 1e-3))
+
+
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[_T]) -> type[_T]:
     """Make a class a frozen, slotted dataclass that validates its fields and takes no other."""

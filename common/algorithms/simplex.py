@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm, rounded
+from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm, rounded_up
 from common.algorithms._releases import own_indices
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
@@ -69,7 +69,7 @@ class SampledSimplex(Algorithm):
             one = replace(one, scale=scale)
         if "regularization" not in given:
             best = one.best(facts, one.scale)
-            strength = rounded(best.problem.strength / best.problem.n_examples)
+            strength = rounded_up(best.problem.strength / best.problem.n_examples)  # with less, a draw fewer fits
             chosen["regularization"] = Choice(strength, f"the bound on the excess risk is least: {best.draws} draws")
         return chosen
 

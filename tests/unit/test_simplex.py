@@ -273,6 +273,19 @@ def test_the_best_lambda_is_no_worse_than_any_other() -> None:
         assert not other.problem.is_solvable(other.error) or best.excess <= other.excess * 1.02
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("loss", [Logistic(), Squared()])
+def test_the_chosen_lambda_allows_the_draws_that_it_was_chosen_for(epsilon: float, loss: Loss) -> None:
+    """Rounded down, it was refused itself, or one draw fewer was made than the budget is for."""
+    for n in (200, 1347, 30_000):
+        facts = facts_of(n, 64, epsilon=epsilon, delta=1e-5, loss=loss)
+        algorithm, choices = settle("simplex", {}, facts)
+        assert isinstance(algorithm, SampledSimplex)
+        (site,) = algorithm.own_sites(facts.everyone)
+        assert f" {site.draws} draw" in choices["regularization"].why
+        assert site.draws == algorithm.best(facts, algorithm.scale).draws
+
+
 def test_no_noise_draws_the_likeliest_and_all_draws_are_charged() -> None:
     facts = facts_of(5000, 3)
     algorithm, _ = settle("simplex", {}, facts)
