@@ -61,23 +61,23 @@ class SampledSimplex(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """R and lambda for the smallest party, by the bound on its excess risk."""
+        """R and lambda for the party that has it hardest, by the bound on its excess risk."""
         one, chosen = cls(**dict(given)), dict[str, Choice]()
         if "scale" not in given:
-            scale = next((each for each in _SCALES if one.best(facts, each).excess <= _BEARABLE), _SCALES[-1])
+            scale = next((R for R in _SCALES if replace(one, scale=R).best(facts).excess <= _BEARABLE), _SCALES[-1])
             chosen["scale"] = Choice(scale, f"the largest of which privacy surely costs at most {_BEARABLE:g} of loss")
             one = replace(one, scale=scale)
         if "regularization" not in given:
-            best = one.best(facts, one.scale)
+            best = one.best(facts)
             strength = rounded_up(best.problem.strength / best.problem.n_examples)  # with less, a draw fewer fits
             chosen["regularization"] = Choice(strength, f"the bound on the excess risk is least: {best.draws} draws")
         return chosen
 
-    def best(self, facts: FederationFacts, scale: float) -> SimplexSampling:
-        """The smallest party's mechanism of that scale, with the lambda whose bound on the excess risk is least."""
-        index = int(facts.n_examples.argmin())
-        problem = replace(self._problem(facts, index), scale=scale)
-        return best_sampling(problem, *facts.of(index).strictest, self.calibration)
+    def best(self, facts: FederationFacts) -> SimplexSampling:
+        """The mechanism of the largest bound, among those of each budget's smallest party by the lambda best for it."""
+        smallest = {facts.of(i).strictest: i for i in np.argsort(-facts.n_examples, kind="stable").tolist()}
+        each = (best_sampling(self._problem(facts, i), *own, self.calibration) for own, i in smallest.items())
+        return max(each, key=lambda site: site.excess)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One: which of the 2d signed columns were drawn, as counts or, where that is shorter, as a list."""

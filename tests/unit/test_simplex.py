@@ -283,7 +283,21 @@ def test_the_chosen_lambda_allows_the_draws_that_it_was_chosen_for(epsilon: floa
         assert isinstance(algorithm, SampledSimplex)
         (site,) = algorithm.own_sites(facts.everyone)
         assert f" {site.draws} draw" in choices["regularization"].why
-        assert site.draws == algorithm.best(facts, algorithm.scale).draws
+        assert site.draws == algorithm.best(facts).draws
+
+
+@pytest.mark.parametrize(
+    ("sizes", "epsilon"), [((1000, 1000), (1.0, 0.1)), ((300, 3000), (1.0, 0.05)), ((100, 40_000), (10.0, 0.002))]
+)
+def test_what_is_chosen_bears_the_strictest_budget_of_a_large_party(
+    sizes: tuple[int, ...], epsilon: tuple[float, ...]
+) -> None:
+    facts = FederationFacts.uniform(
+        np.array(sizes), epsilon=1.0, delta=1e-5, n_features=20, loss=Logistic(), norm="max"
+    )
+    uneven = replace(facts, epsilon=np.array(epsilon))
+    algorithm, _ = settle("simplex", {}, uneven)
+    algorithm.check_noise(uneven.everyone)
 
 
 def test_no_noise_draws_the_likeliest_and_all_draws_are_charged() -> None:
