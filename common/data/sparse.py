@@ -47,7 +47,8 @@ class SparseShard(Shard):
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
         if rows.ndim != 2 or rows.shape[0] != y.size or mask.shape != y.shape:  # noqa: PLR2004
             raise ValueError(f"rows must be (n, d) or (K n, d), y and mask (..., n); got {rows.shape} and {y.shape}")
-        own: Matrix = rows.astype(np.float64, copy=True)
+        own: Matrix = csr_array(rows).astype(np.float64, copy=True)
+        own.check_format()  # an index beyond the columns would have products read what is no part of them
         own = _made_safe(own, y.reshape(-1), mask.reshape(-1), norm)
         keep(self, rows=_locked(own), y=y, mask=mask, norm=norm)
 

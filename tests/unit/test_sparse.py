@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from common.arrays import FloatArray
 from common.data.shard import Shard
@@ -50,6 +50,16 @@ def test_rows_lie_on_the_grid_and_in_the_ball(norm: Norm, X: FloatArray, y: Floa
     assert (sparse.y == dense.y).all()
     inside = np.isfinite(X).all(axis=1) & (np.einsum("ij,ij->i", X, np.nan_to_num(X, posinf=0, neginf=0)) < 0.999)
     assert (sparse.X[inside] == dense.X[inside]).all()
+
+
+def test_other_matrices_are_taken_by_their_rows_and_impossible_ones_are_not() -> None:
+    X = np.array([[0.9, 0.9, 0.9], [0, 0, 0], [0, 0, 0]])
+    shard = SparseShard(csc_array(X), np.ones(3))  # type: ignore[arg-type]
+    assert (shard.X == Shard(X, np.ones(3)).X).all()
+    assert shard.present.tolist() == [True, False, False]
+    for place in (-1, 3):
+        with pytest.raises(ValueError, match="indices must be"):
+            SparseShard(csr_array((np.ones(1), np.array([place]), np.array([0, 1])), shape=(1, 3)), np.ones(1))
 
 
 def test_a_row_of_ones_keeps_its_ones_by_the_max_norm_and_not_by_the_euclidean() -> None:
