@@ -23,8 +23,12 @@ _CACHED = 2**17
 """Numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""
 SUMMED_ROWS = 2**9
 """How many rows one sum of a gradient has at most that is rounded: sums of few rows, and then of these, round least."""
-_SURELY_INSIDE = 1.0 - 2.0**-30
+SURELY_INSIDE = 1.0 - 2.0**-30
 """A computed squared norm up to this is below 1 however it was rounded, for rows of fewer than 2^22 features."""
+OUTWARDS = 1.0 + 2.0**-40
+"""What a projected row is multiplied by before it is truncated, lest the last bit of its norm, which hangs on the order
+that its squares were added up in, decide on which side of a grid point a number falls. Integers never show the excess.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +195,7 @@ def _make_safe(X: FloatArray, y: FloatArray, mask: BoolArray, norm: Norm) -> Non
         rows, labels = X[start : start + most], y[start : start + most]
         bad = ~(mask[start : start + most] & (np.abs(labels) <= 1))
         with np.errstate(over="ignore", invalid="ignore"):
-            inside = np.einsum("ij,ij->i", rows, rows) <= _SURELY_INSIDE
+            inside = np.einsum("ij,ij->i", rows, rows) <= SURELY_INSIDE
         if not inside.all():  # by either norm: what is not a number is not inside
             bad |= ~np.isfinite(rows).all(axis=-1)
         if bad.any():
@@ -212,7 +216,7 @@ def into_unit_cube(X: FloatArray) -> FloatArray:
 def _into_unit_ball(X: FloatArray) -> FloatArray:
     """Rows projected onto the unit ball, then truncated to the grid; the squared norm is checked in integers."""
     X = X / np.abs(X).max(axis=-1, initial=1.0, keepdims=True)  # keeps the squares from overflowing
-    X = truncate(X / np.maximum(np.linalg.norm(X, axis=-1, keepdims=True), 1.0), FEATURE_BITS)
+    X = truncate(X / np.maximum(np.linalg.norm(X, axis=-1, keepdims=True), 1.0) * OUTWARDS, FEATURE_BITS)
     outside = ((X * 2.0**FEATURE_BITS) ** 2).sum(axis=-1) > 2.0 ** (2 * FEATURE_BITS)
     if outside.any():  # a last-bit excess of the division: one grid step inward is enough
         X[outside] = truncate(X[outside] * (1.0 - 2.0**-40), FEATURE_BITS)

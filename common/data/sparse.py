@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import Shard, assembled, into_unit_cube, keep
+from common.data.shard import OUTWARDS, SURELY_INSIDE, Shard, assembled, into_unit_cube, keep
 from common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 from common.errors import InvalidInputError
 
@@ -213,9 +213,10 @@ def _in_ball(data: FloatArray, owner: IntArray, n: int) -> FloatArray:
     largest = np.ones(n)
     np.maximum.at(largest, owner, np.abs(data))  # keeps the squares from overflowing
     scaled = data / largest[owner]
-    norms = np.sqrt(np.bincount(owner, scaled**2, n))
-    inside = norms * largest <= 1.0
-    data = truncate(np.where(inside[owner], data, scaled / np.maximum(norms, 2.0**-1000)[owner]), FEATURE_BITS)
+    squares = np.bincount(owner, scaled**2, n)
+    inside = (largest == 1.0) & (squares <= SURELY_INSIDE)  # as a `Shard` sees it
+    projected = scaled / np.sqrt(np.maximum(squares, 1.0))[owner] * OUTWARDS
+    data = truncate(np.where(inside[owner], data, projected), FEATURE_BITS)
     outside = np.bincount(owner, (data * _ONE) ** 2, n) > _ONE**2
     if outside.any():  # a last-bit excess of the division: one grid step inward is enough
         data = np.where(outside[owner], truncate(data * (1.0 - 2.0**-40), FEATURE_BITS), data)

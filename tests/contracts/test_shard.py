@@ -42,6 +42,12 @@ def squared_norms(X: FloatArray) -> IntArray:
     return np.asarray((scaled.astype(np.int64) ** 2).sum(axis=1))
 
 
+def test_equal_numbers_of_a_row_that_is_projected_fall_on_the_grid_where_they_should() -> None:
+    """Whatever the last bit of the row's norm."""
+    for value in (0.3, 0.7, 0.9, 1.1):
+        assert (Shard(np.full((1, 16), value), np.ones(1)).X == 0.25).all()
+
+
 @given(raw())
 def test_every_row_lies_in_the_unit_ball_and_on_the_grid(data: tuple[FloatArray, FloatArray]) -> None:
     shard = Shard(*data)
