@@ -63,7 +63,7 @@ def _of_lines(path: Path) -> Iterator[SparseBlock]:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines that are rows, without their comments."""
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         yield from (row for line in file if (row := line.partition("#")[0].strip()))
 
 

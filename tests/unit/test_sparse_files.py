@@ -119,6 +119,11 @@ def test_comments_blanks_signs_and_order_do_not_matter(tmp_path: Path) -> None:
     assert (sparse(load_examples(path, study())).X == sparse(load_examples(libsvm(tmp_path, ROWS), study())).X).all()
 
 
+def test_a_mark_of_the_encoding_is_left_out(tmp_path: Path) -> None:
+    shard = sparse(load_examples(libsvm(tmp_path, ["\ufeff1 1:2 4:-1", "-1", "1 2:1 3:.25 5:.5"]), study()))
+    assert (shard.X == sparse(load_examples(libsvm(tmp_path, ROWS), study())).X).all()
+
+
 def test_every_fault_of_a_line_is_counted_and_no_value_told(tmp_path: Path) -> None:
     faulty = ["2 1:1", "yes 1:1", "1 0:1", "1 6:1", "1 1.5:1", "1 one:1", "1 1:1 1:2", "1 1:.1 2:.1 3:.1 4:.1",
               "1 1:17", "1 1:nan", "1 1:inf", "1 1:x", "1 1:2:3", "1 2 :1", "1 4", "1 qid:2 1:1"]  # fmt: skip
