@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from glob import has_magic
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
 from common.files.file_tables import matching_files
 from common.files.sources import DataSource, sqlite_table
-from common.files.sparse_examples import list_blocks, sparse_blocks
+from common.files.sparse_examples import is_libsvm, list_blocks, sparse_blocks
 from common.files.streams import TableStream
 from common.files.tables import check_columns, check_names, is_csv, unreadable
 
@@ -44,7 +45,7 @@ def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
     """
     try:
         if study.sparse:
-            return _load_sparse(path, study, clip=clip)
+            return _load_sparse([path], study, clip=clip)
         return load_csv(path, study, clip=clip) if is_csv(path) else load_parquet([path], study, clip=clip)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
@@ -57,9 +58,11 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
     """
     if not data.is_query and sqlite_table(data.source) is None and not has_magic(data.source):
         return load_examples(Path(data.source), study, clip=clip)
-    if not data.is_query and data.source.lower().endswith(".parquet") and not study.sparse:
+    if not data.is_query and (
+        is_libsvm(Path(data.source)) if study.sparse else data.source.lower().endswith(".parquet")
+    ):
         try:
-            return load_parquet(matching_files(data.source), study, clip=clip)
+            return (_load_sparse if study.sparse else load_parquet)(matching_files(data.source), study, clip=clip)
         except (OSError, pa.ArrowException) as error:
             raise unreadable(Path(data.source), error) from None
     from common.files.query import open_tables, queried  # noqa: PLC0415 -- DuckDB, for who needs it
@@ -191,12 +194,13 @@ def _count_lines(path: Path) -> tuple[int, int]:
     return count, len(first.split(end, 1)[0])
 
 
-def _load_sparse(path: Path, study: Study, *, clip: bool) -> Loaded:
-    """The examples of a file in a study of sparse features."""
-    n_rows, names, blocks = sparse_blocks(path, study)
-    loading, start = SparseLoading(study, n_rows, clip=clip), 0
-    loading.expect(names)
-    for entries, labels in blocks:
+def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
+    """The examples of files in a study of sparse features, of some after those of others."""
+    files = [sparse_blocks(path, study) for path in paths]
+    n_rows, start = sum(file[0] for file in files), 0
+    loading = SparseLoading(study, n_rows, clip=clip)
+    loading.expect(files[0][1])
+    for entries, labels in chain.from_iterable(file[2] for file in files):
         loading.add_entries(start, entries)
         loading.add_label(start, labels)
         start += len(labels)

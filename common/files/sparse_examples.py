@@ -37,16 +37,20 @@ _ENTRIES = re.compile(r"\s*(?:[^\s:]+:[^\s:]+(?:\s+|$))*")
 """Entries as they should be: of another line each that is none becomes one of no numbers."""
 
 
+def is_libsvm(path: Path) -> bool:
+    """Whether a file is one of LIBSVM, by its name."""
+    return path.suffix.lower() in _LIBSVM
+
+
 def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterator[SparseBlock]]:
     """How many rows a Parquet or LIBSVM file has, the names of its columns, and its rows if it has those of a study.
 
     Raises InvalidDataError for another kind of file, one that names a column twice, and columns that are no lists; and
     OSError or pyarrow's own errors for a file that cannot be read.
     """
-    suffix = path.suffix.lower()
-    if suffix in _LIBSVM:
+    if is_libsvm(path):
         return sum(1 for _ in _lines(path)), study.table_names, _of_lines(path)
-    if suffix != ".parquet":
+    if path.suffix.lower() != ".parquet":
         raise InvalidDataError(f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse")
     with ParquetFile(path, pre_buffer=False) as file:
         n_rows, names = file.metadata.num_rows, file.schema_arrow.names

@@ -21,7 +21,8 @@ from common.data.records import rows_of
 from common.data.sparse import SparseShard
 from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
-from common.files.examples import load_examples
+from common.files.examples import load_examples, load_source
+from common.files.sources import DataSource
 from learner.api.requests import PredictionRequest
 from learner.experiments.datasets import deal, load_dataset
 
@@ -122,6 +123,19 @@ def test_comments_blanks_signs_and_order_do_not_matter(tmp_path: Path) -> None:
 def test_a_mark_of_the_encoding_is_left_out(tmp_path: Path) -> None:
     shard = sparse(load_examples(libsvm(tmp_path, ["\ufeff1 1:2 4:-1", "-1", "1 2:1 3:.25 5:.5"]), study()))
     assert (shard.X == sparse(load_examples(libsvm(tmp_path, ROWS), study())).X).all()
+
+
+def test_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    libsvm(tmp_path, ROWS[1:]).rename(tmp_path / "day2.svm")
+    libsvm(tmp_path, ROWS[:1]).rename(tmp_path / "day1.svm")
+    data = DataSource(source=f"{tmp_path}/day*.svm")
+    together = load_source(data, study()).shard
+    alone = load_examples(libsvm(tmp_path, ROWS), study()).shard
+    assert (together.X == alone.X).all()
+    assert (together.y == alone.y).all()
+    (tmp_path / "day3.svm").write_text("1 9:1\n")
+    with pytest.raises(InvalidDataError, match="place out of range in 1 row"):
+        load_source(data, study())
 
 
 def test_every_fault_of_a_line_is_counted_and_no_value_told(tmp_path: Path) -> None:
