@@ -31,6 +31,12 @@ SparseBlock: TypeAlias = tuple[Entries, Column]
 """Some rows: their entries, and their labels."""
 _Lists: TypeAlias = tuple[FloatArray, IntArray, BoolArray]
 _LIBSVM = frozenset({".svm", ".libsvm"})
+_LISTS = (
+    pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)  # fmt: skip
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+"""Decimals are what SQL makes of ``[0.5, 1]``; where all lists are empty nobody has said of what they are."""
 _LINES = 2**12
 _SPACE = re.compile(r"\s+")
 _ENTRIES = re.compile(r"\s*(?:[^\s:]+:[^\s:]+(?:\s+|$))*")
@@ -134,10 +140,9 @@ def _paired(index: _Lists, value: _Lists) -> Entries:
 def _lists(array: Any, name: str) -> _Lists:  # noqa: ANN401 -- as above
     """Numbers of a column of lists, where each row's start, (n + 1,), and which rows have none."""
     kind = array.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not (
-        pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)
-    ):
+    if not any(is_kind(kind) for is_kind in _LISTS) or not any(is_kind(kind.value_type) for is_kind in _NUMBERS):
         raise InvalidDataError(f"column {name!r} must hold lists of numbers")
+    array = array.cast(pa.large_list(kind.value_type))  # whose offsets every kind has then
     missing = array.is_null().to_numpy(zero_copy_only=False)
     lengths = np.where(missing, 0, np.diff(array.offsets.to_numpy()))
     numbers = array.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

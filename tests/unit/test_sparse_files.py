@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,23 @@ def test_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path)
     (tmp_path / "day3.svm").write_text("1 9:1\n")
     with pytest.raises(InvalidDataError, match="place out of range in 1 row"):
         load_source(data, study())
+
+
+@pytest.mark.parametrize(
+    ("places", "values"),
+    [
+        (pa.list_(pa.uint8()), pa.list_(pa.decimal128(5, 2))),
+        (pa.list_view(pa.int32()), pa.large_list_view(pa.float32())),
+        (pa.list_(pa.int64(), 2), pa.list_(pa.float64(), 2)),
+    ],
+)
+def test_lists_of_numbers_may_be_of_any_kind(places: Any, values: Any, tmp_path: Path) -> None:  # noqa: ANN401 -- pyarrow's
+    numbers = pa.array([Decimal(each) for each in (2, -1, 1, 1)]).cast(values.value_type).to_pylist()
+    lists = {"index": pa.array([[1, 4], [2, 3]], places), "value": pa.array([numbers[:2], numbers[2:]], values)}
+    pq.write_table(pa.table(lists | {"bad": pa.array([1, -1])}), tmp_path / "kinds.parquet")
+    expected: Rows = [(1, [(1, 2.0), (4, -1.0)]), (-1, [(2, 1.0), (3, 1.0)])]
+    one, two = (load_examples(path, study()).shard for path in (tmp_path / "kinds.parquet", libsvm(tmp_path, expected)))
+    assert (one.X == two.X).all()
 
 
 def test_every_fault_of_a_line_is_counted_and_no_value_told(tmp_path: Path) -> None:
