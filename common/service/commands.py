@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from common.errors import ParleyError, UnavailableError
+from common.errors import InvalidInputError, ParleyError, UnavailableError
 
 _FORMAT = "parley.format"
 
@@ -59,6 +59,8 @@ class CommandGroup(TyperGroup):
     """The commands of a tool: a foreseen error is one line on standard error, and an `ExitCode`.
 
     The line is ``tool: what was wrong``, or with ``--format json`` an object with ``error`` and the problem's ``type``.
+    What the operating system refuses, a folder that is not the user's or a full disk, is foreseen; that who reads has
+    gone is for Typer, which ends then without a word.
     """
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and whatever the command returns
@@ -72,6 +74,12 @@ class CommandGroup(TyperGroup):
             _show(error, ctx)
             is_away = isinstance(error, UnavailableError)
             raise typer.Exit(ExitCode.UNREACHABLE if is_away else ExitCode.FAILED) from None
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            what = error.filename or "input or output"
+            _show(InvalidInputError(f"{what}: {error.strerror or type(error).__name__}"), ctx)
+            raise typer.Exit(ExitCode.FAILED) from None
 
 
 class AnswerIsNoError(Exception):

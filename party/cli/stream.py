@@ -47,6 +47,8 @@ def stream_command(
     from party.personal.stream import Stream, StreamTerms, play
     from party.settings import PartySettings
 
+    if sys.stdout is None:
+        raise InvalidInputError("standard output is closed: nobody would see an action")
     with quietly():
         settings = PartySettings.load(config)
         try:
@@ -61,7 +63,7 @@ def stream_command(
             leader = stream.leader
             typer.echo(f"{name}: {leader.guarantee}, regret at most {leader.regret:.4g} on average", err=True)
             try:
-                for action in play(stream, sys.stdin):
+                for action in play(stream, sys.stdin or ()):  # None where it is closed
                     if receipt is not None and not receipt.exists():
                         receipt.write_text(ledger.receipt() + "\n", encoding="utf-8")
                     typer.echo(str(action))

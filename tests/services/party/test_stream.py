@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -268,3 +270,33 @@ def test_a_cost_that_is_none_stops_the_stream_where_it_stood(config: Path) -> No
     for line, words in (("[0, 0, 3]", "action 2 is not a number within the bound of 2"), ("[0]", "3 numbers")):
         assert words in command(config, line, status=3).stderr
     assert json.loads(command(config, LINES[0]).stdout.splitlines()[-1])["round"] == 2
+
+
+def test_an_action_that_cannot_be_told_is_a_foreseen_error_and_shown_again(config: Path, tmp_path: Path) -> None:
+    refused = command(config, LINES[0], "--receipt", str(tmp_path / "absent" / "receipt"), status=3)
+    assert refused.stderr.splitlines()[1:] == [f"parley-party: {tmp_path}/absent/receipt: No such file or directory"]
+    assert not refused.stdout
+    assert json.loads(command(config, "").stdout)["round"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("redirected", "code", "told"),
+    [
+        ("<&-", 0, "0 of 6 rounds have their costs"),
+        (">&-", 3, "standard output is closed: nobody would see an action"),
+        pytest.param(
+            ">/dev/full", 3, "input or output: No space left on device",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full"),
+        ),
+    ],
+)  # fmt: skip
+def test_streams_that_are_closed_or_full_end_it_in_a_line(config: Path, redirected: str, code: int, told: str) -> None:
+    terms = "--name prices --actions 3 --horizon 6 --bound 2 --epsilon 1 --delta 1e-6"
+    tool = Path(sys.executable).parent / "parley-party"
+    ended = subprocess.run(
+        ["sh", "-c", f"{tool} stream --config {config} {terms} {redirected}"],
+        input=LINES[0], capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)
+    assert told in ended.stderr.splitlines()[-1]
