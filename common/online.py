@@ -63,7 +63,7 @@ class Leader:
     ) -> None:
         """Raises InvalidInputError for fewer than 2 actions or 1 round, a bound or a budget that is none."""
         if not (math.isfinite(bound) and 1e-300 < bound < 1e300):  # noqa: PLR2004 -- its 2^-16th is a number
-            raise InvalidInputError(f"the bound must be positive and finite, not {bound:g}")
+            raise InvalidInputError(f"the bound must be positive, between 1e-300 and 1e300, not {bound:g}")
         self.terms = LeaderTerms(actions, horizon, epsilon, delta, calibration)
         self.bound = bound
         self.noise: Noise = SystemNoise() if noise is None else noise

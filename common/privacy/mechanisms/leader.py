@@ -96,8 +96,8 @@ class LeaderTerms:
 
     @property
     def regret(self) -> float:
-        """The bound on the expected regret, of costs in [-1, 1] on their grid."""
-        return regret_bound(self.actions, self.horizon, self.scale)
+        """The bound on the expected regret, of costs in [-1, 1] on their grid: 2 a round, where no better is known."""
+        return min(regret_bound(self.actions, self.horizon, self.scale), 2.0 * self.horizon)
 
     def draw(self, totals: IntArray, noise: Noise) -> int:
         """An action, from 0, by the sums (p,) of the costs so far in units of 1 / `COST_UNIT`."""
