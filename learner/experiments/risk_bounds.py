@@ -19,8 +19,10 @@ mean loss of w is at most that of w0, Lambda |w0|^2 / (2n) and a rise for noise 
 added to the output. The blur that hides the solver's error adds its variance. By rounding, what a solver may leave
 grows with the entries of a row, and so, slightly, does the blur: where rows have few, no dimension enters there either.
 
-*Simplex.* See `sampling_bound`. *A constraint set* breaks all of it: projected onto the positive orthant, noise has a
-mean, so that a score is moved by up to sqrt(d) times as much; `scripts.figures.jain` shows it.
+*Simplex.* See `common.privacy.mechanisms.sampling.SimplexSampling.excess`.
+
+*A constraint set* breaks all of it: projected onto the positive orthant, noise has a mean, so that a score is moved by
+up to sqrt(d) times as much; `scripts.figures.jain` shows it.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class RiskBound:
 
 def rise(loss: Loss, deviation: float) -> float:
     """The largest expected rise of a loss, as its score is moved by noise of mean 0 and this deviation."""
-    return min(loss.lipschitz * deviation, loss.smoothness / 2 * deviation**2)
+    return min(loss.lipschitz * deviation, loss.smoothness / 2 * deviation**2) if deviation else 0.0
 
 
 def release_bound(release: SiteRelease, norm: float, radius: float = 1.0) -> RiskBound:

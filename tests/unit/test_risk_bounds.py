@@ -10,7 +10,7 @@ import pytest
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss
+from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
 from common.learning.metrics import fitness
 from common.learning.model import Model
 from common.privacy.mechanisms.objective import objective
@@ -85,6 +85,7 @@ def test_a_loss_rises_by_its_slope_or_its_curvature() -> None:
     assert rise(Logistic(), 0.1) == pytest.approx(0.25 / 2 * 0.01)
     assert rise(Logistic(), 100.0) == 100.0
     assert rise(Hinge(), 0.1) == 0.1
+    assert [rise(loss, 0.0) for loss in (Logistic(), Hinge(), Squared())] == [0, 0, 0]
 
 
 def test_a_mechanism_that_cannot_be_set_has_no_bound() -> None:
