@@ -22,7 +22,8 @@ from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import Column, Entries
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.tables import check_names
+from common.files.streams import TableStream
+from common.files.tables import check_names, unreadable
 
 if TYPE_CHECKING:
     from common.data.study import Study
@@ -64,11 +65,39 @@ def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterato
     return n_rows, names, _of_lists(path, study) if set(study.table_names) <= set(names) else iter(())
 
 
+def libsvm_table(path: Path, study: Study) -> TableStream:
+    """The rows of a LIBSVM file as a table of a study of sparse features: two columns of lists, and labels as spelt.
+
+    Raises InvalidDataError for a file that cannot be read.
+    """
+    try:
+        next(_lines(path), None)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    numbers = pa.list_(pa.float64())
+    schema = pa.schema(dict(zip(study.table_names, (numbers, numbers, pa.string()), strict=True)))
+
+    def read() -> Iterator[Any]:
+        for heads, rests in _halves(path):
+            entries = _entries(rests)
+            starts = pa.array(entries.starts, pa.int32())
+            lists = [pa.ListArray.from_arrays(starts, pa.array(each)) for each in (entries.places, entries.values)]
+            yield pa.record_batch([*lists, pa.array(heads)], schema=schema)
+
+    return TableStream(f"data file {path}", schema, read)
+
+
 def _of_lines(path: Path) -> Iterator[SparseBlock]:
+    for heads, rests in _halves(path):
+        yield _entries(rests), _labels(heads)
+
+
+def _halves(path: Path) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The labels of some lines, and what follows them."""
     lines = _lines(path)
     while batch := list(islice(lines, _LINES)):
         heads, rests = zip(*(_SPACE.split(f"{line} ", maxsplit=1) for line in batch), strict=True)
-        yield _entries(rests), _labels(heads)
+        yield heads, rests
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -15,18 +15,23 @@ from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import block_of
 from common.files.file_tables import file_table
+from common.files.sparse_examples import is_libsvm, libsvm_table
 from common.files.streams import TableStream
 
 
 class FeatureRows:
-    """The rows of a CSV or Parquet file as rows of a study's design, and columns of it as they are.
+    """The rows of a file as rows of a study's design, and columns of it as they are: CSV, Parquet or, sparse, LIBSVM.
 
     Raises InvalidDataError for a file that cannot be read or lacks a feature of the study, or a column to ``keep``.
     """
 
     def __init__(self, path: Path, study: Study, keep: Collection[str] = ()) -> None:
         self._study, self._keep = study, tuple(keep)
-        self._stream: TableStream = file_table(str(path), study.text_names | set(keep))
+        self._stream: TableStream = (
+            libsvm_table(path, study)
+            if study.sparse and is_libsvm(path)
+            else file_table(str(path), study.text_names | set(keep))
+        )
         self._wanted = [name for feature in study.features for name in feature.table_names]
         found = set(self._stream.schema.names)
         if missing := [name for name in dict.fromkeys((*self._wanted, *keep)) if name not in found]:

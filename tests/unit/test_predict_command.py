@@ -89,6 +89,14 @@ def test_rows_of_lists(tmp_path: Path) -> None:
     assert [row["prediction"] for row in csv.DictReader(io.StringIO(out))] == [
         found["label"] for found in predict(document, records)
     ]
+    lines = tmp_path / "rows.svm"
+    lines.write_text("yes 1:1 3:-2 # the first\nno\n", encoding="utf-8")
+    assert run(tmp_path, document, lines)[0] == out
+    kept, _ = run(tmp_path, document, lines, "--keep", "ill")
+    assert [row["ill"] for row in csv.DictReader(io.StringIO(kept))] == ["yes", "no"]
+    lines.write_text("no 2:1\nno 1:x\n", encoding="utf-8")
+    assert "row 2: has a value that is not a number" in run(tmp_path, document, lines, code=3)[1]
+    assert "is missing" in run(tmp_path, document, Path("absent.svm"), code=3)[1]
     bad = [*records, {"index": [9], "value": [1.0]}]
     write_table(pa.table({name: [record[name] for record in bad] for name in ("index", "value")}), table)
     _, err = run(tmp_path, document, table, code=3)

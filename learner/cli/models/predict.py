@@ -31,7 +31,9 @@ _ROW, _PREDICTION = "row", "prediction"
 
 def predict_command(
     model: Annotated[Path, typer.Argument(help="a model's document, as the command model saves it")],
-    table: Annotated[str, typer.Argument(help="a CSV or Parquet file with the study's features; - is standard input")],
+    table: Annotated[
+        str, typer.Argument(help="a CSV, Parquet or LIBSVM file with the study's features; - is standard input")
+    ],
     proba: Annotated[bool, typer.Option("--proba", help="tell the probability of each value of the label")] = False,
     keep: Annotated[
         list[str] | None, typer.Option("--keep", metavar="COLUMN", help="copy a column of the table; repeat for more")
