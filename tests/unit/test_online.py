@@ -261,6 +261,8 @@ def leader(noise: Noise | None = None, **terms: Any) -> Leader:  # noqa: ANN401
         ({"actions": 2**24 + 1}, "actions must lie between 2 and"),
         ({"horizon": 0}, "horizon must lie between 1 and"),
         ({"horizon": 2**30 + 1}, "horizon must lie between 1 and"),
+        ({"actions": 2.5}, "a whole number, not be 2.5"),
+        ({"horizon": 3.5}, "a whole number, not be 3.5"),
         *(({"bound": bound}, "bound must be positive") for bound in (0.0, -1.0, math.inf, math.nan)),
         *(({"epsilon": epsilon}, "epsilon") for epsilon in (0.0, -1.0, math.inf, math.nan)),
         *(({"delta": delta}, "delta must be") for delta in (-1e-9, 1.0, math.nan)),

@@ -70,10 +70,12 @@ class LeaderTerms:
     scale: float = field(init=False)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.actions <= MOST_ACTIONS:  # noqa: PLR2004 -- of one there is nothing to choose
-            raise InvalidInputError(f"actions must lie between 2 and 2^24, not be {self.actions}")
-        if not 1 <= self.horizon <= MOST_ROUNDS_LED:
-            raise InvalidInputError(f"the horizon must lie between 1 and 2^30 rounds, not be {self.horizon}")
+        if not 2 <= self.actions <= MOST_ACTIONS or self.actions % 1:  # noqa: PLR2004 -- of one there is nothing to choose
+            raise InvalidInputError(f"actions must lie between 2 and 2^24, a whole number, not be {self.actions}")
+        if not 1 <= self.horizon <= MOST_ROUNDS_LED or self.horizon % 1:  # a part of a round would be led, and not paid
+            raise InvalidInputError(
+                f"the horizon must lie between 1 and 2^30 rounds, a whole number, not be {self.horizon}"
+            )
         check_epsilon(self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidInputError(f"delta must be at least 0 and below 1, not {self.delta}")
