@@ -39,7 +39,7 @@ from common.protocol.messages import Query, Question
 _QUERY = Query(1, "draw", np.zeros(0), "each")
 _BITS = 10
 """What the wire may cut off of an integer, for the largest shards."""
-_SCALES = (100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 3.0, 2.0, 1.0)
+_SCALES = (100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 3.0, 2.0, 1.0, 0.5, 0.3, 0.2, 0.1)
 _BEARABLE = 0.5
 """Chosen by accuracies on Cod-RNA, Adult, breast cancer and digits, odd or even: flat between .3 and 1."""
 

@@ -300,6 +300,17 @@ def test_what_is_chosen_bears_the_strictest_budget_of_a_large_party(
     algorithm.check_noise(uneven.everyone)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_privacy_costs_a_regression_no_more_than_is_said_to_be_bearable(epsilon: float) -> None:
+    """A draw of +-1 for labels in [-1, 1] is worse than no model."""
+    facts = facts_of(300, 10, epsilon=epsilon, delta=1e-5, loss=Squared())
+    algorithm, choices = settle("simplex", {}, facts)
+    assert isinstance(algorithm, SampledSimplex)
+    assert "at most 0.5 of loss" in choices["scale"].why
+    assert algorithm.scale < 1
+    assert algorithm.best(facts).excess <= 0.5
+
+
 def test_no_noise_draws_the_likeliest_and_all_draws_are_charged() -> None:
     facts = facts_of(5000, 3)
     algorithm, _ = settle("simplex", {}, facts)
