@@ -16,6 +16,9 @@ import pyarrow as pa
 from common.errors import InvalidDataError
 from common.files.streams import STREAM_ROWS, TableStream
 
+_HIDDEN = 1
+"""How SQLite marks columns that SELECT * leaves out; it takes those that are generated."""
+
 
 def sqlite_stream(path: Path, table: str) -> TableStream:
     """A table of a file; raises InvalidDataError where either is missing or cannot be read."""
@@ -28,7 +31,8 @@ def sqlite_stream(path: Path, table: str) -> TableStream:
         )
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
-        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})")]
+        about = connection.execute(f"PRAGMA table_xinfo({_quoted(table)})")
+        columns = [row[1] for row in about if row[-1] != _HIDDEN]
         if not columns:
             raise InvalidDataError(f"{name}: there is none of this name")
         schema = _schema(connection, table, columns)

@@ -229,6 +229,16 @@ def test_a_query_sees_no_variable_of_this_process(folder: Path) -> None:
         load_source(DataSource(source="SELECT * FROM t"), STUDY)
 
 
+def test_generated_columns_of_sqlite_are_columns(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "v.sqlite")) as database, database:
+        database.execute(
+            "CREATE TABLE t (months, marker, ward, date, ill, age AS (months / 12), more GENERATED ALWAYS AS (1) STORED)"
+        )
+        database.execute("INSERT INTO t (months, marker, ward, date, ill) VALUES (360, 2.0, '007', '2026-01-01', 'no')")
+    loaded = load_source(DataSource(source=f"{tmp_path}/v.sqlite::t"), STUDY)
+    assert loaded.shard.n_examples == 1
+
+
 def _drop_age(path: Path) -> None:
     write_csv(path, ("id", "marker", "ward", "date", "ill"), [(1, 2.0, "007", "2026-01-01", "no")])
 
