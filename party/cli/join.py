@@ -285,6 +285,8 @@ def _absolute(source: str) -> str:
     """A file, a pattern or a database's table, wherever the service will be started; a query as it is."""
     from common.files.sources import DataSource
 
+    if not source:
+        raise InvalidInputError("--data: name your table")
     return source if DataSource(source=source).is_query else str(Path.cwd() / source)
 
 

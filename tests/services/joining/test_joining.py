@@ -259,6 +259,7 @@ def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 --
     table = shared.root / "short.csv"
     table.write_text("x0,x1,y\n0.1,0.2,yes\n")
     assert "x2" in refused(invitation, "--data", table)
+    assert "--data: name your table" in refused(invitation, "--data", "")
     table.write_text("x0,x1,x2,y\n0.1,0.2,7.5,yes\n")
     assert "7.5" not in refused(invitation, "--data", table)
 
