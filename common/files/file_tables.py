@@ -45,7 +45,7 @@ def file_table(pattern: str, texts: Collection[str] = ()) -> TableStream:
         raise InvalidDataError(f"data files {pattern}: some are .csv and some .parquet")
     try:
         return _csv_table(pattern, paths, texts) if kinds.pop() else _parquet_table(pattern, paths)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(paths[0] if len(paths) == 1 else Path(pattern), error) from None
 
 

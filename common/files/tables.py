@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +13,10 @@ from common.errors import InvalidDataError
 
 _HEADER = 2**22
 """Bytes that hold a first line, however many columns it names."""
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+"""How files of gzip, ZIP (and so of spreadsheets), bzip2, xz and Zstandard begin."""
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_RAGGED = re.compile(r"CSV parse error: (Row #\d+: )?Expected \d+ columns, got \d+")
 
 
 def read_columns(path: Path) -> Columns:
@@ -63,13 +69,50 @@ def is_csv(path: Path) -> bool:
 
 
 def unreadable(path: Path, error: Exception) -> InvalidDataError:
-    """What to say of a file: never its content, which pyarrow's message holds."""
-    missing = isinstance(error, FileNotFoundError)
-    return InvalidDataError(f"data file {path} {'is missing' if missing else 'cannot be read'}")
+    """What to say of a file and why: never its content, which pyarrow's message holds."""
+    if isinstance(error, FileNotFoundError):
+        return InvalidDataError(f"data file {path} is missing")
+    why = _why(path, error)
+    return InvalidDataError(f"data file {path} cannot be read{f': {why}' if why else ''}")
+
+
+def _why(path: Path, error: Exception) -> str:
+    """What is wrong with a file and what to do, or nothing where that is not known."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    try:
+        with path.open("rb") as file:
+            first = file.readline(_HEADER)
+    except OSError:  # of a pattern of files, which one it was is not known
+        return ""
+    other = _separators(first.decode(errors="replace"))
+    not_utf8 = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error) or b"\x00" in first
+    faults = (
+        (not first, "it is empty"),
+        (path.suffix.lower() != ".csv", "it is no Parquet file, or a part of one"),
+        (first.startswith(_PACKED), "it is packed: unpack it"),
+        (not_utf8, "it is not UTF-8: save it as such"),
+        (other, _between(other)),
+        (_RAGGED.match(str(error)), "a row has more or fewer cells than the first line: quote cells that have commas"),
+    )
+    return next((words for is_so, words in faults if is_so), "")
+
+
+def _separators(header: str) -> str | None:
+    """What parts the names of a first line where commas do not; None where they do."""
+    most = max(_SEPARATORS, key=header.count)
+    return _SEPARATORS[most] if header.count(most) > header.count(",") else None
+
+
+def _between(separators: str | None) -> str:
+    """What to say of a file with such separators."""
+    return f"its columns stand between {separators}: put commas there, and points into numbers"
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
-    """Raise InvalidDataError for a file that names a column twice."""
+    """Raise InvalidDataError for a file that names a column twice, or whose columns stand between no commas."""
+    if len(names) == 1 and is_csv(path) and (other := _separators(names[0])):
+        raise InvalidDataError(f"data file {path} cannot be read: {_between(other)}")
     check_columns(f"data file {path}", names)
 
 

@@ -229,11 +229,25 @@ def test_a_query_sees_no_variable_of_this_process(folder: Path) -> None:
         load_source(DataSource(source="SELECT * FROM t"), STUDY)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("Ä,ill\n1,no\n".encode("latin-1"), "it is not UTF-8"),
+        (b"age;ill\n30;no\n", "stand between semicolons"),
+        (b"", "it is empty"),
+    ],
+)
+@pytest.mark.parametrize("source", ["{}/t.csv", "{}/*.csv", "SELECT * FROM t"])
+def test_why_a_file_cannot_be_read_is_told(tmp_path: Path, content: bytes, words: str, source: str) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    tables = {"t": f"{tmp_path}/t.csv"} if source.startswith("SELECT") else {}
+    with pytest.raises(InvalidDataError, match=words):
+        load_source(DataSource(source=source.format(tmp_path), tables=tables), STUDY)
+
+
 def test_generated_columns_of_sqlite_are_columns(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "v.sqlite")) as database, database:
-        database.execute(
-            "CREATE TABLE t (months, marker, ward, date, ill, age AS (months / 12), more GENERATED ALWAYS AS (1) STORED)"
-        )
+        database.execute("CREATE TABLE t (months, marker, ward, date, ill, age AS (months / 12), one AS (1) STORED)")
         database.execute("INSERT INTO t (months, marker, ward, date, ill) VALUES (360, 2.0, '007', '2026-01-01', 'no')")
     loaded = load_source(DataSource(source=f"{tmp_path}/v.sqlite::t"), STUDY)
     assert loaded.shard.n_examples == 1

@@ -352,8 +352,15 @@ def test_a_study_is_not_written_over(tmp_path: Path) -> None:
         (b"age,age,ill\n1,2,no\n", "names columns twice: age"),
         (b"age,,ill\n1,2,no\n", "1 columns have no name, at place 2"),
         (b"39, State-gov, 77516\n50, Private, 83311\n", "looks like values"),
-        (b"age,ill\n1,no,3\n", "cannot be read"),
-        (b"\xff\xfe\x00age\n1\n", "cannot be read"),
+        (b"age,ill\n1,no,3\n", "cannot be read: a row has more or fewer cells than the first line"),
+        (b"\xff\xfe\x00age\n1\n", "cannot be read: it is not UTF-8"),
+        ("age,ill\n1,nö\n".encode("latin-1"), "cannot be read: it is not UTF-8"),
+        ("äge,ill\n1,no\n".encode("latin-1"), "cannot be read: it is not UTF-8"),
+        ("age,ill\n1,no\n".encode("utf-16"), "cannot be read: it is not UTF-8"),
+        (b"age;ill\n1;no\n", "cannot be read: its columns stand between semicolons: put commas there"),
+        (b"age;ill\n77516,5;no\n", "cannot be read: its columns stand between semicolons"),
+        (b"age\till\n1\tno\n", "cannot be read: its columns stand between tabs"),
+        (b"\x1f\x8b\x08\x00age", "cannot be read: it is packed"),
     ],
 )
 def test_hostile_tables_are_refused_in_one_line(tmp_path: Path, content: bytes, told: str) -> None:
