@@ -113,11 +113,17 @@ def check_names(path: Path, names: Sequence[str]) -> None:
     """Raise InvalidDataError for a file that names a column twice, or whose columns stand between no commas."""
     if len(names) == 1 and is_csv(path) and (other := _separators(names[0])):
         raise InvalidDataError(f"data file {path} cannot be read: {_between(other)}")
-    check_columns(f"data file {path}", names)
+    if twice := _twice(names):  # not by name: without a line of names these may be values
+        places = ", ".join([str(place) for place, name in enumerate(names, 1) if name == twice[0]][:5])
+        raise InvalidDataError(f"data file {path} names columns twice: see places {places} of its first line")
 
 
 def check_columns(what: str, names: Sequence[str]) -> None:
     """Raise InvalidDataError for rows that have a column twice; ``what`` has them."""
-    if len(set(names)) < len(names):
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice := _twice(names):
         raise InvalidDataError(f"{what} names columns twice: {', '.join(twice[:5])}")
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    """The names that are there more than once."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)

@@ -163,7 +163,7 @@ def test_a_file_of_either_kind_is_read_by_its_study(small_file: Path, tmp_path: 
         (None, "is missing"),
         ("", "cannot be read"),
         ("age,dose\n1,2\n", "outcome"),
-        ("age,dose,outcome,age\n1,2,0,1\n", "twice: age"),
+        ("age,dose,outcome,age\n1,2,0,1\n", "twice: see places 1, 4"),
         ("age,dose,outcome\n1,2\n", "cannot be read"),
         ("age,dose,outcome\n", "no row"),
         ("age,dose,outcome\n1,2,0\n", "too few"),

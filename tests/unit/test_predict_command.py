@@ -113,7 +113,7 @@ def test_rows_of_lists(tmp_path: Path) -> None:
         (GOOD.replace("-0.25", ""), (), "row 2: feature 'dose' is missing"),
         (GOOD.replace("dose", "dosis"), (), "lacks 'dose'"),
         (GOOD, ("--keep", "name"), "lacks 'name'"),
-        (GOOD.replace("note", "id"), (), "names columns twice: id"),
+        (GOOD.replace("note", "id"), (), "names columns twice: see places 1, 5"),
         (GOOD, ("--keep", "row"), "'row' cannot be kept"),
         ("", (), "cannot be read"),
         (GOOD + "a4,1\n", (), "cannot be read"),

@@ -349,7 +349,8 @@ def test_a_study_is_not_written_over(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"age,ill\n", "no row"),
-        (b"age,age,ill\n1,2,no\n", "names columns twice: age"),
+        (b"age,age,ill\n1,2,no\n", "names columns twice: see places 1, 2 of its first line"),
+        (b"77516,a,77516\n1,2,no\n", "names columns twice: see places 1, 3"),
         (b"age,,ill\n1,2,no\n", "1 columns have no name, at place 2"),
         (b"39, State-gov, 77516\n50, Private, 83311\n", "looks like values"),
         (b"age,ill\n1,no,3\n", "cannot be read: a row has more or fewer cells than the first line"),

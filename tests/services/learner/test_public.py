@@ -66,7 +66,7 @@ async def test_the_same_rows_have_one_name_however_they_come(cluster: Cluster) -
         (b"age,ward\n50,north\n", {}, 422, "record 0: feature 'ward' is not one of its values"),
         (b"age,ward\nold,east\n", {}, 422, "record 0: feature 'age' is not a number"),
         (b"age,ward\n50,east\n,west\n", {}, 422, "record 1: feature 'age' is missing"),
-        (b"age,ward,age\n50,east,3\n", {}, 422, "twice: age"),
+        (b"age,ward,age\n50,east,3\n", {}, 422, "twice: see places 1, 3"),
         (b"age,ward\n", {}, 422, "public rows may take 16,773,120 bytes"),
         (b"", {}, 422, "the body cannot be read"),
     ],

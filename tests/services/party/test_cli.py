@@ -203,7 +203,7 @@ BAD_INPUT: dict[Callable[[Cluster], None], str] = {
     _directory: "cannot be read",
     _not_a_table: "cannot be read",
     _no_such_column: "column 'x0': absent",
-    _column_twice: "names columns twice: x1",
+    _column_twice: "names columns twice: see places 1, 2",
     _label_outside: "column 'y': unknown label in 1 row",
     _label_missing: "column 'y': missing in 1 row",
     _nan: "column 'x0': missing in 1 row",
