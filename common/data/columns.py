@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 from common.arrays import FloatArray
 from common.encoding.classes import MAX_CLASSES
 from common.encoding.spelling import spelling
-from common.strict import Name, PlainText, Strict
+from common.strict import Name, PlainName, PlainText, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]
 Missing = Literal["refuse", "drop", "value"]
@@ -35,7 +35,7 @@ OTHER = "other"
 class Described(Strict):
     """A column, and what it is in plain words for those who are asked to approve a run about it."""
 
-    name: Name
+    name: PlainName
     description: Annotated[PlainText, Field(max_length=500)] = ""
 
 
@@ -143,8 +143,8 @@ class SparseFeatures(Described):
     columns: Annotated[int, Field(ge=2, lt=2**24)]
     entries: Annotated[int, Field(ge=1, le=2**20)]
     bound: Annotated[FiniteFloat, Field(gt=0)] = 1.0
-    index: Name = "index"
-    value: Name = "value"
+    index: PlainName = "index"
+    value: PlainName = "value"
     first: Literal[0, 1] = 1
     missing: Literal["refuse", "drop"] | None = None
 

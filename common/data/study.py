@@ -36,7 +36,7 @@ from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from common.data.maps import Projection, RandomFeatures, RowMap
 from common.encoding.canonical_json import canonical_digest
 from common.encoding.fixed_point import Norm
-from common.strict import Digest, Name, PlainText, Strict
+from common.strict import Digest, PlainName, PlainText, Strict
 
 StudyKind = Literal["binary", "multiclass", "regression"]
 
@@ -72,7 +72,7 @@ class Study(Strict):
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
-    name: Name
+    name: PlainName
     title: Annotated[PlainText, Field(max_length=200)] = ""
     purpose: PlainText = ""
     features: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
 from common.files.column_names import check_header, identifier_words
 from common.files.tables import column_names, is_csv, unreadable
+from common.strict import PLAIN
 
 ColumnKind = Literal["number", "text", "date", "empty"]
 
@@ -55,6 +57,8 @@ class SurveyedColumn:
     @property
     def warning(self) -> str | None:
         """Why a study should leave it out, or None."""
+        if not re.match(PLAIN, self.name):
+            return "has a name of more than one line of plain text: rename it"
         if self.named_identifier or self.all_different:
             return "looks like an identifier"
         if self.kind == "date":
@@ -126,8 +130,6 @@ def _kind(array: Any, spelt: set[str], found: FloatArray, all_numbers: bool) -> 
         return "empty"
     if all_numbers and len(found):
         return "number"
-    import re  # noqa: PLC0415 -- for texts alone
-
     is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
     return "date" if is_text and all(re.match(_DATE, value) for value in spelt) else "text"
 

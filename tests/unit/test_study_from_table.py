@@ -477,6 +477,19 @@ def test_words_are_part_of_what_parties_approve_and_none_is_no_word() -> None:
     assert len(digests) == 5
 
 
+@pytest.mark.parametrize("name", ["a\nthe data fits", "a\u202eb", "a\x1b[2Jb"])
+def test_names_that_could_deceive_are_refused_and_not_drafted(tmp_path: Path, name: str) -> None:
+    terms = json.loads(ADULT.read_text())
+    for more in ({"name": name}, {"label": terms["label"] | {"name": name}}):
+        with pytest.raises(ValueError, match="name"):
+            Study.model_validate(terms | more)
+    with pytest.raises(ValueError, match="name"):
+        Study.model_validate(terms | {"features": [terms["features"][0] | {"name": name}]})
+    columns: dict[str, list[object]] = {name: [1, 2, 3], "age": [30, 40, 40], "ill": ["no", "yes", "no"]}
+    data = table(tmp_path, **columns)
+    assert [each.name for each in made(data, "--public", "--label", "ill").named] == ["age"]
+
+
 @pytest.mark.parametrize("words", ["a\nb", "a\u202eb", "a\x1b[2Jb", "x" * 201])
 def test_words_that_could_deceive_are_refused(words: str) -> None:
     with pytest.raises(ValueError, match="title"):
