@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _NEARLY_ALL = 0.95
 """Of a public table, the share of rows from which on texts or integers are taken for different in each."""
 _FEW, _FEW_SHARE = 100, 0.05
 """At most so many values, and so large a share of the rows, tell nobody apart, whatever a public column is called."""
+_LEAST_RANGE = 1e-300
+"""A smaller range has no two digits more."""
 _DATE = r"^\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?$"
 
 
@@ -163,6 +166,10 @@ def _rounded(found: FloatArray) -> tuple[float, float]:
     lower, upper = float(found.min()), float(found.max())
     if lower == upper:
         return lower - 1, upper + 1
-    step = 10.0 ** np.floor(np.log10(upper - lower) - 1)
-    low, high = np.floor(lower / step) * step, np.ceil(upper / step) * step
-    return float(f"{max(low, 0.0) if lower >= 0 else low:.12g}"), float(f"{high:.12g}")
+    if not _LEAST_RANGE < upper - lower < math.inf:
+        return lower, upper
+    places = 1 - math.floor(math.log10(upper - lower))
+    step = 10.0**-places
+    low, high = round(math.floor(lower / step) * step, places), round(math.ceil(upper / step) * step, places)
+    low, high = min(low, lower), max(high, upper)  # of a range of few units in the last place no rounding is finer
+    return max(low, 0.0) if lower >= 0 else low, high

@@ -102,6 +102,28 @@ def test_what_a_public_table_shows_of_its_label_is_told(tmp_path: Path) -> None:
     assert (label["mean"], label["deviation"]) == (9.5, 5.8)
 
 
+@pytest.mark.parametrize(
+    ("lower", "upper", "bounds"),
+    [
+        (17, 90, (17, 90)),
+        (0.123, 4.567, (0.1, 4.6)),
+        (-0.31, 0.3, (-0.31, 0.3)),
+        (1577836800123, 1577836800149, (1577836800123, 1577836800149)),
+        (1577836800123, 1577836820149, (1577836800000, 1577836821000)),
+        (2**53, 2**53 + 20, (2**53, 2**53 + 20)),
+        (1, 1 + 2**-51, (1, 1 + 2**-51)),
+        (0, 5e-324, (0, 5e-324)),
+    ],
+)
+def test_bounds_of_a_public_column_hold_its_numbers(
+    tmp_path: Path, lower: float, upper: float, bounds: tuple[float, float]
+) -> None:
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pa.table({"x": pa.array([float(lower), float(upper)] * 20)}), path)
+    (column,) = survey_table(path, public=True)
+    assert column.bounds == bounds
+
+
 def test_what_is_known_of_a_private_label_is_what_is_said(tmp_path: Path) -> None:
     data = table(tmp_path, age=[30, 40, 40], cost=[1, 2, 3], ill=["no", "yes", "no"])
     bounds = ("--bounds", "age=0:120")
