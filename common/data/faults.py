@@ -18,10 +18,12 @@ MOST_COLUMNS = 20
 _REMEDIES: Mapping[FaultKind, str] = {
     "missing": 'rows that miss a value are kept as empty ones by "missing": "drop" in the study, on all of it or on a '
     'feature, and "missing": "value" puts a feature\'s "fill" there',
-    "beyond the bounds": 'data.out_of_bounds = "clip" in the settings clips values to the bounds',
+    "not numeric": 'a cell without a number has to be empty, or "NA", and a number to have a point and no other sign',
+    "beyond the bounds": 'data.out_of_bounds = "clip" in the settings, or --clip, clips values to the bounds',
     "place out of range": '"first" of the study is the place of its first column, 0 or 1',
     "too many entries": '"entries" of the study is the most that a row may have',
     "unknown category": '"other": true on a feature of the study takes the values that it does not declare',
+    "unknown label": "a label has to be spelt as in the study",
 }
 
 
@@ -52,9 +54,14 @@ class Faults:
         columns = [name for name in order if name in self._rows]
         told = "; ".join(f"column {name!r}: {_told(self._rows[name])}" for name in columns[:MOST_COLUMNS])
         more = f"; and {len(columns) - MOST_COLUMNS} columns more" if len(columns) > MOST_COLUMNS else ""
-        kinds = {kind for found in self._rows.values() for kind in found}
-        remedies = "".join(f"; {words}" for kind, words in _REMEDIES.items() if kind in kinds)
-        raise UnfitDataError(f"the data does not fit the study: {told}{more}{remedies}", self._rows)
+        helps = "".join(f"; {words}" for words in remedies(self._rows))
+        raise UnfitDataError(f"the data does not fit the study: {told}{more}{helps}", self._rows)
+
+
+def remedies(rows: Mapping[str, Mapping[FaultKind, int]]) -> list[str]:
+    """What helps against faults that are counted by column and kind."""
+    kinds = {kind for found in rows.values() for kind in found}
+    return [words for kind, words in _REMEDIES.items() if kind in kinds]
 
 
 def _told(kinds: Mapping[FaultKind, int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from common.errors import InvalidDataError
@@ -38,6 +38,15 @@ def identifier_words(name: str) -> bool:
         return False
     parts = {*words, *(first + second for first, second in pairwise(words))}
     return not _IDENTIFYING.isdisjoint(parts) or any(word.endswith(_ENDINGS) for word in parts)
+
+
+def near_name(name: str, names: Iterable[str]) -> str | None:
+    """Which of some names differs from one by capitals and blanks around it alone; None where none does.
+
+    >>> near_name("ill", ["age", " Ill"])
+    ' Ill'
+    """
+    return next((each for each in names if each.strip().casefold() == name.strip().casefold()), None)
 
 
 def check_header(where: str, names: Sequence[str]) -> None:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError
+from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
 from common.data.loading import Loaded
 from common.data.study import Study
-from common.files.column_names import check_header, identifier_words
+from common.files.column_names import check_header, identifier_words, near_name
 from common.files.examples import load_examples
 from common.files.tables import column_names
 
@@ -87,15 +87,21 @@ class StudyFit:
         """What does not fit, by column."""
         told = [
             f"{name}: "
-            + ", ".join(kind if kind == "absent" else f"{kind}: {rows:,} rows" for kind, rows in kinds.items())
+            + ", ".join(self._absent(name) if kind == "absent" else f"{kind}: {n:,} rows" for kind, n in kinds.items())
             for name, kinds in list(self.faults.items())[:MOST_COLUMNS]
         ]
         more = len(self.faults) - MOST_COLUMNS
         return [*told, *([f"and {more:,} columns more"] if more > 0 else [])]
 
+    def _absent(self, name: str) -> str:
+        """That a column is absent, and which may be meant."""
+        near = near_name(name, self.extra)
+        return "absent" if near is None else f"absent, but there is {near!r}: its name has to be spelt alike"
+
     def _hints(self) -> list[str]:
-        """What the owner should know, whether the table fits or not."""
-        hints = [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
+        """What helps, and what the owner should know, whether the table fits or not."""
+        hints = remedies(self.faults)
+        hints += [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
         if self.dropped and not self.mostly_empty:
             hints.append(f"{self.dropped:.2%} of the rows miss a value and are kept as empty ones")
         if self.extra:

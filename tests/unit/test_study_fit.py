@@ -54,3 +54,23 @@ def test_a_few_empty_rows_are_no_warning(tmp_path: Path) -> None:
     done = checked(tmp_path, ["30,1,state,no", "30,,state,no"])
     assert "warning" not in done.stdout
     assert "50.00% of the rows miss a value and are kept as empty ones" in done.stdout
+
+
+def test_what_helps_is_told_beside_what_does_not_fit(tmp_path: Path) -> None:
+    told = checked(tmp_path, ["many,99,state,maybe"]).stdout
+    assert 'a cell without a number has to be empty, or "NA"' in told
+    assert "--clip, clips values to the bounds" in told
+    assert "a label has to be spelt as in the study" in told
+    assert "many" not in told
+    assert "has to be" not in checked(tmp_path, ["30,1,state,no"]).stdout
+
+
+def test_a_name_that_is_nearly_right_is_told(tmp_path: Path) -> None:
+    study, table = tmp_path / "study.json", tmp_path / "rows.csv"
+    study.write_text(STUDY.model_dump_json())
+    table.write_text("Age, late,work,repaid\n30,1,state,no\n")
+    told = CliRunner().invoke(party_app, ["study", "check", str(study), "--data", str(table)]).stdout
+    assert "age: absent, but there is 'Age': its name has to be spelt alike" in told
+    assert "late: absent, but there is ' late'" in told
+    draft = ["study", "init", str(table), "--label", "late", "--out", str(tmp_path / "draft.json")]
+    assert "has no column 'late'; say ' late', as it does" in CliRunner().invoke(learner_app, draft).stderr

@@ -166,6 +166,13 @@ def test_what_cannot_be_known_of_a_number_is_refused(tmp_path: Path, words: tupl
     assert why in done.stderr
 
 
+@pytest.mark.parametrize("positive", ["true", " True", "TRUE"])
+def test_the_positive_class_may_be_spelt_as_a_value_may(tmp_path: Path, positive: str) -> None:
+    data = table(tmp_path, age=[30, 40, 40], ill=[True, False, True])
+    study = made(data, "--public", "--label", "ill", "--positive", positive)
+    assert study.label.model_dump()["values"] == ("False", "True")
+
+
 def test_what_is_not_said_is_asked_for(tmp_path: Path) -> None:
     data = table(tmp_path, age=[30, 40, 40], sex=["F", "M", "M"], ill=["no", "yes", "no"])
     study = made(data, "--ask", given="ill\n0:120\nF,M\nno,yes\n")

@@ -15,6 +15,7 @@ from common.data.columns import OTHER, Missing
 from common.data.study import Study
 from common.encoding.spelling import spelling
 from common.errors import InvalidInputError
+from common.files.column_names import near_name
 from common.files.table_survey import MOST_VALUES, SurveyedColumn
 
 Asking = Callable[[str, str], str]
@@ -81,7 +82,9 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
     """
     known = {column.name: column for column in columns}
     if unknown := sorted(said.named - known.keys()):
-        raise InvalidInputError(f"the table has no column {', '.join(map(repr, unknown[:_MOST_NAMED]))}")
+        near = near_name(unknown[0], known)
+        more = "" if near is None else f"; say {near!r}, as it does"
+        raise InvalidInputError(f"the table has no column {', '.join(map(repr, unknown[:_MOST_NAMED]))}{more}")
     label = said.label if said.label is not None else _asked_label(columns, ask)
     if label in said.fills:
         raise InvalidInputError(f"--fill {label}: nothing stands in for a label that is missing")
@@ -232,9 +235,10 @@ def _label(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list
         return _number(column, said, ask, gaps) | _usual(column, said)
     values = _values(column, said, ask, gaps)
     if said.positive is not None and values:
-        if said.positive not in values or len(values) != 2:  # noqa: PLR2004
+        positive = next((value for value in values if spelling(value) == spelling(said.positive)), None)
+        if positive is None or len(values) != 2:  # noqa: PLR2004
             raise InvalidInputError(f"--positive must be one of two values of the label, which has {_listed(values)}")
-        values = [*(value for value in values if value != said.positive), said.positive]
+        values = [*(value for value in values if value != positive), positive]
     words = said.descriptions.get(name, f"to be learnt: one of {len(values)} classes")
     return {"name": name, "description": words, "values": values} | _shares(values, column, said)
 
