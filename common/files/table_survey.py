@@ -21,7 +21,8 @@ from common.files.column_names import check_header, identifier_words
 from common.files.tables import column_names, is_csv, unreadable
 from common.strict import PLAIN
 
-ColumnKind = Literal["number", "text", "date", "empty"]
+ColumnKind = Literal["number", "text", "date", "figure", "mixed", "empty"]
+"""A figure is a number with a sign that programs do not read; mixed are numbers beside a few texts."""
 
 MOST_VALUES = 200
 """A category of more values than these is taken for free text."""
@@ -33,7 +34,20 @@ _FEW, _FEW_SHARE = 100, 0.05
 """At most so many values, and so large a share of the rows, tell nobody apart, whatever a public column is called."""
 _LEAST_RANGE = 1e-300
 """A smaller range has no two digits more."""
-_DATE = r"^\s*(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?$"
+_DATE = re.compile(
+    r"\s*(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
+    r"|(\d{1,2}[ -])?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]\d{2,4})([ T].*)?",
+    re.IGNORECASE,
+)
+_FIGURE = re.compile(r"\s*[$€£¥]?\s*[-+]?\d+([.,' ]\d{3})*([.,]\d+)?\s*[%$€£¥]?\s*")
+_MANY_NUMBERS, _FEW_TEXTS = 20, 3
+"""Of so many different numbers, or more, so many different texts, or fewer, stand for something that is missing."""
+_WARNINGS: dict[ColumnKind, str] = {
+    "date": "is a date: make a number of it, such as an age in years",
+    "figure": "holds numbers with a comma, a % or a currency: write them plainly, such as 1234.5",
+    "mixed": "holds numbers, but for a few texts: empty the cells that hold no number",
+    "empty": "is empty",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +78,7 @@ class SurveyedColumn:
             return "has a name of more than one line of plain text: rename it"
         if self.named_identifier or self.all_different:
             return "looks like an identifier"
-        if self.kind == "date":
-            return "is a date: make a number of it, such as an age in years"
-        if self.kind == "empty":
-            return "is empty"
-        return "holds one value only" if self.constant else None
+        return _WARNINGS.get(self.kind) or ("holds one value only" if self.constant else None)
 
 
 def survey_table(path: Path, *, public: bool = False) -> tuple[SurveyedColumn, ...]:
@@ -133,8 +143,15 @@ def _kind(array: Any, spelt: set[str], found: FloatArray, all_numbers: bool) -> 
         return "empty"
     if all_numbers and len(found):
         return "number"
-    is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-    return "date" if is_text and all(re.match(_DATE, value) for value in spelt) else "text"
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        if all(map(_DATE.fullmatch, spelt)):
+            return "date"
+        if all(map(_FIGURE.fullmatch, spelt)):
+            return "figure"
+        n_numbers = len(np.unique(found))
+        if n_numbers >= _MANY_NUMBERS and len(spelt) - n_numbers <= _FEW_TEXTS:
+            return "mixed"
+    return "text"
 
 
 def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray) -> tuple[float, ...]:

@@ -324,6 +324,39 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
     assert "patient_id" in [each.name for each in read_study(tmp_path / "study.json").named]
 
 
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [
+        ([f"{i}%" for i in range(60)], "holds numbers with a comma, a %"),
+        ([f"${i},{i:03}.50" for i in range(60)], "holds numbers with a comma, a %"),
+        ([f"{i % 7},5" for i in range(60)], "holds numbers with a comma, a %"),
+        (["?", *range(59)], "holds numbers, but for a few texts"),
+        (["unknown", *(i / 4 for i in range(58)), "-"], "holds numbers, but for a few texts"),
+        ([f"2020/{i % 12 + 1}/{i % 28 + 1}" for i in range(60)], "is a date"),
+        (["Dec-2011", "Jan-1985"] * 30, "is a date"),
+        (["1 Jan 2020", "12 March 1985"] * 30, "is a date"),
+        (["1", "2", "3A"] * 20, None),
+        (["0-10", "10-20"] * 30, None),
+        (["may", "june"] * 30, None),
+        (["5 mg", "10 mg"] * 30, None),
+    ],
+)
+@pytest.mark.parametrize("public", [False, True])
+def test_numbers_and_dates_are_known_however_they_are_written(
+    tmp_path: Path, cells: list[object], why: str | None, *, public: bool
+) -> None:
+    (column,) = survey_table(table(tmp_path, x=cells), public=public)
+    assert (column.warning or "").startswith(why or "")
+    assert (column.warning is None) == (why is None)
+
+
+def test_bounds_of_numbers_that_are_none_yet_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    data = table(tmp_path, rate=[f"{i}%" for i in range(60)], ill=["no", "yes"] * 30)
+    assert (
+        "column 'rate' holds numbers with a comma, a %" in init(data, "--label", "ill", "--bounds", "rate=0:9").stderr
+    )
+
+
 def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> None:
     columns: dict[str, list[object]] = {
         "phone_service": [0, 1] * 30, "sent_email": [0, 1] * 30, "plot_id": [1, 2, 3] * 20, "Street": ["a", "b"] * 30,

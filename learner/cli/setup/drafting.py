@@ -216,6 +216,8 @@ def _fill(
 def _number(column: SurveyedColumn, said: Sayings, ask: Asking | None, gaps: list[str]) -> dict[str, Any]:
     """A number's terms; raises InvalidInputError for a column of anything else."""
     name = column.name
+    if column.kind in {"figure", "mixed"}:
+        raise InvalidInputError(f"--bounds {name}: column {name!r} {column.warning}")
     if column.kind in {"text", "date"}:
         raise InvalidInputError(
             f"--bounds {name}: column {name!r} does not hold numbers: say --values, or leave it out"
