@@ -61,7 +61,8 @@ def check_header(where: str, names: Sequence[str]) -> None:
     empty = [number for number, name in enumerate(names, 1) if not name.strip()]
     if empty:
         places = ", ".join(map(str, empty[:5]))
-        raise InvalidDataError(f"data file {where}: {len(empty)} columns have no name, at place {places}")
+        told = f"{len(empty)} columns have no name, at place {places}"
+        raise InvalidDataError(f"data file {where}: {told}: name them, or save the table without them")
     values = sum(_is_number(name) for place, name in enumerate(names) if name not in {str(place), str(place + 1)})
     if values > _SHARE * len(names):
         raise InvalidDataError(f"data file {where} has no line of names: its first line looks like values")

@@ -77,7 +77,7 @@ class SurveyedColumn:
         if not re.match(PLAIN, self.name):
             return "has a name of more than one line of plain text: rename it"
         if self.named_identifier or self.all_different:
-            return "looks like an identifier"
+            return f"looks like an identifier: {'by its name' if self.named_identifier else 'its values differ by row'}"
         return _WARNINGS.get(self.kind) or ("holds one value only" if self.constant else None)
 
 

@@ -312,8 +312,8 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
     done = init(data, "--public", "--label", "ill")
     assert done.exit_code == 0, done.output
     assert [each.name for each in read_study(tmp_path / "study.json").named] == ["age"]
-    assert "left out 'patient_id': looks like an identifier" in done.stderr
-    assert "left out 'Kürzel': looks like an identifier" in done.stderr
+    assert "left out 'patient_id': looks like an identifier: by its name" in done.stderr
+    assert "left out 'Kürzel': looks like an identifier: its values differ by row" in done.stderr
     assert "left out 'born': is a date" in done.stderr
     assert "left out 'site': holds one value only" in done.stderr
     assert "left out 'blank': is empty" in done.stderr
@@ -413,7 +413,7 @@ def test_a_study_is_not_written_over(tmp_path: Path) -> None:
         (b"age,ill\n", "no row"),
         (b"age,age,ill\n1,2,no\n", "names columns twice: see places 1, 2 of its first line"),
         (b"77516,a,77516\n1,2,no\n", "names columns twice: see places 1, 3"),
-        (b"age,,ill\n1,2,no\n", "1 columns have no name, at place 2"),
+        (b"age,,ill\n1,2,no\n", "1 columns have no name, at place 2: name them, or save the table without"),
         (b"39, State-gov, 77516\n50, Private, 83311\n", "looks like values"),
         (b"age,ill\n1,no,3\n", "cannot be read: a row has more or fewer cells than the first line"),
         (b"\xff\xfe\x00age\n1\n", "cannot be read: it is not UTF-8"),
