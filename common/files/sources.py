@@ -12,6 +12,7 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from common.errors import InvalidInputError
 from common.strict import Setting
 
 _QUERY = re.compile(r"\s*(select|with|from)\s", re.IGNORECASE)
@@ -89,6 +90,13 @@ class DataSource(Setting):
         if len({name.lower() for name in self.tables}) < len(self.tables):
             raise ValueError("tables: two have one name, but for capitals")
         return self
+
+
+def source_named(text: str) -> DataSource:
+    """What ``--data`` names; raises InvalidInputError where that is nothing."""
+    if not text:
+        raise InvalidInputError("--data: name your table")
+    return DataSource(source=text)
 
 
 def sqlite_table(text: str) -> tuple[Path, str] | None:

@@ -12,7 +12,9 @@ from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
 from common.data.loading import Loaded
 from common.data.study import Study
 from common.files.column_names import check_header, identifier_words, near_name
-from common.files.examples import load_examples
+from common.files.examples import load_examples, load_source
+from common.files.file_tables import matching_files
+from common.files.sources import DataSource, sqlite_table
 from common.files.tables import column_names
 
 _MOST_EMPTY = 0.5
@@ -139,6 +141,28 @@ def fit_of_file(study: Study, path: Path, *, clip: bool = False, minimum_rows: i
     Raises InvalidDataError for a file that is no table, or has no row, or no names in its first line.
     """
     names = () if study.sparse else column_names(path)
-    if not set(names) & set(study.table_names):
-        check_header(str(path), names)
+    _check_header(study, str(path), names)
     return fit_of(study, names, lambda: load_examples(path, study, clip=clip), minimum_rows)
+
+
+def fit_of_source(study: Study, data: DataSource, *, clip: bool = False, minimum_rows: int = 1) -> StudyFit:
+    """How a source fits a study: a file, a pattern of some, or a table of SQLite; raises what `fit_of_file` raises."""
+    names = () if study.sparse or data.is_query else _source_names(data.source)
+    _check_header(study, data.source, names)
+    return fit_of(study, names, lambda: load_source(data, study, clip=clip), minimum_rows)
+
+
+def _source_names(source: str) -> tuple[str, ...]:
+    """The columns of a source that is no query: of several files those of the first."""
+    if sqlite_table(source) is None:
+        return column_names(matching_files(source)[0])
+    from common.files.query import open_tables  # noqa: PLC0415 -- DuckDB, for who needs it
+
+    with open_tables({"source": source}, ()) as tables:
+        return tuple(tables["source"].schema.names)
+
+
+def _check_header(study: Study, where: str, names: Sequence[str]) -> None:
+    """Raise InvalidDataError where no name is the study's, and the first line names no columns."""
+    if not set(names) & set(study.table_names):
+        check_header(where, names)

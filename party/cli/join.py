@@ -283,11 +283,9 @@ def _parted(proxy: str) -> tuple[str, str]:
 
 def _absolute(source: str) -> str:
     """A file, a pattern or a database's table, wherever the service will be started; a query as it is."""
-    from common.files.sources import DataSource
+    from common.files.sources import source_named
 
-    if not source:
-        raise InvalidInputError("--data: name your table")
-    return source if DataSource(source=source).is_query else str(Path.cwd() / source)
+    return source if source_named(source).is_query else str(Path.cwd() / source)
 
 
 def _mounted(data: str | None, invited: Invitation) -> tuple[Path, ...]:

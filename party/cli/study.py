@@ -24,7 +24,7 @@ def study_commands() -> None:
 @study_fit_app.command("check")
 def party_study_check(
     study: Annotated[Path, typer.Argument(help="The study's JSON file, as the learner gave it.")],
-    data: Annotated[Path, typer.Option("--data", help="Your table.")],
+    data: Annotated[str, typer.Option("--data", help="Your table: a file, folder/*.parquet, or file.sqlite::table.")],
     clip: Annotated[bool, typer.Option("--clip", help="Values beyond bounds would be clipped.")] = False,
     minimum_rows: Annotated[int, typer.Option("--minimum-rows", min=1, help="Least number of rows to fit.")] = 1,
     output: FormatOption = "text",
@@ -33,13 +33,14 @@ def party_study_check(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read. Nothing is sent to anybody.
     """
+    from common.files.sources import source_named
     from common.files.studies import read_study_file, whose_word
-    from common.files.study_fit import fit_of_file
+    from common.files.study_fit import fit_of_source
 
     with quietly():
         agreed, signed = read_study_file(study)
         print_aside(output, whose_word(signed))
-        fit = fit_of_file(agreed, data, clip=clip, minimum_rows=minimum_rows)
+        fit = fit_of_source(agreed, source_named(data), clip=clip, minimum_rows=minimum_rows)
     if output == "json":
         print_json_line(fit.to_json())
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,21 @@ def test_a_name_that_is_nearly_right_is_told(tmp_path: Path) -> None:
     assert "late: absent, but there is ' late'" in told
     draft = ["study", "init", str(table), "--label", "late", "--out", str(tmp_path / "draft.json")]
     assert "has no column 'late'; say ' late', as it does" in CliRunner().invoke(learner_app, draft).stderr
+
+
+@pytest.mark.parametrize("app", [party_app, learner_app], ids=["party", "learner"])
+def test_whatever_join_takes_can_be_checked_before(tmp_path: Path, app: typer.Typer) -> None:
+    checked(tmp_path, ["30,1,state,no", "40,2,other,yes"])
+    with closing(sqlite3.connect(tmp_path / "lab.sqlite")) as database, database:
+        database.execute("CREATE TABLE labs (age, late, work, repaid, more)")
+        database.execute("INSERT INTO labs VALUES (30, 1, 'state', 'no', 0)")
+
+    def told(data: str) -> str:
+        study = str(tmp_path / "study.json")
+        return CliRunner().invoke(app, ["study", "check", study, "--data", data]).output
+
+    assert "the data fits loans: 2 rows" in told(f"{tmp_path}/*.csv")
+    assert "the data fits loans: 1 rows" in told(f"{tmp_path}/lab.sqlite::labs")
+    assert "never read: more" in told(f"{tmp_path}/lab.sqlite::labs")
+    assert "there is none of this name" in told(f"{tmp_path}/lab.sqlite::visits")
+    assert "--data: name your table" in told("")

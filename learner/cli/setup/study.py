@@ -175,7 +175,9 @@ def study_sign_command(
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
 def study_check_command(
     study: Annotated[Path, typer.Argument(help="a study's JSON file")],
-    data: Annotated[Path, typer.Option("--data", help="a CSV, Parquet or LIBSVM file")],
+    data: Annotated[
+        str, typer.Option("--data", help="a CSV, Parquet or LIBSVM file, folder/*.parquet, or file.sqlite::table")
+    ],
     clip: Annotated[bool, typer.Option("--clip", help="values beyond bounds would be clipped")] = False,
     output: FormatOption = "text",
 ) -> None:
@@ -183,12 +185,13 @@ def study_check_command(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
+    from common.files.sources import source_named
     from common.files.studies import read_study_file, whose_word
-    from common.files.study_fit import fit_of_file
+    from common.files.study_fit import fit_of_source
 
     agreed, signed = read_study_file(study)
     print_aside(output, whose_word(signed))
-    fit = fit_of_file(agreed, data, clip=clip)
+    fit = fit_of_source(agreed, source_named(data), clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:
