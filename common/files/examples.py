@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from glob import has_magic
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.file_tables import matching_files
+from common.files.file_tables import is_pattern, matching_files
 from common.files.sources import DataSource, sqlite_table
 from common.files.sparse_examples import is_libsvm, list_blocks, sparse_blocks
 from common.files.streams import TableStream
@@ -56,7 +55,7 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
 
     Raises InvalidDataError as `load_examples`, and for a query that is not one SELECT over the tables that are named.
     """
-    if not data.is_query and sqlite_table(data.source) is None and not has_magic(data.source):
+    if not data.is_query and sqlite_table(data.source) is None and not is_pattern(data.source):
         return load_examples(Path(data.source), study, clip=clip)
     if not data.is_query and (
         is_libsvm(Path(data.source)) if study.sparse else data.source.lower().endswith(".parquet")

@@ -24,10 +24,15 @@ _CODE = r"^\s*[-+]?0[0-9]"
 _NUMBERS = (pa.int64(), pa.float64())
 
 
+def is_pattern(text: str) -> bool:
+    """Whether a text names files by a pattern: a file that is called so, such as ``rows[1].csv``, is one file."""
+    return has_magic(text) and not Path(text).is_file()
+
+
 def matching_files(pattern: str) -> list[Path]:
     """The files of a pattern by name, or the one that it names; raises InvalidDataError where there is none."""
     path = Path(pattern)
-    if not has_magic(pattern):
+    if not is_pattern(pattern):
         return [path]
     if not (found := sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))):
         raise InvalidDataError(f"data files {pattern}: there is none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -243,6 +244,15 @@ def test_why_a_file_cannot_be_read_is_told(tmp_path: Path, content: bytes, words
     tables = {"t": f"{tmp_path}/t.csv"} if source.startswith("SELECT") else {}
     with pytest.raises(InvalidDataError, match=words):
         load_source(DataSource(source=source.format(tmp_path), tables=tables), STUDY)
+
+
+@pytest.mark.parametrize(("source", "tables"), [("{}", {}), ("SELECT * FROM t", {"t": "{}"})])
+def test_a_file_may_be_called_as_a_pattern(
+    folder: Path, tmp_path: Path, expected: Loaded, source: str, tables: dict[str, str]
+) -> None:
+    path = str(shutil.copy(folder / "visits.csv", tmp_path / "visits [1].csv"))
+    found = DataSource(source=source.format(path), tables={name: at.format(path) for name, at in tables.items()})
+    assert_equal(load_source(found, STUDY), expected)
 
 
 def test_generated_columns_of_sqlite_are_columns(tmp_path: Path) -> None:
