@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 from common.errors import InvalidInputError
@@ -81,7 +82,7 @@ class ContainerService:
             if os.getuid() == 0:
                 for path in (folder, *folder.rglob("*")):
                     os.chown(path, user, group, follow_symlinks=False)
-        return f"docker compose -f {self.file} up -d"
+        return f"docker compose -f {quote(str(self.file))} up -d"
 
     def text(self, user: str) -> str:
         """The file's text, for a container that runs as ``user``, uid:gid; no secret is in it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,7 +86,7 @@ token_hash = "{hash_token(token)}"
 a learner in {root}; owners will ask for the words of its key:
   {words}
 put studies into {root / "studies"}, one JSON file each, start it, and invite owners:
-  export {" ".join(f"{name}={value}" for name, value in asking.items())}
+  export {" ".join(f"{name}={quote(value)}" for name, value in asking.items())}
   parley-learner invite NAME --study STUDY"""
     print_result(output, text, folder=str(root), words=words, start=start, environment=asking)
     print_next(output, start)
@@ -111,7 +112,7 @@ def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
     from common.strict import is_loopback
 
     if not compose:
-        return f"parley-learner serve --config {settings}"
+        return f"parley-learner serve --config {quote(str(settings))}"
     published = f"{'127.0.0.1:' if is_loopback(host) else ''}{port}:{port}"
     return ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -138,6 +139,6 @@ def _invite(
     text = f"""\
 {out} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours
   read these words out by telephone: {words}
-  they run: {command} {out}{" --data TABLE" if role == "party" else ""}"""
+  they run: {command} {quote(out.name)}{" --data TABLE" if role == "party" else ""}"""
     print_result(output, text, file=str(out), name=name, role=role, words=words, hours=hours)
     print_next(output, f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")

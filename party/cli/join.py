@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -306,7 +307,7 @@ def _start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Pat
     from common.service.compose import ContainerService
 
     if reads is None:
-        return f"{' '.join(command)} serve --config {settings}"
+        return f"{' '.join(command)} serve --config {quote(str(settings))}"
     return ContainerService(name, command, settings, reads).write()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,7 +71,7 @@ def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output:
         create_journal(settings.state, settings.identity)
     text = f"a new journal in {settings.state}: never put an old copy back"
     print_result(output, text, state=str(settings.state))
-    print_next(output, f"parley-party keyholder serve --config {config}")
+    print_next(output, f"parley-party keyholder serve --config {quote(str(config))}")
 
 
 @key_holder_app.command("recover")
@@ -100,7 +101,7 @@ def key_holder_recover(
         Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
     text = f"a new journal, which replaces {len(replaced)} that others may hold receipts of"
     print_result(output, text, replaced=replaced)
-    print_next(output, f"parley-party keyholder serve --config {config}")
+    print_next(output, f"parley-party keyholder serve --config {quote(str(config))}")
 
 
 @key_holder_app.command("health")

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -42,7 +43,7 @@ def quietly() -> Iterator[None]:
 
 def config_words(config: Path) -> str:
     """The option that names settings, as the next command has to repeat it."""
-    return "" if config == DEFAULT_CONFIG else f" --config {config}"
+    return "" if config == DEFAULT_CONFIG else f" --config {quote(str(config))}"
 
 
 def read_text(path: Path) -> str:

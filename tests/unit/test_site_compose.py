@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from common.errors import InvalidInputError
 from common.service.compose import IMAGE_USER, ContainerService, check_reachable, data_folder
 from learner.cli.main import learner_app
+from party.cli.output import config_words
 
 ODD = ["a b", 'C:\\"x"', "a: {b}", "é # c", "$HOME", "${X:-y}"]
 """Names that mean something else in YAML or to Compose."""
@@ -71,6 +72,13 @@ def test_compose_accepts_the_file(tmp_path: Path, name: str) -> None:
     assert told.returncode == 0, told.stderr
     mounts = yaml.safe_load(told.stdout)["services"]["party"]["volumes"]
     assert mounts[0]["source"].replace("$$", "$") == str(tmp_path / name)
+
+
+def test_what_is_said_to_do_next_can_be_pasted(tmp_path: Path) -> None:
+    folder = tmp_path / "a site"
+    folder.mkdir()
+    assert party(folder).write() == f"docker compose -f '{folder}/docker-compose.party.yml' up -d"
+    assert config_words(folder / "party.toml") == f" --config '{folder}/party.toml'"
 
 
 def test_what_is_there_stays_and_a_folder_of_roots_is_handed_over(

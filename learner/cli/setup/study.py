@@ -169,7 +169,7 @@ def study_sign_command(
     words = " ".join(words_of(signed.public_key))
     print_result(output, str(target), file=str(target), words=words)
     print_aside(output, f"owners compare the words of {signed.learner}'s key: {words}")
-    print_next(output, f"parley-party study check {target} --data TABLE")
+    print_next(output, f"parley-party study check {quote(str(target))} --data TABLE")
 
 
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
