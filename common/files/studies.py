@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,15 +41,15 @@ def whose_word(signed: SignedStudy | None) -> str:
 def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     """The study of a file, and what signs it, verified, if anything does; raises InvalidInputError as `read_study`."""
     try:
-        content = path.read_bytes()
+        content = path.read_bytes().removeprefix(BOM_UTF8)
         if not _is_signed(content):
             return Study.model_validate_json(content), None
         from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
 
         signed = SignedStudy.model_validate_json(content)
         signed.verify()
-    except OSError:
-        raise InvalidInputError(f"study {path} cannot be read") from None
+    except OSError as error:
+        raise InvalidInputError(f"study {path} cannot be read: {error.strerror}") from None
     except ValidationError as error:
         raise InvalidInputError(f"study {path}: {faults(error)}") from None
     except InvalidInputError as error:

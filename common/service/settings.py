@@ -9,6 +9,7 @@ setting is refused, in either place.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -206,11 +207,15 @@ class ServiceSettings(Settings):
 def _read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's tables; raises InvalidInputError."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InvalidInputError(f"settings {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        raise InvalidInputError(f"settings {path}: not a TOML file") from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"settings {path}: not a TOML file, for it is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:  # whose text may hold some of a secret
+        place = re.search(r"\(at (line \d+, column \d+|end of document)\)$", str(error))
+        where = f": see {place[1]}" if place else ""
+        raise InvalidInputError(f"settings {path}: not a TOML file{where}") from None
 
 
 def _refuse_unknown_variables(cls: type[Settings]) -> None:

@@ -50,7 +50,9 @@ def read_text(path: Path) -> str:
     """A text file; raises InvalidInputError."""
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
         raise InvalidInputError(f"{path} cannot be read as text") from None
 
 

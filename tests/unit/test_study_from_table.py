@@ -497,6 +497,13 @@ def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
     assert fit.extra == ("work_class",)
 
 
+def test_a_study_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    study = tmp_path / "study.json"
+    study.write_text(f"\ufeff{ADULT.read_text()}", encoding="utf-8")
+    assert check(study, adult(tmp_path)).exit_code == 0
+    assert "none.json cannot be read: No such file" in check(tmp_path / "none.json", adult(tmp_path)).stderr
+
+
 def test_too_few_rows_and_what_fits(tmp_path: Path) -> None:
     data = adult(tmp_path)
     assert check(ADULT, data).exit_code == 0

@@ -166,8 +166,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(InvalidInputError, match=r"none\.toml: No such file"):
         PartySettings.load(tmp_path / "none.toml")
     path.write_bytes(b"\xff\xfe = 3")
-    with pytest.raises(InvalidInputError, match="not a TOML file"):
+    with pytest.raises(InvalidInputError, match="not a TOML file, for it is not UTF-8"):
         PartySettings.load(path)
+    path.write_text('name = "a"\ntoken = secret\n')
+    with pytest.raises(InvalidInputError, match=r"not a TOML file: see line 2, column 9$"):
+        PartySettings.load(path)
+    path.write_text(f"\ufeff{FILE}", encoding="utf-8")
+    assert PartySettings.load(path).name
     path.write_text(FILE)
     monkeypatch.setenv("PARLEY_PARTY_NAME_FILE", str(tmp_path / "none"))
     with pytest.raises(InvalidInputError, match="PARLEY_PARTY_NAME_FILE: No such file"):
