@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,7 +65,8 @@ class Database:
         self._lock = threading.RLock()
         with self._understood():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            with suppress(FileExistsError):  # to close a file that is there gives up all of this process's locks on it
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self._connection = sqlite3.connect(
                 path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
             )

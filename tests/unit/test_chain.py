@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -46,6 +48,18 @@ def by_definition(*records: ChainRecord) -> list[str]:
 def change(directory: Path, statement: str, *values: int) -> None:
     with closing(sqlite3.connect(directory / "log.db")) as connection, connection:
         connection.execute(statement, values)
+
+
+def test_a_chain_that_a_process_opens_twice_keeps_its_log(tmp_path: Path) -> None:
+    """Another process that opens and closes the files last must not take the log away under those who write."""
+    first, second = Book(tmp_path), Book(tmp_path)
+    first.add({"a": 1})
+    look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT 1 FROM entries'); c.close()"
+    subprocess.run([sys.executable, "-c", look, tmp_path / "log.db"], check=True)
+    assert (tmp_path / "log.db-wal").exists()
+    second.add({"b": 2})
+    with closing(sqlite3.connect(tmp_path / "log.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (2,)
 
 
 def test_links_are_by_definition_and_records_are_told_in_order(tmp_path: Path) -> None:
