@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,11 @@ from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.file_tables import is_pattern, matching_files
+from common.files.file_tables import is_pattern, matching_files, reading
 from common.files.sources import DataSource, sqlite_table
 from common.files.sparse_examples import is_libsvm, list_blocks, sparse_blocks
 from common.files.streams import TableStream
-from common.files.tables import check_columns, check_names, is_csv, unreadable
+from common.files.tables import check_columns, check_names, is_csv
 
 _CSV_BLOCK = 2**19
 _GATHERED_ROWS = 2**12
@@ -42,12 +41,10 @@ def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
 
     Raises InvalidDataError as `read_columns`, and for data that does not fit the study, as `load_columns`.
     """
-    try:
+    with reading(path):
         if study.sparse:
             return _load_sparse([path], study, clip=clip)
         return load_csv(path, study, clip=clip) if is_csv(path) else load_parquet([path], study, clip=clip)
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise unreadable(path, error) from None
 
 
 def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded:
@@ -60,10 +57,7 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
     if not data.is_query and (
         is_libsvm(Path(data.source)) if study.sparse else data.source.lower().endswith(".parquet")
     ):
-        try:
-            return (_load_sparse if study.sparse else load_parquet)(matching_files(data.source), study, clip=clip)
-        except (OSError, pa.ArrowException) as error:
-            raise unreadable(Path(data.source), error) from None
+        return (_load_sparse if study.sparse else load_parquet)(matching_files(data.source), study, clip=clip)
     from common.files.query import open_tables, queried  # noqa: PLC0415 -- DuckDB, for who needs it
 
     if not data.is_query:
@@ -99,7 +93,10 @@ def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- not for CSV
 
     with ExitStack() as stack:
-        files = [stack.enter_context(ParquetFile(path, buffer_size=2**16, pre_buffer=False)) for path in paths]
+        files = []
+        for path in paths:
+            with reading(path):
+                files.append(stack.enter_context(ParquetFile(path, buffer_size=2**16, pre_buffer=False)))
         wanted = [_wanted(path, study, file.schema_arrow.names) for path, file in zip(paths, files, strict=True)]
         for path, found in zip(paths, wanted, strict=True):
             if set(found) != set(wanted[0]):
@@ -108,8 +105,9 @@ def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
         loading = Loading(study, n_rows, clip=clip)
         loading.expect(wanted[0])
         start = 0
-        for file in files:
-            _add_parquet(loading, start, file, wanted[0], study.text_names)
+        for path, file in zip(paths, files, strict=True):
+            with reading(path):
+                _add_parquet(loading, start, file, wanted[0], study.text_names)
             start += file.metadata.num_rows
         pa.default_memory_pool().release_unused()
         return loading.finish(n_rows)
@@ -195,13 +193,18 @@ def _count_lines(path: Path) -> tuple[int, int]:
 
 def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
     """The examples of files in a study of sparse features, of some after those of others."""
-    files = [sparse_blocks(path, study) for path in paths]
-    n_rows, start = sum(file[0] for file in files), 0
+    files = []
+    for path in paths:
+        with reading(path):
+            files.append(sparse_blocks(path, study))
+    n_rows, start = sum(n for n, _, _ in files), 0
     loading = SparseLoading(study, n_rows, clip=clip)
     loading.expect(files[0][1])
-    for entries, labels in chain.from_iterable(file[2] for file in files):
-        loading.add_entries(start, entries)
-        loading.add_label(start, labels)
-        start += len(labels)
+    for path, (_, _, blocks) in zip(paths, files, strict=True):
+        with reading(path):
+            for entries, labels in blocks:
+                loading.add_entries(start, entries)
+                loading.add_label(start, labels)
+                start += len(labels)
     pa.default_memory_pool().release_unused()
     return loading.finish(n_rows)

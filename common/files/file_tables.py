@@ -7,6 +7,7 @@ its cells are such or empty, in all files, and of texts where not, or where a nu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,22 @@ def file_table(pattern: str, texts: Collection[str] = ()) -> TableStream:
     kinds = {is_csv(path) for path in paths}
     if len(kinds) > 1:
         raise InvalidDataError(f"data files {pattern}: some are .csv and some .parquet")
+    return _csv_table(pattern, paths, texts) if kinds.pop() else _parquet_table(pattern, paths)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise InvalidDataError, which names the file, for what goes wrong with it."""
     try:
-        return _csv_table(pattern, paths, texts) if kinds.pop() else _parquet_table(pattern, paths)
+        yield
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise unreadable(paths[0] if len(paths) == 1 else Path(pattern), error) from None
+        raise unreadable(path, error) from None
 
 
 def _parquet_table(pattern: str, paths: Sequence[Path]) -> TableStream:
     schema = None
     for path in paths:
-        with _parquet(path) as file:
+        with reading(path), _parquet(path) as file:
             found = pa.schema([(field.name, field.type) for field in file.schema_arrow])
         check_names(path, found.names)
         schema = schema or found
@@ -80,17 +87,19 @@ def _parquet(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
 
 
 def _csv_table(pattern: str, paths: Sequence[Path], texts: Collection[str]) -> TableStream:
-    names = _header(paths[0])
+    names: list[str] = []
     for path in paths:
-        check_names(path, found := _header(path))
+        with reading(path):
+            check_names(path, found := _header(path))
+        names = names or found
         if found != names:
             raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
     as_text = dict.fromkeys(names, pa.string())
     types = {name: list(_NUMBERS) for name in names if name not in texts}
     for path in paths:
-        for batch in _csv(path, as_text):
-            for name in list(types):
-                types[name] = _possible(batch.column(name), types[name])
+        with reading(path):
+            for batch in _csv(path, as_text):
+                types = {name: _possible(batch.column(name), kinds) for name, kinds in types.items()}
     pa.default_memory_pool().release_unused()
     schema = pa.schema([(name, (types.get(name) or [pa.string()])[0]) for name in names])
 

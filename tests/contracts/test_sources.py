@@ -255,6 +255,20 @@ def test_a_file_may_be_called_as_a_pattern(
     assert_equal(load_source(found, STUDY), expected)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("source", ["{}/*.{}", "SELECT * FROM t"])
+def test_the_one_of_many_files_that_cannot_be_read_is_named(
+    folder: Path, tmp_path: Path, source: str, kind: str
+) -> None:
+    for part in (1, 2, 3):
+        given = folder / ("visits.csv" if kind == "csv" else "parts/part-0.parquet")
+        shutil.copy(given, tmp_path / f"part-{part}.{kind}")
+    (tmp_path / f"part-2.{kind}").write_bytes(b"\xff\xfe\x00PAR1")
+    tables = {"t": f"{tmp_path}/*.{kind}"} if source.startswith("SELECT") else {}
+    with pytest.raises(InvalidDataError, match=rf"part-2\.{kind} cannot be read: it is no"):
+        load_source(DataSource(source=source.format(tmp_path, kind), tables=tables), STUDY)
+
+
 def test_generated_columns_of_sqlite_are_columns(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "v.sqlite")) as database, database:
         database.execute("CREATE TABLE t (months, marker, ward, date, ill, age AS (months / 12), one AS (1) STORED)")
