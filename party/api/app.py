@@ -83,7 +83,8 @@ _ANSWER["content"] |= signed.body("a signed contribution")["content"]
 def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None, *, apart: bool = False) -> FastAPI:
     """The application of a party; ``noise`` stands in for the system's, drawn ahead, where a test fixes it.
 
-    The data is read ``apart``, in a child process, where this one is to live long and stay small.
+    The data is read ``apart``, in a child process, where this one is to live long and stay small. Its ``state.ledger``
+    is the ledger, which a process opens once.
 
     Raises what `Party` raises when study, data or ledger cannot be used, and OwnKeyError when the identity key cannot,
     or gmpy2 is missing from a party that takes part in secure sums.
@@ -120,6 +121,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         lifespan=lifespan,
         round_paths=_ROUND_PATHS,
     )
+    app.state.ledger = party.store
     desk = PartyDesk(party, worker, party, sums)
     _add_facts(app, desk)
     _add_runs(app, desk)

@@ -94,7 +94,6 @@ def party_serve(
     from common.service import logs
     from common.service.serve import serve as run
     from common.service.serve import tls_context
-    from party.answering.party import open_store
     from party.api.app import create_party_app
     from party.owner.page import owner_page
     from party.settings import PartySettings
@@ -106,11 +105,8 @@ def party_serve(
         logs.configure(settings.log_format)
         if settings.tls:
             tls_context(settings.tls)  # refuses before the ledger is opened
-        run(
-            create_party_app(settings, apart=True),
-            settings,
-            [*outbound(settings.outbound), *owner_page(settings, open_store)],
-        )
+        app = create_party_app(settings, apart=True)
+        run(app, settings, [*outbound(settings.outbound), *owner_page(settings, app.state.ledger)])
 
 
 @party_app.command("check")

@@ -65,7 +65,7 @@ class OwnerBook:
 
 
 class Books:
-    """All that follows from the records told so far."""
+    """All that follows from the records told so far. One thread may look at them while another tells of more."""
 
     def __init__(self) -> None:
         self.begun: Begun | None = None
@@ -125,13 +125,13 @@ class Books:
         """What the owner has not answered and may still, oldest first."""
         return (
             (key, book)
-            for key, book in self.owner.items()
+            for key, book in list(self.owner.items())
             if key not in self.runs and book.denied is None and book.expires > now
         )
 
     def unended(self) -> Iterator[tuple[RunKey, RunBook]]:
         """All runs that have not ended, oldest first."""
-        return ((key, run) for key, run in self.runs.items() if run.ended is None)
+        return ((key, run) for key, run in list(self.runs.items()) if run.ended is None)
 
     def hides(self) -> Adjacency:
         """What every charge so far hides at least."""

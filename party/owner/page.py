@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import secrets
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -78,8 +78,8 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
     )
 
 
-def owner_page(settings: PartySettings, open_ledger: Callable[[PartySettings], Ledger]) -> list[Beside]:
-    """What serves the page beside a party's service, if there is to be one."""
+def owner_page(settings: PartySettings, store: Ledger) -> list[Beside]:
+    """What serves the page beside a party's service, if there is to be one; ``store`` is the service's own ledger."""
 
     async def serve(server: BoundedServer) -> None:
         with socket.socket() as listening:
@@ -90,12 +90,11 @@ def owner_page(settings: PartySettings, open_ledger: Callable[[PartySettings], L
                 structlog.get_logger().warning("owner", port=settings.owner.port, failed=error.strerror)
                 await asyncio.sleep(_LATER)
                 return
-            with await asyncio.to_thread(open_ledger, settings) as store:
-                app = create_owner_app(settings, store)
-                config = uvicorn.Config(
-                    app, access_log=False, log_config=None, server_header=False, ws="none", lifespan="off"
-                )
-                await _PageServer(config, server.limits, _nothing).serve([listening])
+            app = create_owner_app(settings, store)
+            config = uvicorn.Config(
+                app, access_log=False, log_config=None, server_header=False, ws="none", lifespan="off"
+            )
+            await _PageServer(config, server.limits, _nothing).serve([listening])
 
     return [serve] if settings.owner.port else []
 

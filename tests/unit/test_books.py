@@ -20,6 +20,7 @@ from party.ledger.records import (
     Joined,
     LedgerRecord,
     Limited,
+    OwnerAsked,
     Refused,
     Released,
     from_json,
@@ -54,6 +55,16 @@ def test_before_anything_is_told_there_is_nothing_to_spend() -> None:
     books = Books()
     assert (books.begun, books.account, books.runs, books.weaker, books.refusals) == (None, Account(0, 0), {}, 0, {})
     assert books.at == 0, "nothing was written"
+
+
+def test_runs_and_questions_may_be_looked_at_while_more_are_told() -> None:
+    """The owner's page looks in a thread of its own."""
+    books = told(approved("one", NOTHING), OwnerAsked("ann", "two", "digest", NOTHING, 50))
+    unended, pending = books.unended(), books.pending(1000)
+    books.tell(Entry(5, 1005, approved("three", NOTHING)))
+    books.tell(Entry(6, 1006, OwnerAsked("ann", "four", "digest", NOTHING, 50)))
+    assert [key[1] for key, _ in unended] == ["one"]
+    assert [key[1] for key, _ in pending] == ["two"]
 
 
 def test_reserving_answering_and_ending_move_the_account_to_the_unit() -> None:
