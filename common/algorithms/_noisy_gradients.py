@@ -10,19 +10,24 @@ same numbers, the same noise on the mean, and nothing but a sum to see.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from common.algorithms._gradients import ask_gradients
+from common.algorithms._heavy_ball import drift_of
 from common.algorithms._parameters import CalibrationChoice, ClipNorm, Regularization, Rounds, algorithm
 from common.algorithms._regularization import choose_regularization
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.gradients import gradient_sum
+from common.learning.losses import Squared
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, LaplaceEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
@@ -60,14 +65,33 @@ class NoisyGradients(Algorithm):
     sparse: ClassVar[bool] = True
 
     @classmethod
-    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rule of `common.algorithms._regularization`: the noise of T rounds is as that of one."""
-        one, everyone = cls(**dict(given)), facts.everyone  # type: ignore[arg-type]
-        if one.calibration == "paper":
-            noise = math.sqrt(2 * float((one.scale(everyone) ** 2).sum()))
-        else:
-            noise = facts.deviation_of_sum(one.sigma(everyone))
-        return choose_regularization(given, noise / facts.n_total / math.sqrt(one.n_rounds), _DRIFT)
+    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
+        """Lambda by the rule of `common.algorithms._regularization`: the noise of T rounds is as that of one.
+
+        Of a number the rounds too: it wants all the way that noise allows (`common.algorithms._heavy_ball`). The
+        printed steps, for a rho, lead no further by more rounds.
+        """
+        one, chosen = cls(**dict(given)), {}  # type: ignore[arg-type]
+        if isinstance(facts.loss, Squared) and "n_rounds" not in given and given.get("rho") is None:
+            drift = drift_of(facts)
+            rounds = max(1, bisect_right(range(1, most_rounds + 1), drift, key=lambda n: one.blur_of(facts, n)))
+            why = f"as many as time allows, until noise would move weights by {drift:.2g}; at least one"
+            one, chosen["n_rounds"] = replace(one, n_rounds=rounds), Choice(rounds, why)
+        return chosen | choose_regularization(given, one.noise_of_mean(facts) / math.sqrt(one.n_rounds), _DRIFT)
+
+    @abstractmethod
+    def steps(self, facts: FederationFacts) -> FloatArray:
+        """The step lengths, (T,)."""
+
+    def blur_of(self, facts: FederationFacts, n_rounds: int) -> float:
+        """How far the noise of so many rounds moves a weight along directions without curvature."""
+        return (run := replace(self, n_rounds=n_rounds)).noise_of_mean(facts) * float(np.linalg.norm(run.steps(facts)))
+
+    def noise_of_mean(self, facts: FederationFacts) -> float:
+        """The deviation of the noise on a coordinate of a round's mean gradient."""
+        if self.calibration == "paper":
+            return math.sqrt(2 * float((self.scale(facts.everyone) ** 2).sum())) / facts.n_total
+        return facts.deviation_of_sum(self.sigma(facts.everyone)) / facts.n_total
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""
@@ -91,10 +115,9 @@ class NoisyGradients(Algorithm):
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """One answer, and those of the other shards that may hold the same record."""
-        moved = self._copies(facts) * self.sensitivity(_ANY, facts)
         if self.calibration == "paper":
-            return LaplaceEvent(moved / float(self.scale(facts)))
-        return GaussianEvent(moved / float(self.sigma(facts)))
+            return LaplaceEvent(self._moved(facts) / float(self.scale(facts)))
+        return GaussianEvent(self._moved(facts) / float(self.sigma(facts)))
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """With overlap, the promise to a record depends on the other shards that hold it."""
@@ -111,18 +134,16 @@ class NoisyGradients(Algorithm):
 
     def scale(self, facts: OwnFacts) -> FloatArray:
         """The Laplace scale: Theorem 1's b on a sum, (...)."""
-        moved = self._copies(facts) * self.sensitivity(_ANY, facts)
-        return np.asarray(moved * self.n_rounds / facts.epsilon[facts.index])
+        return np.asarray(self._moved(facts) * self.n_rounds / facts.epsilon[facts.index])
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
         """The deviation that a sum needs, (...)."""
-        moved = self._copies(facts) * self.sensitivity(_ANY, facts)
-        return gaussian_sigmas(facts.own_epsilon, facts.own_delta, moved * math.sqrt(self.n_rounds))
+        return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self._moved(facts) * math.sqrt(self.n_rounds))
 
-    def _copies(self, facts: FederationFacts) -> float:
-        """How much more kappa copies of a record move what the learner sees than one does."""
+    def _moved(self, facts: OwnFacts) -> float:
+        """How far kappa copies of a record move what the learner sees, of which one moves it by the sensitivity."""
         independent = self.calibration == "tight" and not facts.secure_sum
-        return math.sqrt(self.overlap) if independent else float(self.overlap)
+        return self.sensitivity(_ANY, facts) * (math.sqrt(self.overlap) if independent else float(self.overlap))
 
 
 _ANY = Query(1, "gradient", np.zeros(0))

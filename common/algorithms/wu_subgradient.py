@@ -39,14 +39,14 @@ class WuSubgradient(NoisyGradients):
     def program(self, facts: FederationFacts) -> Program:
         """Projected subgradient descent on the noisy sums of whoever contributed."""
         weights = average = start_of(facts, self.weight_bound)
-        for round, (step, part) in enumerate(zip(self.steps(), self.parts(), strict=True), start=1):
+        for round, (step, part) in enumerate(zip(self.steps(facts), self.parts(), strict=True), start=1):
             reply = yield Query(round, "gradient", weights)
             subgradient = mean_gradient(reply, facts) + self.regularization * weights
             weights = np.clip(weights - step * subgradient, -self.weight_bound, self.weight_bound)
             average = (1 - part) * average + part * weights
         return Model(average)
 
-    def steps(self) -> FloatArray:
+    def steps(self, facts: FederationFacts) -> FloatArray:
         """c_1 / sqrt(k), (T,)."""
         return np.asarray(self.step / np.sqrt(np.arange(1.0, self.n_rounds + 1)))
 

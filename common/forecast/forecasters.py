@@ -128,7 +128,7 @@ def _wu_subgradient(algorithm: WuSubgradient, facts: FederationFacts) -> Descent
     parts = algorithm.parts()
     kept = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
     return Descent(
-        tuple(algorithm.steps().tolist()),
+        tuple(algorithm.steps(facts).tolist()),
         algorithm.regularization,
         algorithm.clip_norm,
         tuple((parts * kept).tolist()),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from common.algorithms import AUTO, MOST_ROUNDS, REGISTRY, build_algorithm, settle
 from common.algorithms._heavy_ball import drift_of, noise_of_one_round
+from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms.dp_gd import DpGd
 from common.algorithms.gop import Gop
 from common.algorithms.local_average import LocalAverage
@@ -230,6 +231,27 @@ class TestRegularization:
         assert chosen == sorted(chosen, reverse=True), "less noise, less lambda"
         assert chosen[1] == pytest.approx(100 * chosen[2], rel=0.05), "as 1 / n"
         assert settle(name, {"regularization": 0.5}, facts_of())[1] == {}
+
+    @pytest.mark.parametrize("name", ["wu_strongly_convex", "wu_subgradient"])
+    @pytest.mark.parametrize("calibration", ["paper", "tight"])
+    def test_a_number_is_sought_for_as_many_rounds_as_noise_allows(self, name: str, calibration: str) -> None:
+        """Ten rounds told a fifth of what there is to learn, from however many examples."""
+        rounds = []
+        for n in (10, 100, 1000, 10_000):
+            facts = facts_of(n, loss=Squared())
+            algorithm, _ = settle(name, {"calibration": calibration}, facts)
+            assert isinstance(algorithm, NoisyGradients)
+            found, most = algorithm.n_rounds, drift_of(facts)
+            assert found == 1 or algorithm.blur_of(facts, found) <= 1.01 * most
+            assert found == MOST_ROUNDS or algorithm.blur_of(facts, found + 1) > 0.99 * most
+            rounds.append(found)
+        assert rounds == sorted(rounds)
+        assert rounds[0] < 10 < rounds[-1]
+        assert settle(name, {}, facts, most_rounds=7)[0] == settle(name, {"n_rounds": 7}, facts)[0]
+        assert "n_rounds" not in settle(name, {"n_rounds": 7}, facts)[1]
+
+    def test_printed_steps_lead_no_further_by_more_rounds(self) -> None:
+        assert "n_rounds" not in settle("wu_strongly_convex", {"rho": 1.0}, facts_of(loss=Squared()))[1]
 
     def test_it_is_the_deviation_of_the_noise_by_the_drift(self) -> None:
         facts = facts_of(1000, 0.5)
