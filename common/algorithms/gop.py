@@ -13,6 +13,7 @@ from common.arrays import IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import bounded_slope, check_single_score
+from common.privacy.calibration import check_epsilon_delta
 from common.privacy.events import ApproximateEvent, Event
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.objective import ObjectivePerturbation, objective
@@ -66,6 +67,7 @@ class Gop(Curated):
     def terms(self, facts: OwnFacts) -> SiteTerms:
         """The curator's, as of a site that holds all data."""
         budget, size = facts.strictest, (facts.n_total, facts.n_features)
+        check_epsilon_delta(*budget)
         return SiteTerms(
             facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration, facts.row_entries
         )

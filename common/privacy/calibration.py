@@ -49,7 +49,8 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
     """Refuse an epsilon that is not a positive number, or a delta outside (0, 1), with InvalidInputError."""
     check_epsilon(epsilon)
     if not 0 < delta < 1:
-        raise InvalidInputError(f"delta must lie strictly between 0 and 1, not {delta}")
+        without = "; local_average and wu_subgradient need none, as published" if delta == 0 else ""
+        raise InvalidInputError(f"delta must lie strictly between 0 and 1, not {delta}{without}")
 
 
 def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> float:

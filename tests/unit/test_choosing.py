@@ -291,6 +291,15 @@ class TestRegularization:
             with pytest.raises(InvalidInputError, match="bounded slope"):
                 settle(name, {}, facts_of(loss=Squared()))
 
+    @pytest.mark.parametrize("name", ["dp_gd", "psgd", "gop"])
+    def test_without_a_delta_the_refusal_names_algorithms_that_need_none(self, name: str) -> None:
+        """The refusal of `gop` told to take a law that it does not have."""
+        facts = FederationFacts.uniform(np.full(5, 100), epsilon=1.0, delta=0.0, n_features=3, loss=Logistic())
+        with pytest.raises(InvalidInputError, match="local_average and wu_subgradient need none"):
+            settle(name, {}, facts)
+        for other in ("local_average", "wu_subgradient"):
+            assert all(promise.delta == 0 for promise in guarantees(settle(other, {}, facts)[0], facts))
+
 
 class TestDescent:
     @pytest.mark.parametrize(

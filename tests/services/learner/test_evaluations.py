@@ -211,7 +211,13 @@ async def test_a_share_that_is_none_is_refused(cluster: Cluster, share: object) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"algorithm": "wu_strongly_convex", "delta": 0.0}, "delta must lie strictly between 0 and 1, not 0.0"),
+        (
+            {"algorithm": "wu_strongly_convex", "delta": 0.0},
+            (
+                "delta must lie strictly between 0 and 1, not 0.0; "
+                "local_average and wu_subgradient need none, as published"
+            ),
+        ),
         ({"delta": 1e-18}, "a share of 0.1 of epsilon 1, delta 1e-18 is less than a ledger counts"),
         ({"epsilon": 1e-6}, "a share of 0.1 of epsilon 1e-06, delta 1e-05 is less than a ledger counts"),
         ({"algorithm": "evaluate", "public": "known"}, "evaluate makes no model that can be evaluated"),
