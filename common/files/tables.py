@@ -33,10 +33,11 @@ def read_columns(path: Path) -> Columns:
         else:
             from pyarrow.parquet import read_table as read  # noqa: PLC0415 -- as above
         table = read(path)
-    except (OSError, pa.ArrowException) as error:
+        names = table.column_names
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
-    check_names(path, table.column_names)
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+    check_names(path, names)
+    return {name: table.column(name).to_numpy() for name in names}
 
 
 def column_names(path: Path) -> tuple[str, ...]:

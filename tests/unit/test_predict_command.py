@@ -42,7 +42,7 @@ def run(folder: Path, document: object, table: str | Path, *options: str, code: 
     model = folder / "model.json"
     model.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
     if isinstance(table, str):
-        (folder / "rows.csv").write_text(table, encoding="utf-8")
+        (folder / "rows.csv").write_text(table, encoding="utf-8", errors="surrogateescape")
         table = folder / "rows.csv"
     found = CliRunner().invoke(learner_app, ["predict", str(model), str(table), *options])
     assert found.exit_code == code, found.stderr
@@ -117,6 +117,8 @@ def test_rows_of_lists(tmp_path: Path) -> None:
         (GOOD, ("--keep", "row"), "'row' cannot be kept"),
         ("", (), "cannot be read"),
         (GOOD + "a4,1\n", (), "cannot be read"),
+        (GOOD.replace("note", "\udcff"), (), "cannot be read"),
+        (GOOD.replace("north", "\udcff"), (), "cannot be read"),
         (Path("absent.csv"), (), "is missing"),
         (Path("rows.txt"), (), "must end in .csv or .parquet"),
     ],
