@@ -12,7 +12,9 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """What something is called, such as a value of a category."""
 PLAIN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
 """Text on one line: nothing that moves a cursor or turns the order of what is read."""
-PlainName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PLAIN)]
+OneLine = Annotated[str, StringConstraints(pattern=PLAIN)]
+"""Text for people, as `PLAIN` has it."""
+PlainName = Annotated[OneLine, StringConstraints(min_length=1, max_length=200)]
 """What a study calls a column, a label or itself, in lines that owners read before they approve."""
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """What services and runs are called."""
@@ -23,12 +25,8 @@ PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal."""
 
-PlainText = Annotated[
-    str,
-    StringConstraints(max_length=2000, pattern=PLAIN),
-    Field(exclude_if=lambda words: words == ""),
-]
-"""Plain text for people. None is not told, so that a study which says nothing has the digest of one that was never
+PlainText = Annotated[OneLine, StringConstraints(max_length=2000), Field(exclude_if=lambda words: words == "")]
+"""One line of plain text. None is not told, so that a study which says nothing has the digest of one that was never
 asked."""
 
 _NUMBERS = frozenset({"int", "float", "bool"})

@@ -13,7 +13,7 @@ from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
 from common.privacy.guarantee import Adjacency, Composition, View
 from common.runs.members import MemberColumns
 from common.runs.specification import RunOutline, RunSpec
-from common.strict import Digest, Identifier, Strict, faults
+from common.strict import Digest, Identifier, OneLine, Strict, faults
 
 
 class PartyFacts(Strict):
@@ -128,8 +128,8 @@ class RunOffer(Strict):
 
     run: Identifier
     spec: OfferedSpec
-    user: Annotated[str, Field(max_length=100)] = ""
-    purpose: Annotated[str, Field(max_length=500)] = ""
+    user: Annotated[OneLine, Field(max_length=100)] = ""
+    purpose: Annotated[OneLine, Field(max_length=500)] = ""
 
 
 class RunProposal(Strict):
@@ -140,8 +140,8 @@ class RunProposal(Strict):
 
     run: Identifier
     spec: RunSpec
-    user: Annotated[str, Field(max_length=100)] = ""
-    purpose: Annotated[str, Field(max_length=500)] = ""
+    user: Annotated[OneLine, Field(max_length=100)] = ""
+    purpose: Annotated[OneLine, Field(max_length=500)] = ""
 
     @cached_property
     def listing(self) -> bytes:

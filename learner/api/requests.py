@@ -17,11 +17,13 @@ from common.runs.cohort import Cohort
 from common.runs.evaluation import divide, evaluation_spec
 from common.runs.members import Budget, Member
 from common.runs.specification import PublicRows, RunSpec, SecureSumKind
-from common.strict import Digest, Identifier, Name, Strict, faults
+from common.strict import Digest, Identifier, Name, OneLine, Strict, faults
 from learner.run import DEFAULT_SECONDS, Run
 from learner.storage.public_rows import PublicRowStore
 
-Purpose = Annotated[str, Field(max_length=500, description="what the model is for, as owners read in their logs")]
+Purpose = Annotated[
+    OneLine, Field(max_length=500, description="what the model is for, on one line, as owners read in their logs")
+]
 
 
 DEFAULT_ALGORITHM = "dp_gd"

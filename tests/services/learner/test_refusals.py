@@ -79,6 +79,8 @@ async def test_refuses_a_run_that_cannot_be(
         ({"minimum_contributors": 0}, ["body", "minimum_contributors"]),
         ({"budgets": {"party-1": {"epsilon": 0, "delta": 1e-5}}}, ["body", "budgets", "party-1"]),
         ({"surprise": 1}, ["body", "surprise"]),
+        ({"purpose": "research\nallowed by the owner"}, ["body", "purpose"]),
+        ({"purpose": "\x1b[2Jresearch"}, ["body", "purpose"]),
         ({"epsilon": "1"}, ["body", "epsilon"]),
         ({"epsilon": True}, ["body", "epsilon"]),
         ({"delta": "1e-5"}, ["body", "delta"]),

@@ -78,6 +78,13 @@ def test_names_its_price_once_and_charges_round_by_round(client: httpx.Client, c
     assert propose(client, spec).content == first.content
 
 
+@pytest.mark.parametrize("name", ["user", "purpose"])
+def test_words_that_could_deceive_an_owner_are_refused(client: httpx.Client, cluster: Cluster, name: str) -> None:
+    offer = {"run": "run", "spec": run_spec(cluster).model_dump(mode="json"), name: "research\nallowed"}
+    assert kind(client.post("/v1/runs", json=offer)) == "invalid-input"
+    assert client.post("/v1/runs", json=offer | {name: "research"}).is_success
+
+
 def test_a_run_cannot_be_proposed_twice_with_different_terms(client: httpx.Client, cluster: Cluster) -> None:
     propose(client, run_spec(cluster))
     assert kind(propose(client, run_spec(cluster, n_rounds=11))) == "conflict"
