@@ -61,6 +61,7 @@ from learner.storage.run_store import RunStore
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
+LastEventId = Annotated[int, Header(ge=0, lt=2**63)]  # what the store can compare
 Connect = Callable[[PeerEntry], Line]
 _News = TypeVar("_News")
 _EVERY = 5.0  # seconds between two looks at whether a watcher's token still counts
@@ -287,7 +288,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         response_class=EventStream,
         dependencies=[Depends(existing)],
     )
-    async def watch_run(run: str, request: Request, last_event_id: Annotated[int, Header(ge=0)] = 0) -> EventStream:
+    async def watch_run(run: str, request: Request, last_event_id: LastEventId = 0) -> EventStream:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
 
         The stream ends with the run, or when the token no longer counts.
