@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
-from common.errors import TooLargeError
+from common.errors import TooLargeError, UnsupportedMediaError
 from common.service.settings import Limits
 
 _T = TypeVar("_T")
@@ -101,6 +101,8 @@ class StrictRoute(APIRoute):
                 request = _bounded(request, limit)
                 if schema and (body := await request.body()):
                     request._json = await _aside(len(body), lambda: _valid(schema, body))  # noqa: SLF001 -- FastAPI finds it read
+            elif schema and await request.body():
+                raise UnsupportedMediaError("the body must be application/json")
             return await handle(request)
 
         return strict

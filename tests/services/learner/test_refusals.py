@@ -139,6 +139,21 @@ async def test_refuses_what_is_not_strict_json(client: httpx.AsyncClient, body: 
     problem(response)
 
 
+@pytest.mark.parametrize("said", ["application/x-www-form-urlencoded", "text/plain", None])  # the first is curl's
+async def test_says_that_a_body_must_be_json(client: httpx.AsyncClient, said: str | None) -> None:
+    headers = {"Content-Type": said} if said else {}
+    response = await client.post("/v1/runs", content=json.dumps(GOOD), headers=headers)
+    assert (response.status_code, problem(response)["detail"]) == (415, "the body must be application/json")
+
+
+@pytest.mark.parametrize("after", ["-1", "x", str(2**63)])
+async def test_refuses_an_event_that_no_stream_has(client: httpx.AsyncClient, after: str) -> None:
+    run = (await client.post("/v1/runs", json=GOOD)).json()["id"]
+    response = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": after})
+    assert response.status_code == 422
+    assert [fault["loc"] for fault in problem(response)["errors"]] == [["header", "last-event-id"]]
+
+
 async def test_refuses_large_and_compressed_bodies(cluster: Cluster, parties: Parties) -> None:
     async with learner_of(cluster, parties, limits={"body_bytes": 2000}) as client:
         large = await client.post("/v1/runs", content=b" " * 3000, headers={"Content-Type": "application/json"})
