@@ -52,7 +52,7 @@ class Promise(Strict):
 class ModelTerms(Strict):
     """What a model's document says whatever its kind; whoever made the model may say more."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     format: Annotated[Literal["parley-model-2"], Field(description="the version of this form")]
     column_names: Annotated[
@@ -128,6 +128,8 @@ class Statistics(ModelTerms):
 
 ModelDocument = Annotated[LinearModel | SoftmaxModel | MembersModel | Statistics, Field(discriminator="kind")]
 _DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
+DOCUMENT_FIELDS = frozenset(LinearModel.model_fields)
+"""What a document of any kind says."""
 
 
 def model_document(

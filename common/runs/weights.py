@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from common.arrays import FloatArray
 from common.strict import Strict
@@ -19,7 +19,7 @@ class SparseRow(Strict):
 
     length: Annotated[int, Field(ge=1, le=2**24)]
     index: tuple[Annotated[int, Field(ge=0)], ...]
-    value: tuple[float, ...]
+    value: tuple[FiniteFloat, ...]
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -21,6 +21,7 @@ from common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
 from common.runs.certificate import Certificate, SignedApproval, SignedSums
 from common.runs.evaluation import EVALUATE
 from common.runs.model_document import (
+    DOCUMENT_FIELDS,
     ModelDocument,
     Promise,
     model_of,
@@ -92,7 +93,7 @@ def verify_document(document: Mapping[str, Any], known: PublicKeys | None = None
     claim, keys = _Claim(read, certificate, specification_of(certificate)), _keys_of(certificate)
     consents = tuple(_faults_of_consents(claim.spec, certificate, read.contributors))
     checks: list[tuple[Sequence[str], str]] = [
-        (tuple(_changed(claim)), "the learner signed every field of the document"),
+        ((*_unsigned(document), *_changed(claim)), "the learner signed every field of the document"),
         (tuple(_contents(claim)), "study, algorithm, parameters and parties are those of the specification"),
         (tuple(_promises(claim)), "the guarantees follow from the specification, worked out anew"),
         (consents, "" if consents else _prices(certificate)),
@@ -134,6 +135,12 @@ def _changed(claim: _Claim) -> Iterator[str]:
         came_later = name == "evaluation" and evaluation is not None and evaluation.certificate is not None
         if digests.get(name) != signed.get(name) and not came_later:
             yield f"{name}: not what the learner signed"
+
+
+def _unsigned(document: Mapping[str, Any]) -> Iterator[str]:
+    """What somebody has added that no document says, and that is read by nobody but people."""
+    for name in sorted(document.keys() - DOCUMENT_FIELDS):
+        yield f"{name[:100]}: not what the learner signed"
 
 
 def _contents(claim: _Claim) -> Iterator[str]:

@@ -138,6 +138,8 @@ def test_a_table_that_does_not_fit_is_told_by_row_and_column(
         ("[]", (), "is not a model's document"),
         (document_of(TWO) | {"format": "parley-model-1"}, (), "the model's format must be"),
         (document_of(TWO) | {"weights": [1.0]}, (), "not of the shape that its study has"),
+        (document_of(TWO) | {"weights": [float("nan")]}, (), "not JSON, or cut short"),
+        (json.dumps(document_of(TWO)).replace(": 100", ": 1e999", 1), (), "not JSON, or cut short"),
         (document_of(HUBER), ("--proba",), "has no probabilities"),
     ],
 )

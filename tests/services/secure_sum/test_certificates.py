@@ -108,6 +108,7 @@ SUMMED = ("certificate", "sums")
 LATER = ("evaluation", "certificate")
 ALTERATIONS: dict[str, tuple[Callable[[Document], None], str]] = {
     "weight": (_altered("weights", 1, by=lambda it: it + 1e-9), "weights: not what the learner signed"),
+    "addition": (lambda document: document.update(approved_by="party-2"), "approved_by: not what the learner signed"),
     "contributor": (_altered("contributors", 0, by=lambda _: "party-9"), "does not name party-9"),
     "fewer contributors": (_altered("contributors", by=lambda it: it[1:]), "contributors: not what"),
     "epsilon": (_altered("guarantees", -1, "epsilon", by=lambda it: it / 2), "guarantees: not what follows"),
@@ -203,6 +204,7 @@ def test_strangers_keys_are_named(document: Document) -> None:
         (_altered("certificate", "specification", by=lambda _: {}), "specification cannot be read"),
         (_altered("evaluation", "certificate", "specification", by=lambda _: {}), "specification cannot be read"),
         (_altered("weights", by=lambda it: it[1:]), "not of the shape"),
+        (_altered("weights", by=lambda it: [float("nan"), *it[1:]]), "weights.*finite"),
     ],
 )
 def test_what_is_torn_is_refused(document: Document, alter: Callable[[Document], None], why: str) -> None:
