@@ -27,7 +27,10 @@ class Call(Generic[Reading]):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The request as httpx takes it; raises InvalidInputError for a body that JSON cannot say."""
+        """The request as httpx takes it; raises InvalidInputError for what JSON, or a header, cannot say."""
+        for name, value in self.headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise InvalidInputError(f"{name} may have printable ASCII characters only")
         sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": dict(self.headers)}
         if self.body is not None:
             sent["headers"]["Content-Type"] = "application/json"

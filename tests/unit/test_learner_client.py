@@ -122,6 +122,12 @@ class TestRequests:
         public = {name for name in vars(Learner) if not name.startswith("_")}
         assert public == {name for name in vars(AsyncLearner) if not name.startswith("_")}
 
+    @pytest.mark.parametrize("key", ["one\ntwo", "\u0437", "\xe9tude"])
+    def test_a_key_that_no_header_can_say_is_refused(self, key: str) -> None:
+        said = pytest.raises(InvalidInputError, match="Idempotency-Key may have printable ASCII")
+        with refused(NotFoundError("not to be asked")) as client, said:
+            client.submit("study", epsilon=1, delta=1e-5, idempotency_key=key)
+
     def test_names_are_quoted_and_the_token_is_sent(self) -> None:
         seen = []
 
