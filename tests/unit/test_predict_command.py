@@ -150,6 +150,12 @@ def test_a_model_that_cannot_predict_is_refused(
     assert why in err
 
 
+def test_a_table_without_rows_has_a_header_for_what_reads_it(tmp_path: Path) -> None:
+    out, err = run(tmp_path, document_of(TWO), GOOD.splitlines()[0] + "\n", "--proba", "--keep", "id")
+    assert (out, err) == ("row,id,prediction,P(no),P(yes)\n", "0 rows\n")
+    assert run(tmp_path, document_of(TWO), GOOD.splitlines()[0] + "\n", "--format", "json")[0] == ""
+
+
 def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -58,7 +58,8 @@ def predict_command(
         path = Path(table) if table != "-" else _standard_input(Path(folder))
         rows = FeatureRows(path, predictor.study, _checked(keep or []))
         found = _predicted(predictor, rows, proba=proba, skip=skip)
-        count, skipped = _write(found, save, as_json=output == "json")
+        names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
+        count, skipped = _write(found, names, save, as_json=output == "json")
     where = f" in {save}" if save else ""
     without = f"; {skipped:,} of them have no prediction, for the study has no place for them" if skipped else ""
     typer.echo(f"{count:,} rows{where}{without}", err=True)
@@ -71,27 +72,32 @@ def _checked(keep: list[str]) -> list[str]:
     return keep
 
 
-def _write(found: Iterator[dict[str, Any]], save: Path | None, *, as_json: bool) -> tuple[int, int]:
+def _write(
+    found: Iterator[dict[str, Any]], names: Sequence[str], save: Path | None, *, as_json: bool
+) -> tuple[int, int]:
     """Write predictions to a file, whole or not at all, or to standard output; how many, and how many are none."""
     if save is None:
-        return _write_to(sys.stdout, found, as_json=as_json)
+        return _write_to(sys.stdout, found, names, as_json=as_json)
     with written_whole(save) as part, part.open("w", encoding="utf-8", newline="") as file:
-        return _write_to(file, found, as_json=as_json)
+        return _write_to(file, found, names, as_json=as_json)
 
 
-def _write_to(target: TextIO, found: Iterator[dict[str, Any]], *, as_json: bool) -> tuple[int, int]:
-    """Write predictions, as CSV or as JSON; how many, and how many are none."""
+def _write_to(
+    target: TextIO, found: Iterator[dict[str, Any]], names: Sequence[str], *, as_json: bool
+) -> tuple[int, int]:
+    """Write predictions, as CSV with a header of these names or as JSON; how many, and how many are none."""
     count = skipped = 0
-    writer: csv.DictWriter[str] | None = None
+    writer = csv.DictWriter(target, names, lineterminator="\n")
     for told in found:
         if as_json:
             target.write(json.dumps(told, ensure_ascii=False) + "\n")
         else:
-            if writer is None:
-                writer = csv.DictWriter(target, list(told), lineterminator="\n")
+            if not count:  # not before a row is read: what is wrong with the first leaves nothing behind
                 writer.writeheader()
             writer.writerow(told)
         count, skipped = count + 1, skipped + (told[_PREDICTION] is None)
+    if not count and not as_json:
+        writer.writeheader()
     return count, skipped
 
 
@@ -109,14 +115,13 @@ def _predicted(predictor: Predictor, rows: FeatureRows, *, proba: bool, skip: bo
             told: dict[str, Any] = {_ROW: number, **kept[i], _PREDICTION: label if usable[i] else None}
             if chances is not None:
                 shares = chances[i].tolist() if usable[i] else [None] * chances.shape[1]
-                told |= {f"P({value})": share for value, share in zip(_values(predictor), shares, strict=True)}
+                told |= zip(_chances(predictor), shares, strict=True)
             yield told
 
 
-def _values(predictor: Predictor) -> tuple[str, ...]:
-    """The values of a label that has probabilities."""
-    values: tuple[str, ...] = getattr(predictor.study.label, "values", ())
-    return values
+def _chances(predictor: Predictor) -> tuple[str, ...]:
+    """What the probability of each value of the label is called, if the label has values."""
+    return tuple(f"P({value})" for value in getattr(predictor.study.label, "values", ()))
 
 
 def _standard_input(folder: Path) -> Path:
