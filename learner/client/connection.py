@@ -27,10 +27,10 @@ def options_of(url: str, token: str, tls: ssl.SSLContext) -> dict[str, Any]:
     """What a client of httpx is made by; raises InvalidInputError for what is no address."""
     try:
         scheme, host = httpx.URL(url).scheme, httpx.URL(url).host
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, TypeError):  # the second of what is no text
         scheme = host = ""
     if scheme not in {"http", "https"} or not host:
-        raise InvalidInputError(f"the learner's address must begin with http:// or https://, not be {url[:200]!r}")
+        raise InvalidInputError(f"the learner's address must begin with http:// or https://, not be {str(url)[:200]!r}")
     headers = {"Authorization": f"Bearer {token}"}
     return {"base_url": url, "headers": headers, "trust_env": False, "verify": tls, "timeout": _TIMEOUT}
 

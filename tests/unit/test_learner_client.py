@@ -139,10 +139,10 @@ class TestRequests:
             learner(answer).run("../a?b")
         assert seen == [(b"/v1/runs/..%2Fa%3Fb", f"Bearer {TOKEN}")]
 
-    @pytest.mark.parametrize("url", ["127.0.0.1:8000", "", "ftp://learner", "http://"])
-    def test_an_address_that_is_none_is_refused(self, url: str) -> None:
+    @pytest.mark.parametrize("url", ["127.0.0.1:8000", "", "ftp://learner", "http://", None])
+    def test_an_address_that_is_none_is_refused(self, url: str | None) -> None:
         with pytest.raises(InvalidInputError, match="http://"):
-            Learner(url, TOKEN)
+            Learner(url, TOKEN)  # type: ignore[arg-type]  # what is no text too
 
     def test_what_json_cannot_say_is_not_sent(self) -> None:
         client = refused(NotFoundError("sent"))
