@@ -95,9 +95,10 @@ async def test_a_yes_may_be_taken_back(cluster: Cluster, client: httpx.AsyncClie
 async def test_a_budget_bears_one_of_two(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=1, policy=MANUAL | {"composition": "basic"}, epsilon=1.0)
     async with asgi_cluster(cluster) as client:
-        runs = [await submit(client, parameters={"n_rounds": 3}) for _ in range(2)]
-        for run in runs:
-            await until_owners_are_asked(client, run)
+        runs = []
+        for _ in range(2):
+            runs.append(await submit(client, parameters={"n_rounds": 3}))
+            await until_owners_are_asked(client, runs[-1])
         with open_store(cluster.party_settings("party-1")) as store:
             assert [store.questions.read(book)[0].run for _, book in store.questions.pending()] == runs
             store.questions.allow("learner", runs[0])
