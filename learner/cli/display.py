@@ -101,8 +101,7 @@ def new_table(*headings: str, left: int = 1) -> Table:
 
 def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Runs as a table."""
-    table = new_table("run", "state", "study", "algorithm", "key holders", "rounds", "ε", left=5)
-    table.columns[0].no_wrap = table.columns[1].no_wrap = True  # an identifier is to be copied in one piece
+    table = new_table("run", "state", "study", "algorithm", "opened by", "rounds", "ε", left=5)
     for run in runs:
         color = _COLORS.get(run["state"], "cyan")
         table.add_row(
@@ -114,6 +113,9 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
             f"{run['rounds']['done']}/{run['rounds']['of']}",
             f"{max(run['epsilon'].values()):g}",
         )
+    for column in table.columns:  # an identifier is to be copied in one piece, and half a number is another
+        column.no_wrap = column.header in {"run", "state", "rounds", "ε"}
+        column.min_width = None  # names are folded as far as that needs
     console.print(table)
 
 

@@ -57,6 +57,15 @@ def test_a_table_fits_and_loses_nothing(
     assert "\x1b" not in told
 
 
+def test_a_number_and_an_identifier_stand_in_one_piece(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    runs(terminal())
+    told = capsys.readouterr().out.split()
+    assert {RUN, "recruiting", "1000/3000", "0.125"} <= set(told)
+
+
 def test_what_a_party_says_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     news: list[tuple[str, dict[str, Any]]] = [
         ("dropped", {"party": "party-1", "round": 2, "reason": MARKUP}),
