@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 
 import pytest
 import structlog
@@ -22,8 +23,10 @@ settings.load_profile("reproducible")
 
 
 def pytest_configure() -> None:
-    """Let garbage be while tests are collected."""
+    """Let garbage be while tests are collected; forget the learner that the shell's user asks, and its token."""
     gc.disable()
+    for name in ("PARLEY_URL", "PARLEY_TOKEN", "PARLEY_TOKEN_FILE", "PARLEY_CA"):
+        os.environ.pop(name, None)
 
 
 def pytest_collection_finish() -> None:
