@@ -132,7 +132,9 @@ async def test_takes_only_numbers_and_text_in_records(client: httpx.AsyncClient,
     assert {tuple(fault["loc"][:2]) for fault in problem(response)["errors"]} == {("body", "records")}
 
 
-@pytest.mark.parametrize("body", ['{"epsilon": NaN}', '{"epsilon": 1e999}', "{", "[" * 1000, ""])
+@pytest.mark.parametrize(
+    "body", ['{"epsilon": NaN}', '{"epsilon": 1e999}', '{"epsilon": 1, "epsilon": 2}', "{", "[" * 1000, ""]
+)
 async def test_refuses_what_is_not_strict_json(client: httpx.AsyncClient, body: str) -> None:
     response = await client.post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 422
