@@ -8,6 +8,7 @@ folder for it: DuckDB writes rows as they are, for it encrypts what it spills by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -34,6 +35,7 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 }
 _TELLING = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
 """What is wrong with the query's text; other errors may quote a value."""
+_NO_TABLE = re.compile(r"^Catalog Error: Table with name .* does not exist")
 
 
 @contextmanager
@@ -104,7 +106,9 @@ def _telling(streams: Mapping[str, TableStream]) -> Iterator[None]:
             if stream.fault is not None:
                 raise stream.fault from None
         if isinstance(error, _TELLING):
-            raise InvalidDataError(f"data.source: {str(error).splitlines()[0]}") from None
+            told = str(error).splitlines()[0]
+            remedy = " Say where it is: --table NAME=WHERE, or data.tables" if _NO_TABLE.search(told) else ""
+            raise InvalidDataError(f"data.source: {told}{remedy}") from None
         if isinstance(error, duckdb.OutOfMemoryException):
             raise InvalidDataError(
                 "data.source: the query needs more memory than there is, or than data.spill.above_mb allows it, or the "

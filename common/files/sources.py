@@ -6,16 +6,20 @@ is in the environment or in a file: never in the settings, so never in a log, an
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from common.errors import InvalidInputError
 from common.strict import Setting
 
 _QUERY = re.compile(r"\s*(select|with|from)\s", re.IGNORECASE)
+_TABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_CONNECTION_STRING = re.compile(r"postgres(ql)?://|\bpassword\s*=|^\s*(host|user|dbname)\s*=", re.IGNORECASE)
 
 
 class PostgresTable(Setting):
@@ -68,7 +72,7 @@ class DataSource(Setting):
         ),
     ]
     tables: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], TableAt],
+        dict[Annotated[str, Field(pattern=_TABLE_NAME)], TableAt],
         Field(
             description='the tables of a query by name: visits = "visits.csv", labs = "lab.sqlite::labs", wards = '
             '{postgres = "env:WARD_DSN", table = "wards"}'
@@ -85,6 +89,12 @@ class DataSource(Setting):
         """Whether the source is a query: only such a one has tables."""
         return bool(self.tables) or _QUERY.match(self.source) is not None
 
+    def within(self, folder: Path) -> DataSource:
+        """The same for whoever works in another folder: paths begin at ``folder``, and a query stays as it is."""
+        if not self.is_query:
+            return DataSource(source=str(folder / self.source))
+        return DataSource(source=self.source, tables={name: _within(folder, at) for name, at in self.tables.items()})
+
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         if len({name.lower() for name in self.tables}) < len(self.tables):
@@ -92,11 +102,72 @@ class DataSource(Setting):
         return self
 
 
-def source_named(text: str) -> DataSource:
-    """What ``--data`` names; raises InvalidInputError where that is nothing."""
-    if not text:
+def source_named(data: str, tables: Sequence[str] = ()) -> DataSource:
+    """What ``--data`` and each ``--table NAME=WHERE`` name; raises InvalidInputError where that is nothing.
+
+    An error tells the name of a table and no more: whoever typed a connection string does not find it in a log.
+
+    >>> source_named("SELECT * FROM labs", ["labs=env:LAB_DSN::clinic.labs"]).tables
+    {'labs': PostgresTable(postgres='env:LAB_DSN', table='clinic.labs')}
+    """
+    if not data:
         raise InvalidInputError("--data: name your table")
-    return DataSource(source=text)
+    named: dict[str, TableAt] = {}
+    for text in tables:
+        name, equals, where = text.partition("=")
+        if not equals or not re.fullmatch(_TABLE_NAME, name):
+            raise InvalidInputError(
+                "--table: say NAME=WHERE, with a name of letters, digits and _ that begins with no digit"
+            )
+        if name.lower() in map(str.lower, named):
+            raise InvalidInputError(f"--table {name}: it is named twice; capitals make no other name")
+        named[name] = _table_at(name, where)
+    if _QUERY.match(data):
+        return DataSource(source=data, tables=named)
+    if named:
+        raise InvalidInputError(
+            "--table: only a query has tables: --data must begin with SELECT, WITH or FROM, and a space"
+        )
+    _refuse_connection_string("--data", data)
+    return DataSource(source=_home(data))
+
+
+def _table_at(name: str, where: str) -> TableAt:
+    """Where the table of an option is; raises InvalidInputError."""
+    if not where:
+        raise InvalidInputError(f"--table {name}: say where it is")
+    _refuse_connection_string(f"--table {name}", where)
+    if not where.startswith(("env:", "file:")):
+        return _home(where)
+    secret, _, table = where.rpartition("::")
+    try:
+        return PostgresTable(postgres=secret, table=table)
+    except ValidationError:
+        raise InvalidInputError(
+            f"--table {name}: a table in PostgreSQL is env:VARIABLE::TABLE or file:PATH::TABLE"
+        ) from None
+
+
+def _refuse_connection_string(option: str, text: str) -> None:
+    """Raise InvalidInputError for what looks like one, without a word of it."""
+    if _CONNECTION_STRING.search(text):
+        raise InvalidInputError(
+            f"{option}: others see what is typed: put the connection string into the environment or a file, and say "
+            "--table NAME=env:VARIABLE::TABLE or NAME=file:PATH::TABLE"
+        )
+
+
+def _within(folder: Path, at: TableAt) -> TableAt:
+    """A table whose paths begin at a folder."""
+    if isinstance(at, str):
+        return str(folder / at)
+    kind, _, where = at.postgres.partition(":")
+    return at if kind == "env" else PostgresTable(postgres=f"file:{folder / _home(where)}", table=at.table)
+
+
+def _home(path: str) -> str:
+    """A path that begins at the home folder, which shells leave as ``~`` behind an equals sign."""
+    return os.path.expanduser(path)  # noqa: PTH111 -- Path's raises where there is no home
 
 
 def sqlite_table(text: str) -> tuple[Path, str] | None:

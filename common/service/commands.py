@@ -39,6 +39,16 @@ FormatOption = Annotated[
     Format, typer.Option("--format", callback=_note_format, help="text for people, JSON for programs")
 ]
 
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="NAME=WHERE",
+        help="where a table of a query is: a file, folder/*.parquet, file.sqlite::table, or in PostgreSQL "
+        "env:VARIABLE::table or file:SECRET::table, by where its connection string is; repeat",
+    ),
+]
+
 
 def _print_version(ctx: typer.Context, asked: bool) -> None:  # noqa: FBT001 -- as Typer calls it
     if asked:

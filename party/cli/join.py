@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.errors import InvalidInputError
-from common.service.commands import Format, FormatOption, print_next, print_result
+from common.service.commands import Format, FormatOption, TableOption, print_next, print_result
 from party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
+    from common.files.sources import DataSource
     from common.wire.membership import Invitation, KnownKey
     from party.joining import Enrolment, Folder
 
@@ -51,7 +52,10 @@ ComposeOption = Annotated[
 
 def join_command(
     invitation: InvitationArgument,
-    data: Annotated[str, typer.Option("--data", help="Your table: a file, folder/*.parquet, or file.sqlite::table.")],
+    data: Annotated[
+        str, typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query.")
+    ],
+    table: TableOption = None,
     words: WordsOption = None,
     out: FolderOption = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="What all runs together may cost.")] = 5.0,
@@ -82,12 +86,10 @@ def join_command(
 
     with quietly():
         invited = _opened(invitation, "party")
-        if len(invited.studies) != 1:
-            raise InvalidInputError(
-                "the invitation names more than one study: ask for one with the study of this table"
-            )
+        _check_one_study(invited)
+        source = _source(data, table)
         _compare(words, invited)
-        reads = _mounted(data, invited) if compose else None
+        reads = _mounted(source, invited) if compose else None
         folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
         enrolment.check()
         folder.begin(invited)
@@ -96,7 +98,7 @@ def join_command(
         text = _party_toml(
             invited,
             folder,
-            _absolute(data),
+            source,
             policy,
             clip=clip,
             trusts_policy=by_policy,
@@ -190,6 +192,19 @@ def _opened(path: Path, role: str) -> Invitation:
     return invited
 
 
+def _check_one_study(invited: Invitation) -> None:
+    """Raise InvalidInputError for an invitation to more studies than one table can be of."""
+    if len(invited.studies) != 1:
+        raise InvalidInputError("the invitation names more than one study: ask for one with the study of this table")
+
+
+def _source(data: str, tables: Sequence[str] | None) -> DataSource:
+    """What the options name, wherever the service will be started; raises InvalidInputError."""
+    from common.files.sources import source_named
+
+    return source_named(data, tables or ()).within(Path.cwd())
+
+
 def _compare(words: str | None, invited: Invitation) -> None:
     """Have the owner say the learner's words."""
     from common.encoding.key_words import check_words
@@ -211,7 +226,7 @@ def _folder(out: Path | None, invited: Invitation) -> Folder:
 def _party_toml(
     invited: Invitation,
     folder: Folder,
-    data: str,
+    data: DataSource,
     policy: tuple[float, float, float, float],
     *,
     clip: bool,
@@ -227,9 +242,9 @@ def _party_toml(
 study = {_quoted(folder.root / "study.json")}
 
 [data]
-source = {_quoted(data)}
+source = {_quoted(data.source)}
 out_of_bounds = "{"clip" if clip else "refuse"}"
-
+{_tables(data)}
 [policy]  # all that runs may do; change what you like, and start the service again
 epsilon = {epsilon!r}
 delta = {delta!r}
@@ -282,24 +297,29 @@ def _parted(proxy: str) -> tuple[str, str]:
     return f"{scheme}://{host}", password
 
 
-def _absolute(source: str) -> str:
-    """A file, a pattern or a database's table, wherever the service will be started; a query as it is."""
-    from common.files.sources import source_named
+def _tables(data: DataSource) -> str:
+    """The tables of a query, if it is one."""
+    lines = [
+        f"{name} = {_quoted(at)}\n"
+        if isinstance(at, str)
+        else f"{name} = {{postgres = {_quoted(at.postgres)}, table = {_quoted(at.table)}}}\n"
+        for name, at in data.tables.items()
+    ]
+    return "".join(["[data.tables]\n", *lines]) if lines else ""
 
-    return source if source_named(source).is_query else str(Path.cwd() / source)
 
-
-def _mounted(data: str | None, invited: Invitation) -> tuple[Path, ...]:
+def _mounted(data: DataSource | None, invited: Invitation) -> tuple[Path, ...]:
     """What a container is to see beside its folder; raises InvalidInputError where it would be of no use."""
     from common.service.compose import check_reachable, data_folder
 
     check_reachable(invited.url)
     if data is None:
         return ()
-    absolute = _absolute(data)
-    if not Path(absolute).is_absolute():
-        raise InvalidInputError("--compose: a query's tables cannot be mounted; give a file, a pattern or a table")
-    return (data_folder(absolute),)
+    places = list(data.tables.values()) if data.is_query else [data.source]
+    files = [at for at in places if isinstance(at, str)]
+    if len(files) < len(places):
+        raise InvalidInputError("--compose: the container is given no connection string: join without it")
+    return tuple(dict.fromkeys(map(data_folder, files)))
 
 
 def _start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Path, ...] | None) -> str:

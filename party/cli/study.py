@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import ExitCode, FormatOption, print_aside, print_json_line
+from common.service.commands import ExitCode, FormatOption, TableOption, print_aside, print_json_line
 from party.cli.output import quietly
 
 study_fit_app = typer.Typer(
@@ -24,7 +24,10 @@ def study_commands() -> None:
 @study_fit_app.command("check")
 def party_study_check(
     study: Annotated[Path, typer.Argument(help="The study's JSON file, as the learner gave it.")],
-    data: Annotated[str, typer.Option("--data", help="Your table: a file, folder/*.parquet, or file.sqlite::table.")],
+    data: Annotated[
+        str, typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query.")
+    ],
+    table: TableOption = None,
     clip: Annotated[bool, typer.Option("--clip", help="Values beyond bounds would be clipped.")] = False,
     minimum_rows: Annotated[int, typer.Option("--minimum-rows", min=1, help="Least number of rows to fit.")] = 1,
     output: FormatOption = "text",
@@ -40,7 +43,7 @@ def party_study_check(
     with quietly():
         agreed, signed = read_study_file(study)
         print_aside(output, whose_word(signed))
-        fit = fit_of_source(agreed, source_named(data), clip=clip, minimum_rows=minimum_rows)
+        fit = fit_of_source(agreed, source_named(data, table or ()), clip=clip, minimum_rows=minimum_rows)
     if output == "json":
         print_json_line(fit.to_json())
     else:

@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from common.data.columns import Category, Feature, Label
 from common.data.study import Study
+from common.errors import InvalidInputError
+from common.files.sources import PostgresTable, source_named
 from learner.cli.main import learner_app
 from party.cli.main import party_app
 
@@ -94,3 +96,65 @@ def test_whatever_join_takes_can_be_checked_before(tmp_path: Path, app: typer.Ty
     assert "never read: more" in told(f"{tmp_path}/lab.sqlite::labs")
     assert "there is none of this name" in told(f"{tmp_path}/lab.sqlite::visits")
     assert "--data: name your table" in told("")
+
+
+QUERY = "SELECT age, late, work, repaid FROM loans JOIN labs USING (id) ORDER BY id"
+
+
+@pytest.mark.parametrize("app", [party_app, learner_app], ids=["party", "learner"])
+def test_a_query_over_tables_can_be_checked(tmp_path: Path, app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked(tmp_path, [])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "loans.csv").write_text("id,age,repaid\n1,30,no\n2,40,yes\n")
+    with closing(sqlite3.connect(tmp_path / "lab.sqlite")) as database, database:
+        database.execute("CREATE TABLE labs (id, late, work)")
+        database.execute("INSERT INTO labs VALUES (1, 0, 'state'), (2, 1, 'other')")
+
+    def told(data: str, *tables: str) -> str:
+        named = [word for table in tables for word in ("--table", table)]
+        return CliRunner().invoke(app, ["study", "check", str(tmp_path / "study.json"), "--data", data, *named]).output
+
+    labs = f"labs={tmp_path}/lab.sqlite::labs"
+    assert "the data fits loans: 2 rows" in told(QUERY, f"loans={tmp_path}/loans.csv", labs)
+    assert "the data fits loans: 2 rows" in told(QUERY, "loans=~/lo*.csv", labs), "no shell expands it there"
+    missing = told(QUERY, labs)
+    assert "Table with name loans does not exist! Say where it is: --table NAME=WHERE" in missing
+    assert "the data fits" not in missing
+
+
+@pytest.mark.parametrize(
+    ("data", "tables", "words"),
+    [
+        (QUERY, ["hunter2"], "--table: say NAME=WHERE"),
+        (QUERY, ["2hunter2=a.csv"], "that begins with no digit"),
+        (QUERY, ["loans\n=hunter2.csv"], "--table: say NAME=WHERE"),
+        (QUERY, ["=hunter2.csv"], "--table: say NAME=WHERE"),
+        (QUERY, ["loans="], "--table loans: say where it is"),
+        (QUERY, ["loans=hunter2.csv", "Loans=b.csv"], "--table Loans: it is named twice"),
+        (QUERY, ["loans=postgresql://anna:hunter2@db/lab"], "--table loans: others see what is typed"),
+        (QUERY, ["loans=env:postgresql://anna:hunter2@db/lab::t"], "--table loans: others see what is typed"),
+        (QUERY, ["loans=host=db password=hunter2"], "--table loans: others see what is typed"),
+        ("postgresql://anna:hunter2@db/lab", [], "--data: others see what is typed"),
+        (QUERY, ["loans=env:HUNTER2"], "--table loans: a table in PostgreSQL is env:VARIABLE::TABLE"),
+        (QUERY, ["loans=env:a hunter2::t"], "--table loans: a table in PostgreSQL is env:VARIABLE::TABLE"),
+        (QUERY, ["loans=file:hunter2::"], "--table loans: a table in PostgreSQL is env:VARIABLE::TABLE"),
+        ("rows.csv", ["loans=hunter2.csv"], "--table: only a query has tables"),
+    ],
+)
+def test_what_names_no_table_is_said_in_a_line_without_what_was_typed(data: str, tables: list[str], words: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        source_named(data, tables)
+    assert words in refused.value.detail
+    assert "hunter2" not in refused.value.detail.lower()
+    assert "\n" not in refused.value.detail
+
+
+def test_paths_begin_where_they_were_typed(tmp_path: Path) -> None:
+    named = source_named("FROM a", ["a=x.csv", "b=/y.csv", "c=file:dsn::t", "d=env:DSN::clinic.t"]).within(tmp_path)
+    assert named.tables == {
+        "a": f"{tmp_path}/x.csv",
+        "b": "/y.csv",
+        "c": PostgresTable(postgres=f"file:{tmp_path}/dsn", table="t"),
+        "d": PostgresTable(postgres="env:DSN", table="clinic.t"),
+    }
+    assert source_named("x/*.csv").within(tmp_path).source == f"{tmp_path}/x/*.csv"

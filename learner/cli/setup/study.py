@@ -16,6 +16,7 @@ from common.service.commands import (
     ExitCode,
     Format,
     FormatOption,
+    TableOption,
     print_aside,
     print_json_line,
     print_next,
@@ -176,8 +177,10 @@ def study_sign_command(
 def study_check_command(
     study: Annotated[Path, typer.Argument(help="a study's JSON file")],
     data: Annotated[
-        str, typer.Option("--data", help="a CSV, Parquet or LIBSVM file, folder/*.parquet, or file.sqlite::table")
+        str,
+        typer.Option("--data", help="a CSV, Parquet or LIBSVM file, folder/*.parquet, file.sqlite::table, or a query"),
     ],
+    table: TableOption = None,
     clip: Annotated[bool, typer.Option("--clip", help="values beyond bounds would be clipped")] = False,
     output: FormatOption = "text",
 ) -> None:
@@ -191,7 +194,7 @@ def study_check_command(
 
     agreed, signed = read_study_file(study)
     print_aside(output, whose_word(signed))
-    fit = fit_of_source(agreed, source_named(data), clip=clip)
+    fit = fit_of_source(agreed, source_named(data, table or ()), clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:

@@ -15,13 +15,16 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
 from common.encoding.key_words import words_of
+from common.errors import InvalidInputError
+from common.files.sources import source_named
 from common.files.studies import read_study
 from common.secure_sum.envelope import public_hex
 from common.storage.certificates import make_authority
@@ -29,9 +32,11 @@ from common.wire.membership import Invitation
 from learner.cli.main import learner_app
 from learner.settings import LearnerSettings
 from party import joining
+from party.cli.join import _mounted
 from party.cli.main import party_app
 from party.settings import PartySettings
 from tests.support.cluster import Cluster
+from tests.support.postgres import find_binaries, running_postgres
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit
 
 NAMES = ("hospital-a", "hospital-b")
@@ -313,3 +318,58 @@ def proxy_that_asks() -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+QUERY = "SELECT * FROM rows ORDER BY x0"
+
+
+def test_an_owner_joins_by_a_query_over_tables(shared: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shared.tables[NAMES[0]].parent)
+    told = shared.join(shared.invite("queried"), "hospital-a", *queried("rows=party-1.csv", shared.root / "queried"))
+    assert told.exit_code == 0, told.output
+    settings = PartySettings.load(shared.root / "queried" / "party.toml")
+    assert settings.data.source == QUERY
+    assert settings.data.tables == {"rows": str(shared.tables[NAMES[0]])}
+    assert shared.owner("check", "--config", shared.root / "queried" / "party.toml").exit_code == 0
+    refused = shared.join(
+        shared.invite("lacking"), "hospital-a", *queried("other=party-1.csv", shared.root / "lacking")
+    )
+    assert refused.exit_code == 3
+    assert "Table with name rows does not exist! Say where it is: --table NAME=WHERE" in refused.stderr
+
+
+def test_a_container_sees_the_files_of_a_query_and_no_postgresql(tmp_path: Path) -> None:
+    opened = cast("Invitation", SimpleNamespace(url="https://learner.example.org"))
+    tables = ["a=x/*.csv", "b=y.sqlite::t", "c=y.sqlite::u"]
+    source = source_named("SELECT 1 FROM a, b, c", tables).within(tmp_path)
+    assert _mounted(source, opened) == (tmp_path / "x", tmp_path / "y.sqlite")
+    source = source_named("SELECT 1 FROM a, d", [*tables, "d=env:DSN::labs"]).within(tmp_path)
+    with pytest.raises(InvalidInputError, match="--compose: the container is given no connection string"):
+        _mounted(source, opened)
+
+
+@pytest.mark.slow
+def test_an_owner_joins_from_postgresql(shared: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi")
+    if (binaries := find_binaries()) is None:
+        pytest.skip("there is no PostgreSQL here: no initdb in /usr/lib/postgresql or on the path")
+    names, *cells = (line.split(",") for line in shared.tables[NAMES[0]].read_text().splitlines())
+    with running_postgres(binaries) as dsn:
+        with dbapi.connect(dsn) as connection, connection.cursor() as cursor:
+            kinds = ", ".join(f"{name} {'text' if name == 'y' else 'float8'}" for name in names)
+            cursor.execute(f"CREATE TABLE patients ({kinds})")
+            for row in cells:
+                cursor.execute(f"INSERT INTO patients VALUES ({', '.join(map(repr, row))})")  # noqa: S608 -- our own
+            connection.commit()
+        monkeypatch.setenv("JOINING_DSN", dsn)
+        root = shared.root / "in-postgres"
+        table = "rows=env:JOINING_DSN::public.patients"
+        told = shared.join(shared.invite("in-postgres"), "hospital-a", *queried(table, root))
+        assert told.exit_code == 0, told.output
+        assert shared.owner("check", "--config", root / "party.toml").exit_code == 0
+        assert not any(dsn.encode() in path.read_bytes() for path in root.rglob("*") if path.is_file())
+
+
+def queried(table: str, out: Path) -> tuple[object, ...]:
+    """The options of an owner whose rows a query reads; the last of an option counts."""
+    return ("--data", QUERY, "--table", table, "--out", out)
