@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetFile
 
 from common.errors import InvalidDataError
 from common.files.streams import STREAM_ROWS, TableStream
-from common.files.tables import check_names, is_csv, unreadable
+from common.files.tables import check_names, check_regular, is_csv, unreadable
 
 _BLOCK = 2**18
 _CODE = r"^\s*[-+]?0[0-9]"
@@ -56,6 +56,7 @@ def file_table(pattern: str, texts: Collection[str] = ()) -> TableStream:
 def reading(path: Path) -> Iterator[None]:
     """Raise InvalidDataError, which names the file, for what goes wrong with it."""
     try:
+        check_regular(path)
         yield
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise unreadable(path, error) from None

@@ -32,6 +32,7 @@ def read_columns(path: Path) -> Columns:
             from pyarrow.csv import read_csv as read  # noqa: PLC0415 -- as above
         else:
             from pyarrow.parquet import read_table as read  # noqa: PLC0415 -- as above
+        check_regular(path)
         table = read(path)
         names = table.column_names
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
@@ -45,6 +46,7 @@ def column_names(path: Path) -> tuple[str, ...]:
     import pyarrow as pa  # noqa: PLC0415 -- as above
 
     try:
+        check_regular(path)
         if is_csv(path):
             if not path.stat().st_size:
                 raise InvalidDataError(f"data file {path} is empty")
@@ -60,6 +62,15 @@ def column_names(path: Path) -> tuple[str, ...]:
         raise unreadable(path, error) from None
     check_names(path, names)
     return tuple(names)
+
+
+def check_regular(path: Path) -> None:
+    """Raise InvalidDataError for a pipe or a device: to open it may wait forever, and it cannot be read again.
+
+    A folder passes, for opening it tells what it is; raises OSError as `Path.exists`.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InvalidDataError(f"data file {path} is no regular file: save its rows to one")
 
 
 def is_csv(path: Path) -> bool:

@@ -22,6 +22,7 @@ from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_source
 from common.files.sources import DataSource
+from common.files.study_fit import fit_of_source
 from party.data.owner_data import load_apart
 from party.settings import Data
 from tests.support.postgres import find_binaries, running_postgres
@@ -301,6 +302,20 @@ def test_a_column_that_is_gone_or_odd_is_counted(
     with pytest.raises(InvalidDataError, match=words) as refused:
         load_source(DataSource(source=source, tables={"t": f"{path}"} if kind == "query" else {}), STUDY)
     assert "old" not in refused.value.detail
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("source", ["{}/t.{}", "{}/*.{}", "SELECT * FROM t"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, source: str, kind: str) -> None:
+    os.mkfifo(tmp_path / f"t.{kind}")
+    tables = {"t": f"{tmp_path}/t.{kind}"} if source.startswith("SELECT") else {}
+    given = DataSource(source=source.format(tmp_path, kind), tables=tables)
+    with pytest.raises(InvalidDataError, match=rf"t\.{kind} is no regular file"):
+        load_source(given, STUDY)
+    if not tables:
+        with pytest.raises(InvalidDataError, match=rf"t\.{kind} is no regular file"):
+            fit_of_source(STUDY, given)
 
 
 @pytest.mark.parametrize(
