@@ -89,11 +89,11 @@ class DataSource(Setting):
         """Whether the source is a query: only such a one has tables."""
         return bool(self.tables) or _QUERY.match(self.source) is not None
 
-    def within(self, folder: Path) -> DataSource:
+    def within(self, folder: Path) -> Self:
         """The same for whoever works in another folder: paths begin at ``folder``, and a query stays as it is."""
-        if not self.is_query:
-            return DataSource(source=str(folder / self.source))
-        return DataSource(source=self.source, tables={name: _within(folder, at) for name, at in self.tables.items()})
+        if self.is_query:
+            return self.model_copy(update={"tables": {name: _within(folder, at) for name, at in self.tables.items()}})
+        return self.model_copy(update={"source": str(folder / self.source)})
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
