@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from common.arrays import IntArray
 from common.client.peer import ask_all
 from common.encoding.fixed_point import from_wire, sum_of_answers
 from common.errors import ParleyError, QuorumLostError, UnavailableError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from common.client.party import PartyClient
 
 _T = TypeVar("_T")
+_PIECE = 2**16  # numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,13 @@ class HttpFederation(PartyPool):
         width = self._questions[query.round - 1].answer
 
         answers = await self._ask(query.round, lambda party: party.answer(run, query, width))
-        stack = np.stack(list(answers.values()))
-        value = sum_of_answers(stack) if query.reveal == "sum" else stack
+        value = _summed(list(answers.values())) if query.reveal == "sum" else np.stack(list(answers.values()))
         return Reply(from_wire(value, self._shift), tuple(answers))
+
+
+def _summed(answers: Sequence[IntArray]) -> IntArray:
+    """The exact sum (m,) of answers (m,), in pieces, so that wide ones are not stacked whole."""
+    starts = range(0, max(len(answers[0]), 1), _PIECE)
+    return np.concatenate(
+        [sum_of_answers(np.stack([answer[start : start + _PIECE] for answer in answers])) for start in starts]
+    )

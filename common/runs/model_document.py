@@ -201,6 +201,19 @@ def checked_text(text: str) -> str:
     return text
 
 
+def document_text(document: Mapping[str, Any]) -> str:
+    """A document as the text of a file, a field a line: millions of numbers, each on a line, would be slow to write.
+
+    >>> print(document_text({"kind": "linear", "weights": [1.0, 2.0]}), end="")
+    {
+      "kind": "linear",
+      "weights": [1.0, 2.0]
+    }
+    """
+    fields = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in document.items())
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
 def document_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a `ModelDocument`."""
     return {

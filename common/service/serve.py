@@ -7,6 +7,7 @@ no connection is dropped for it. SIGHUP has the settings file read at once.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import resource
 import signal
@@ -32,6 +33,9 @@ from common.service.tokens import Tokens
 from common.service.tracing.switch import begin_tracing
 
 _WARNING_DAYS = 30
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_LARGE = 2**23
+"""Bytes of an array so large that its memory goes back to the system as soon as it is free."""
 
 
 def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()) -> None:
@@ -61,6 +65,7 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
     _allow_connections()
+    _give_memory_back()
     gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         BoundedServer(config, settings.limits, upkeep.tend, beside).run()
@@ -71,6 +76,14 @@ def _allow_connections() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _give_memory_back() -> None:
+    """Have the GNU C library keep no large memory that is free, as it would once such was freed; others are let be."""
+    with suppress(AttributeError, OSError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _LARGE)
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

@@ -374,6 +374,7 @@ def model(
     output: FormatOption = "text",
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
+    from common.runs.model_document import document_text
     from learner.cli.display import evaluation_lines, promise
 
     with open_client(url, token_file, ca) as client:
@@ -384,7 +385,7 @@ def model(
         save = Path(f"{run}.json")
     if save is not None:
         with written_whole(save) as file:
-            file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+            file.write_text(document_text(document), encoding="utf-8")
     if output == "text":
         width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
         figures = f"{document['rounds']} rounds, {document['kind']}, {width} columns"

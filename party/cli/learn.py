@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from pathlib import Path
 from typing import Annotated
@@ -51,6 +50,7 @@ def learn_command(
     """
     import asyncio
 
+    from common.runs.model_document import document_text
     from party.data.owner_data import load_holding
     from party.personal import training as learning
     from party.settings import PartySettings
@@ -75,7 +75,7 @@ def learn_command(
         )
         model = asyncio.run(learning.learn(order, settings.name, holding, settings.peers))
     if save is not None:
-        save.write_text(json.dumps(model, indent=2) + "\n", encoding="utf-8")
+        save.write_text(document_text(model), encoding="utf-8")
     if save is None or output == "json":
         print_json_line(model)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from pydantic import JsonValue, ValidationError
 
+from common.encoding import canonical_json
 from common.encoding.canonical_json import canonical, canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.encoding.npy import pack_array, unpack_array
@@ -32,6 +34,15 @@ def test_the_hash_of_a_value_is_what_it_always_was() -> None:
     )
     assert canonical_digest(value) == "581c5ff911a7677f8f3db807c51104b764e90676d005952772d77a37ac3ec6e0"
     assert canonical_digest({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+
+
+def test_the_hash_of_a_long_array_is_that_of_its_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canonical_json, "_LONG", 4)
+    for length in range(4, 14):
+        for value in ([i / 3 for i in range(length)], tuple(["é", [1, 2]] * length), [[0.5] * length]):
+            assert canonical_digest(value) == hashlib.sha256(canonical(value)).hexdigest()
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_digest([0.0] * 6 + [math.nan])
 
 
 JSON = st.recursive(
