@@ -350,7 +350,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         """
 
         def queue() -> Run:
-            weights = learner.rows.add(weights_of(learner.store.model(run)))
+            weights = learner.rows.add_weights(weights_of(learner.store.model(run)))
             trained = learner.store.run(run)
             draft, cohort = order.draft(trained, weights), trained.terms.cohort
             learner.sums.check(draft)

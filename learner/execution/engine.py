@@ -270,7 +270,7 @@ class Engine:
         document = {**document, "certificate": certificate.model_dump(mode="json")}
         evaluation = self._store.evaluation(run.id)
         if evaluation is not None:
-            weights = self._rows.add(weights_of(document))
+            weights = self._rows.add_weights(weights_of(document))
             evaluation = evaluation.among(run.members).model_copy(update={"public": weights})
         return self._store.complete(run, document, news, evaluation)
 

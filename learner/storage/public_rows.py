@@ -14,7 +14,7 @@ from common.runs.specification import PublicRows, digest_of_rows
 from common.storage.keys import write_private
 
 MAX_BYTES = 2**24 - 2**12
-"""The most that a run's public rows may take as float64: they go to every party in one body of at most 16 MiB."""
+"""The most that uploaded rows may take as float64: they go to every party in one body of at most 16 MiB."""
 
 
 class PublicRowStore:
@@ -33,9 +33,16 @@ class PublicRowStore:
                 f"public rows may take {MAX_BYTES:,} bytes, 8 a number, and at least one: not {rows.shape[0]:,} rows "
                 f"of {rows.shape[1]:,} numbers"
             )
-        name = PublicRows.of(rows)
+        return self.add_weights(rows)
+
+    def add_weights(self, weights: FloatArray) -> PublicRows:
+        """Keep a model's weights (k, width), as many as its study has columns, and name them.
+
+        Raises UnavailableError where they cannot be written.
+        """
+        name = PublicRows.of(weights)
         try:
-            write_private(self._file(name.digest), pack_array(np.asarray(rows, dtype="<f8")))
+            write_private(self._file(name.digest), pack_array(np.asarray(weights, dtype="<f8")))
         except OSError as error:
             raise UnavailableError(f"the public rows cannot be written: {error.strerror}") from None
         return name
