@@ -62,8 +62,8 @@ class Cluster:
     """K parties' data and the settings of all services, under ``root``.
 
     ``hold_out`` is the study's. ``policy`` and ``learner`` change the parties' policies and the learner's settings.
-    ``classifiers`` are what owners chose to train, by party. ``given`` is a study and each party's columns of it, in
-    place of the made-up ones. Ledgers are made at once, unless it says otherwise.
+    ``classifiers`` are what owners chose to train, by party. ``given`` is a study and each party's columns of it, or
+    its rows as LIBSVM, in place of the made-up ones. Ledgers are made at once, unless it says otherwise.
     """
 
     root: Path
@@ -74,7 +74,7 @@ class Cluster:
     algorithms: tuple[str, ...] = ("dp_gd", "psgd", "local_average")
     policy: dict[str, Any] = field(default_factory=dict)
     learner: dict[str, Any] = field(default_factory=dict)
-    given: tuple[Study, Sequence[Columns]] | None = None
+    given: tuple[Study, Sequence[Columns] | Sequence[str]] | None = None
     makes_ledgers: bool = True
     hold_out: float | None = None
     classifiers: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -88,10 +88,13 @@ class Cluster:
         self.study_path.parent.mkdir(parents=True)
         self.study_path.write_text(self.study.model_dump_json())
         for index, name in enumerate(self.names):
-            if tables:
-                write_csv(pa.table(dict(tables[index])), self.root / f"{name}.csv")
-            else:
-                self._make_data_up(index, self.root / f"{name}.csv")
+            match tables[index] if tables else None:
+                case None:
+                    self._make_data_up(index, self.root / f"{name}.csv")
+                case str(lines):
+                    (self.root / f"{name}.svm").write_text(lines)
+                case columns:
+                    write_csv(pa.table(dict(columns)), self.root / f"{name}.csv")
             if self.makes_ledgers:
                 make_ledger(self.party_settings(name))
 
@@ -140,7 +143,7 @@ class Cluster:
             "name": name,
             "state": self.root / name,
             "study": self.study_path,
-            "data": {"source": f"{self.root}/{name}.csv"},
+            "data": {"source": str(next(self.root.glob(f"{name}.[cs]*[vm]")))},
             "policy": policy | self.policy,
             "learners": [{"name": "learner", "token_hash": hash_token(LEARNER)}],
         }
