@@ -171,3 +171,10 @@ class SecureSumError(ParleyError):
     def __init__(self, detail: str, *, reason: str, **facts: object) -> None:
         super().__init__(detail, reason=reason, **facts)
         self.reason = reason
+
+
+def check_not_negative(**numbers: float) -> None:
+    """Refuse, with InvalidInputError, numbers that are negative or NaN, by their names: NaN is below no bound."""
+    for name, number in numbers.items():
+        if not number >= 0:
+            raise InvalidInputError(f"{name} must be at least 0, not {number}")

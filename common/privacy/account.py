@@ -21,7 +21,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from common.errors import BudgetExhaustedError, InvalidInputError
+from common.errors import BudgetExhaustedError, InvalidInputError, check_not_negative
 from common.privacy.calibration import gaussian_epsilon
 from common.privacy.filter import largest_square
 from common.privacy.guarantee import Adjacency, Composition
@@ -213,6 +213,7 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
 
 def delta_units(delta: float) -> int:
     """A delta that is to be charged in whole units, rounded up: never nothing for something."""
+    check_not_negative(delta=delta)
     return max(math.ceil(delta * DELTA_UNITS - 1e-6), int(delta > 0))
 
 
@@ -220,6 +221,7 @@ def limit(
     epsilon: float, delta: float, adjacency: Adjacency = "replace_one", composition: Composition = "filter"
 ) -> Account:
     """An unspent account of this budget, rounded down to whole units."""
+    check_not_negative(epsilon=epsilon, delta=delta)
     units = math.floor(epsilon * MICRO + 1e-6), math.floor(delta * DELTA_UNITS + 1e-6)
     return Account(*units, adjacency=adjacency, composition=composition)
 

@@ -50,6 +50,7 @@ _LARGEST_SCALE = 700.0
 
 def epsilon_after(events: Sequence[Event], delta: float) -> float:
     """The epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
+    _checked_delta(delta)
     return max(_epsilon(list(chain.from_iterable(branch)), delta) for branch in branches(events))
 
 
@@ -69,6 +70,7 @@ def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
 
 def added_epsilon(events: Sequence[Event], delta: float) -> float:
     """A bound on `epsilon_after` of noisy events, at once: their epsilons added up; infinite where one has none."""
+    _checked_delta(delta)
     flat = (list(chain.from_iterable(branch)) for branch in branches(events))
     return max(float(_basic_composition(releases, delta)[-1]) if releases else 0.0 for releases in flat)
 

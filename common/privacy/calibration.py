@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import chdtri, log_ndtr, ndtri_exp
 
 from common.arrays import FloatArray
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, check_not_negative
 
 Calibration = Literal["paper", "tight"]
 LEAST_DELTA = 1e-18
@@ -63,6 +63,7 @@ def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> 
     85.8
     """
     check_epsilon_delta(epsilon, delta)
+    check_not_negative(lipschitz=lipschitz)
     if d < 1:
         raise InvalidInputError(f"the number of features must be positive, not {d}")
     q = float(chdtri(d, delta))
@@ -101,6 +102,9 @@ def slack(
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """The delta of a Gaussian release of sensitivity/deviation ``mu`` at ``epsilon`` (Balle & Wang 2018, Thm 8)."""
+    check_not_negative(mu=mu)
+    if math.isnan(epsilon):
+        raise InvalidInputError("epsilon must be a number, not nan")
     if mu == 0:
         return 0.0
     upper = float(log_ndtr(mu / 2 - epsilon / mu))
@@ -122,6 +126,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     0 for mu = 0; infinite for delta = 0.
     """
+    check_not_negative(delta=delta)
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0
     if delta == 0:
@@ -143,11 +148,13 @@ def pure_mu(epsilon: float) -> float:
     >>> round(pure_mu(0.5), 3)
     0.624
     """
+    check_not_negative(epsilon=epsilon)
     return -2.0 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + ROUNDING)
 
 
 def mu_of_draws(spread: float, draws: int) -> float:
     """The mu of the Gaussian release that covers so many draws of an index; `common.privacy.draws` has the proof."""
+    check_not_negative(draws=draws)
     return math.sqrt(draws) * pure_mu(spread / 2)
 
 

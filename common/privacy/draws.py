@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from common.errors import check_not_negative
 from common.privacy.calibration import (
     ROUNDING,
     bisect,
@@ -49,6 +50,7 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     >>> concentrated_epsilon(0.0209, 1e-5) < 0.0209 + 2 * math.sqrt(0.0209 * math.log(1e5)) < 1.003
     True
     """
+    check_not_negative(rho=rho, delta=delta)
     if not delta:
         return math.inf
     centre = math.log(math.sqrt(-math.log(delta) / rho) + 1)

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from common.errors import check_not_negative
+
 
 @dataclass(frozen=True, slots=True)
 class GaussianEvent:
     """A Gaussian release; ``mu`` is sensitivity / deviation."""
 
     mu: float
+
+    def __post_init__(self) -> None:
+        check_not_negative(mu=self.mu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,9 @@ class LaplaceEvent:
 
     epsilon: float
 
+    def __post_init__(self) -> None:
+        check_not_negative(epsilon=self.epsilon)
+
 
 @dataclass(frozen=True, slots=True)
 class L2LaplaceEvent:
@@ -30,6 +38,9 @@ class L2LaplaceEvent:
 
     epsilon: float
     dimension: int
+
+    def __post_init__(self) -> None:
+        check_not_negative(epsilon=self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,9 @@ class ApproximateEvent:
     delta: float = 0.0
     assumptions: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_not_negative(epsilon=self.epsilon, delta=self.delta)
+
 
 @dataclass(frozen=True, slots=True)
 class DrawEvent:
@@ -54,6 +68,9 @@ class DrawEvent:
 
     spread: float
     draws: int = 1
+
+    def __post_init__(self) -> None:
+        check_not_negative(spread=self.spread, draws=self.draws)
 
     @property
     def epsilon(self) -> float:

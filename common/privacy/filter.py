@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from common.arrays import FloatArray
-from common.errors import BudgetExhaustedError
+from common.errors import BudgetExhaustedError, check_not_negative
 from common.privacy.calibration import ROUNDING, gaussian_delta, mu_of_draws, pure_mu
 from common.privacy.events import (
     ApproximateEvent,
@@ -121,6 +121,7 @@ def largest_square(epsilon: float, delta: float, unit: float) -> int:
 
     Found on its profile itself (Balle & Wang 2018), whose rounding is made up for; 0 for delta = 0.
     """
+    check_not_negative(epsilon=epsilon, delta=delta, unit=unit)
     if delta == 0:
         return 0
     allowed = delta * (1 - ROUNDING)

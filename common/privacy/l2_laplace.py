@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import betainc, gammainccinv, gammaincinv
 
 from common.arrays import FloatArray
+from common.errors import InvalidInputError, check_not_negative
 
 _TAIL = 1e-20
 """The probability left out at either end of a quadrature."""
@@ -20,6 +21,9 @@ def l2_laplace_delta(epsilons: FloatArray, bound: float, dimension: int) -> Floa
     By symmetry delta(e) = P(loss > e) - e^e P(loss < -e); P is a quadrature over R of the cosine's Beta distribution.
     In one dimension the noise is Laplace's, and delta(e) = 1 - e^((e - a) / 2).
     """
+    check_not_negative(bound=bound)
+    if np.isnan(epsilons).any():
+        raise InvalidInputError("epsilons must be numbers, not nan")
     if dimension == 1:
         deltas = -np.expm1((epsilons - bound) / 2)
     else:
