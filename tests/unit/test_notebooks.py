@@ -9,23 +9,35 @@ import re
 import sys
 from copy import deepcopy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
+from traitlets.config import Config
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
+def executed(notebook: NotebookNode) -> NotebookNode:
+    """The notebook with all outputs of its cells, run in order by Jupyter.
+
+    Its kernel is asked over sockets in a folder: ports that it chose could be another test's before it listens there.
+    """
+    found = {"metadata": {"path": str(ROOT)}}
+    with TemporaryDirectory() as folder:
+        sockets = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
+        told: NotebookNode = NotebookClient(deepcopy(notebook), timeout=120, resources=found, config=sockets).execute()
+    return told
+
+
 def ran(notebook: NotebookNode) -> NotebookNode:
-    """The notebook with the outputs of its cells, run in order by Jupyter: what is printed, and pictures."""
-    told: NotebookNode = NotebookClient(
-        deepcopy(notebook), timeout=120, resources={"metadata": {"path": str(ROOT)}}
-    ).execute()
+    """The notebook with what its cells print, and pictures."""
+    told = executed(notebook)
     told.metadata = deepcopy(notebook.metadata)  # without what widgets drew
     for cell in told.cells:
         cell.metadata.pop("execution", None)  # when it ran
@@ -66,7 +78,7 @@ with RunBar() as bar:
 @pytest.mark.slow
 def test_a_notebook_draws_a_bar_of_progress() -> None:
     notebook = new_notebook(cells=[new_code_cell(BAR)])  # type: ignore[no-untyped-call]
-    told = NotebookClient(notebook, resources={"metadata": {"path": str(ROOT)}}).execute()
+    told = executed(notebook)
     shown = [output.data for output in told.cells[0].outputs if output.output_type == "display_data"]
     assert any("application/vnd.jupyter.widget-view+json" in each for each in shown)
     assert not [output for output in told.cells[0].outputs if output.output_type == "error"]
