@@ -22,8 +22,9 @@ from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import Column, Entries
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
+from common.files.file_tables import reading
 from common.files.streams import TableStream
-from common.files.tables import check_names, unreadable
+from common.files.tables import check_names
 
 if TYPE_CHECKING:
     from common.data.study import Study
@@ -70,10 +71,8 @@ def libsvm_table(path: Path, study: Study) -> TableStream:
 
     Raises InvalidDataError for a file that cannot be read.
     """
-    try:
+    with reading(path):
         next(_lines(path), None)
-    except OSError as error:
-        raise unreadable(path, error) from None
     numbers = pa.list_(pa.float64())
     schema = pa.schema(dict(zip(study.table_names, (numbers, numbers, pa.string()), strict=True)))
 
