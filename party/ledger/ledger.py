@@ -390,7 +390,7 @@ class Ledger:
     def expire(self) -> None:
         """End the runs that nobody has asked about for as long as the owner reserves budget for them."""
         with self._chain.transaction() as chain:
-            for (learner, run), book in list(self.books.unended()):
+            for (learner, run), book in self.books.unended():
                 if book.expires <= _now():
                     self._append(chain, Ended(learner, run, "expired"))
 

@@ -62,7 +62,7 @@ class OwnerQuestions:
     def pending(self) -> list[tuple[str, OwnerBook]]:
         """What the owner has not answered: who asks, and what `read` reads; oldest first."""
         self._chain.look()
-        return [(learner, book) for (learner, _), book in list(self._books.pending(int(time())))]
+        return [(learner, book) for (learner, _), book in self._books.pending(int(time()))]
 
     def read(self, book: OwnerBook) -> tuple[RunProposal, Price]:
         """What a question asks about: the proposal, and its price."""

@@ -25,7 +25,7 @@ def approved(store: Ledger) -> list[dict[str, Any]]:
             "epsilon": book.approved.reserved.epsilon / MICRO,
             "delta": book.approved.reserved.delta / DELTA_UNITS,
         }
-        for (learner, run), book in list(store.books.unended())
+        for (learner, run), book in store.books.unended()
         if learner != OWNER
     ]
     return found[::-1]
