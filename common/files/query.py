@@ -50,7 +50,7 @@ def open_tables(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterat
                     readers[at.postgres] = stack.enter_context(closing(PostgresReader(at.postgres)))
                 streams[name] = readers[at.postgres].stream(at)
             elif found := sqlite_table(at):
-                streams[name] = sqlite_stream(*found)
+                streams[name] = stack.enter_context(sqlite_stream(*found))
             else:
                 streams[name] = file_table(at, texts)
         yield streams

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +21,42 @@ _HIDDEN = 1
 """How SQLite marks columns that SELECT * leaves out; it takes those that are generated."""
 
 
-def sqlite_stream(path: Path, table: str) -> TableStream:
-    """A table of a file; raises InvalidDataError where either is missing or cannot be read."""
+@contextmanager
+def sqlite_stream(path: Path, table: str) -> Iterator[TableStream]:
+    """A table of a file, in one state; raises InvalidDataError where either is missing or cannot be read."""
     if not path.is_file():
         raise InvalidDataError(f"data file {path} is missing")
     name = f"table {table!r} of {path}"
-    try:
-        connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(_opened(path))
+            about = connection.execute(f"PRAGMA table_xinfo({_quoted(table)})")
+            columns = [row[1] for row in about if row[-1] != _HIDDEN]
+            if not columns:
+                raise InvalidDataError(f"{name}: there is none of this name")
+            schema = _schema(connection, table, columns)
+        except sqlite3.Error:
+            raise InvalidDataError(f"{name} cannot be read") from None
+
+        def read() -> Iterator[Any]:
+            try:
+                rows = connection.execute(f"SELECT * FROM {_quoted(table)}")  # noqa: S608 -- a quoted name
+                while some := rows.fetchmany(STREAM_ROWS):
+                    yield _batch(some, schema)
+            except sqlite3.Error:
+                raise InvalidDataError(f"{name} cannot be read to its end") from None
+
+        yield TableStream(name, schema, read)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads, and sees one state."""
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
-        about = connection.execute(f"PRAGMA table_xinfo({_quoted(table)})")
-        columns = [row[1] for row in about if row[-1] != _HIDDEN]
-        if not columns:
-            raise InvalidDataError(f"{name}: there is none of this name")
-        schema = _schema(connection, table, columns)
-    except sqlite3.Error:
-        raise InvalidDataError(f"{name} cannot be read") from None
-
-    def read() -> Iterator[Any]:
-        try:
-            rows = connection.execute(f"SELECT * FROM {_quoted(table)}")  # noqa: S608 -- a quoted name
-            while some := rows.fetchmany(STREAM_ROWS):
-                yield _batch(some, schema)
-        except sqlite3.Error:
-            raise InvalidDataError(f"{name} cannot be read to its end") from None
-
-    return TableStream(name, schema, read)
+        yield connection
 
 
 def _schema(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> Any:  # noqa: ANN401 -- pyarrow's

@@ -304,6 +304,19 @@ def test_a_column_that_is_gone_or_odd_is_counted(
     assert "old" not in refused.value.detail
 
 
+def test_a_file_of_sqlite_is_let_go_whether_it_could_be_read_or_not(folder: Path) -> None:
+    """Who writes into it would wait for a reader that a kept error held."""
+    path = folder / "visits.sqlite"
+    kept: list[object] = []
+    for table in ("visits", "nothing"):
+        try:
+            kept.append(load_source(DataSource(source=f"{path}::{table}"), STUDY))
+        except InvalidDataError as error:
+            kept.append(error)
+    assert len(kept) == 2
+    assert not [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.readlink() == path]
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize("source", ["{}/t.{}", "{}/*.{}", "SELECT * FROM t"])
