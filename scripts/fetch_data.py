@@ -19,6 +19,7 @@ import hashlib
 import io
 import os
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,10 +50,19 @@ LOANS = (
     "loan_amnt", "term", "int_rate", "annual_inc", "dti", "revol_util", "delinq_2yrs", "inq_last_6mths", "open_acc",
     "pub_rec", "revol_bal", "total_acc", "issue_d", "earliest_cr_line",
 )  # fmt: skip
+COVERTYPE = (
+    "Elevation", "Aspect", "Slope", "Horizontal_Distance_To_Hydrology", "Vertical_Distance_To_Hydrology",
+    "Horizontal_Distance_To_Roadways", "Hillshade_9am", "Hillshade_Noon", "Hillshade_3pm",
+    "Horizontal_Distance_To_Fire_Points", *(f"Wilderness_Area_{i}" for i in range(4)),
+    *(f"Soil_Type_{i}" for i in range(40)), "Cover_Type",
+)  # fmt: skip
+"""As scikit-learn names them: the publisher's file has no header."""
 HAR_FEATURES, COD_RNA_FEATURES = 561, 8
 IMAGES, LABELS, PIXELS = 2051, 2049, 784
 LEGAL_ROWS = 8_451
 """How many of the transactions that are no frauds are kept: 3 %."""
+URL_DAYS, URL_ROWS = 20, 285
+"""Of how many days malicious addresses are taken, the first, and how many rows of each."""
 
 
 class FetchError(Exception):
@@ -94,6 +104,32 @@ def cod_rna(data: bytes) -> pa.Table:
             values[int(index) - 1, row] = float(value)
     labels = pa.array([int(float(line[0])) for line in lines], pa.int8())
     return pa.table({"label": labels} | {f"x{i}": column for i, column in enumerate(values, start=1)})
+
+
+def covertype(data: bytes) -> pa.Table:
+    """UCI's comma-separated rows, compressed."""
+    return _rows(gzip.decompress(data), COVERTYPE)
+
+
+def url(data: bytes) -> pa.Table:
+    """Some rows of each of the first days of the publisher's archive of LIBSVM files, drawn once; indices from 1."""
+    labels, indices, values = [], [], []
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        days = {member.name.rpartition("/")[2]: member for member in archive.getmembers()}
+        for day in range(URL_DAYS):
+            file = archive.extractfile(days[f"Day{day}.svm"])
+            lines = file.read().splitlines() if file else []
+            for row in np.sort(np.random.default_rng([2009, day]).permutation(len(lines))[:URL_ROWS]):
+                label, *pairs = lines[row].split()
+                labels.append(int(label))
+                cells = [pair.split(b":") for pair in pairs]
+                indices.append([int(index) for index, _ in cells])
+                values.append([float(value) for _, value in cells])
+    return pa.table({
+        "label": pa.array(labels, pa.int8()),
+        "index": pa.array(indices, pa.list_(pa.int32())),
+        "value": pa.array(values, pa.list_(pa.float32())),
+    })  # fmt: skip
 
 
 def mnist(images: bytes, labels: bytes) -> pa.Table:
@@ -157,6 +193,7 @@ def _idx(data: bytes, magic: int, header: int) -> bytes:
     return raw[header:]
 
 
+_ARCHIVES = (zipfile.BadZipFile, tarfile.TarError)
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _KDD = f"{_UCI}/kddcup99-mld"
 _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
@@ -176,6 +213,11 @@ SOURCES: Mapping[str, tuple[Part, ...]] = {
     "cod-rna": (
         Part("cod-rna/cod-rna-train.parquet", cod_rna, (
             "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/cod-rna",
+        )),
+    ),
+    "covertype": (
+        Part("covertype/covtype.parquet", covertype, (
+            f"{_UCI}/covtype/covtype.data.gz#sha256=614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
         )),
     ),
     "kdd99": (
@@ -208,6 +250,9 @@ SOURCES: Mapping[str, tuple[Part, ...]] = {
         Part("creditcard-subset/creditcard-subset.parquet", creditcard, (
             f"{_CARDS}/creditcard.csv#sha256=76274b691b16a6c49d3f159c883398e03ccd6d1ee12d9d8ee38f4b4b98551a89",
         )),
+    ),
+    "url": (
+        Part("url-subset/url-subset.parquet", url, (f"{_UCI}/url/url_svmlight.tar.gz",)),
     ),
 }  # fmt: skip
 """Each public set, by name."""
@@ -279,7 +324,7 @@ def _converted(part: Part, data: Mapping[str, bytes]) -> pa.Table:
     """A file of a set; raises FetchError for what is not of the publisher's format."""
     try:
         return part.convert(*(data[address] for address in part.addresses))
-    except (ValueError, KeyError, EOFError, OSError, IndexError, zipfile.BadZipFile, pa.ArrowException) as error:
+    except (ValueError, KeyError, EOFError, OSError, IndexError, *_ARCHIVES, pa.ArrowException) as error:
         raise FetchError(f"{part.path} cannot be made of the publisher's file: {error}") from None
 
 

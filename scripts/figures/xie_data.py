@@ -1,9 +1,9 @@
 """Sites', public and test rows of Xie's experiments: digits, intrusions and, where the user has them, forests.
 
 *mnist*: threes and sevens of MNIST; the test is the publisher's. *kdd99*: 12,000 connections of the 10 % file, and
-3,000 others to test on, drawn once. *covertype*: spruce and lodgepole pine in the user's own
-``$PARLEY_DATA/covertype/covtype.parquet`` (or ``.csv``), with the columns of scikit-learn's ``fetch_covtype``; as many
-rows, drawn once.
+3,000 others to test on, drawn once. *covertype*: spruce and lodgepole pine in ``covertype/covtype.parquet`` (or
+``.csv``), as ``scripts/fetch_data.py`` writes it, with the columns of scikit-learn's ``fetch_covtype``; as many rows,
+drawn once.
 
 1,600 training rows, drawn once, are set aside as public, with their labels. Rows are projected onto the public rows'
 principal components that hold 90 % of their variance, without an intercept, and divided by the largest norm of a

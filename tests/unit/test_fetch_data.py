@@ -7,6 +7,7 @@ import hashlib
 import io
 import struct
 import sys
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,16 @@ def zipped(**files: str) -> bytes:
     return data.getvalue()
 
 
+def tarred(**files: str) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return data.getvalue()
+
+
 def images(n: int) -> bytes:
     return bytes(i % 251 for i in range(784 * n))
 
@@ -59,6 +70,10 @@ PUBLISHED: Mapping[str, bytes] = {
     "adult.data": f"{ADULT_ROW}<=50K\n{ADULT_ROW}>50K\n\n".encode(),
     "adult.test": f"|1x3 Cross validator\n{ADULT_ROW}<=50K.\n\n".encode(),
     "cod-rna": b"-1 1:-766 2:128 3:0.140625 8:0.25\n1 2:5\n",
+    "covtype.data.gz": gzip.compress(f"2596,51,3,{'0,' * 51}5\n2590,56,2,{'1,' * 51}2\n".encode()),
+    "url_svmlight.tar.gz": tarred(
+        **{f"url_svmlight/Day{day}.svm": f"+1 4:0.5 3231961:1\n-1 {day + 1}:1\n" for day in range(20)}
+    ),
     "kddcup.data_10_percent.gz": gzip.compress(f"{KDD_ROW}normal.\n{KDD_ROW}smurf.\n".encode()),
     "corrected.gz": gzip.compress(f"{KDD_ROW}normal.\n".encode()),
     "train-images-idx3-ubyte.gz": idx(2051, 3, 28, 28, body=images(3)),
@@ -158,6 +173,29 @@ def test_a_sample_of_card_transactions_keeps_every_fraud() -> None:
     assert (np.diff(kept["Time"].to_numpy()) > 0).all()
 
 
+def test_forests_and_addresses_of_their_publishers_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not run(monkeypatch, "covertype", "url", "--from", folder)
+    forests = read_columns(tmp_path / "data" / "covertype" / "covtype.parquet")
+    assert (forests["Cover_Type"].tolist(), forests["Soil_Type_39"].tolist()) == ([5, 2], [0, 1])
+    assert [forests[name][0] for name in ("Elevation", "Slope", "Wilderness_Area_0")] == [2596, 3, 0]
+    urls = read_columns(tmp_path / "data" / "url-subset" / "url-subset.parquet")
+    assert urls["label"].tolist() == [1, -1] * fetch_data.URL_DAYS
+    assert [urls["index"][row].tolist() for row in (0, 1, 39)] == [[4, 3231961], [1], [20]]
+    assert urls["value"][0].tolist() == [0.5, 1]
+
+
+def test_a_sample_of_addresses_is_of_each_of_the_first_days() -> None:
+    days = {f"Day{day}.svm": "".join(f"-1 {row + 1}:{day}\n" for row in range(400)) for day in range(21)}
+    kept = fetch_data.url(tarred(**days))
+    drawn = [values[0] for values in kept["value"].to_pylist()]
+    assert drawn == np.repeat(np.arange(fetch_data.URL_DAYS), fetch_data.URL_ROWS).tolist()
+    rows = [index[0] for index in kept["index"].to_pylist()]
+    assert rows[: fetch_data.URL_ROWS] == sorted(set(rows[: fetch_data.URL_ROWS]))
+    assert rows[: fetch_data.URL_ROWS] != rows[fetch_data.URL_ROWS : 2 * fetch_data.URL_ROWS]
+
+
 def test_a_name_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "there is no set wine; there are adult" in str(run(monkeypatch, "adult", "wine"))
 
@@ -204,6 +242,9 @@ def test_a_set_that_fails_leaves_nothing_behind(  # noqa: PLR0913, PLR0917 -- fi
         (fetch_data.SOURCES["har-smartphones"][0].convert, (zipped(**{"README.txt": "moved"}),)),
         (fetch_data.SOURCES["har-smartphones"][1].convert, (zipped(**windows("test", "1") | {HAR_Y: "1 2"}),)),
         (fetch_data.creditcard, (b"",)),
+        (fetch_data.covertype, (gzip.compress(b"2596,51,3\n"),)),
+        (fetch_data.url, (tarred(**{"Day0.svm": "+1 1:1\n"}),)),
+        (fetch_data.url, (b"no archive",)),
     ],
 )  # fmt: skip
 def test_a_file_of_another_format_is_told_in_words(tmp_path: Path, convert: object, data: tuple[bytes, ...]) -> None:
