@@ -1,13 +1,16 @@
-"""Which contributions may be summed: the checks that learner and key holder both make."""
+"""Which contributions may be summed: what learner and key holder both check, and what a key holder alone can."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from common.secure_sum.envelope import Signed, check_digest
-from common.secure_sum.errors import ContributorsError, Reason, RoundError
+from common.secure_sum.errors import BlobError, ContributorsError, Reason, RoundError
 from common.secure_sum.messages import Contribution, Roster, RoundMessage
 from common.secure_sum.paillier import blocks_from_blob, check_units, public_key
+from common.secure_sum.sealing import SEAL_BYTES, unseal
 
 
 def check_contribution(head: Signed, asked: RoundMessage, query: str, roster: Roster) -> Contribution:
@@ -42,12 +45,34 @@ def check_set(contributions: Sequence[Contribution], roster: Roster) -> None:
         )
 
 
-def check_blob(blob: bytes, contribution: Contribution, position: int, roster: Roster) -> list[int]:
-    """The ciphertexts that a party signed for the key holder at this position of the roster.
+def check_blob(blob: bytes, contribution: Contribution, position: int, roster: Roster) -> bytes:
+    """What a party signed for the key holder at this position of the roster, who alone can look inside.
 
-    Raises BlobError(wrong_hash, wrong_length, out_of_range, not_a_unit).
+    Raises BlobError(wrong_hash, wrong_length).
     """
-    layout = roster.layout
     check_digest(blob, contribution.blobs[position], f"the blob of {contribution.party}")
-    blocks = blocks_from_blob(blob, layout.ciphertext_bytes, layout.blocks)
-    return check_units(public_key(roster.key_holders[position].n), blocks)
+    due = roster.layout.ciphertext_bytes * roster.layout.blocks + SEAL_BYTES
+    if len(blob) != due:
+        raise BlobError(
+            f"the blob of {contribution.party} has {len(blob)} bytes instead of {due}", reason=Reason.WRONG_LENGTH
+        )
+    return blob
+
+
+def open_blob(
+    blob: bytes, contribution: Contribution, position: int, roster: Roster, key: Ed25519PrivateKey
+) -> list[int]:
+    """The ciphertexts that a party sealed for the key holder at this position, who holds ``key``.
+
+    Raises BlobError(wrong_hash, wrong_length, not_sealed, out_of_range, not_a_unit), naming the party.
+    """
+    sealed = check_blob(blob, contribution, position, roster)
+    blocks = unseal(sealed, key, contribution.query, contribution.party)
+    layout = roster.layout
+    try:
+        return check_units(
+            public_key(roster.key_holders[position].n),
+            blocks_from_blob(blocks, layout.ciphertext_bytes, layout.blocks),
+        )
+    except BlobError as error:
+        raise BlobError(f"the blob of {contribution.party}: {error.detail}", reason=error.reason) from None

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     WRONG_LENGTH = "wrong_length"
     OUT_OF_RANGE = "out_of_range"
     NOT_A_UNIT = "not_a_unit"
+    NOT_SEALED = "not_sealed"
     # PackingError
     WRONG_SHAPE = "wrong_shape"
     VALUE_TOO_LARGE = "value_too_large"
@@ -94,7 +95,7 @@ class ContributorsError(SecureSumError):
 
 
 class BlobError(SecureSumError):
-    """Bytes other than those signed for, or ciphertexts that are not units modulo n squared."""
+    """Bytes that were not signed for or not sealed by their party, or ciphertexts that are no units modulo n^2."""
 
     status = 422
 

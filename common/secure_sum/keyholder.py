@@ -13,7 +13,7 @@ from enum import Enum
 
 from phe import PaillierPrivateKey
 
-from common.secure_sum.checks import check_blob, check_contribution, check_set
+from common.secure_sum.checks import check_contribution, check_set, open_blob
 from common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RoundError
 from common.secure_sum.messages import Contribution, Open, Opened, Roster, set_digest
@@ -132,7 +132,7 @@ class KeyHolderRole(Role):
         """The sums of shares modulo 2^L, in bytes of fixed width."""
         position, layout = self._identity.position(self.roster.key_holders), self.roster.layout
         vectors = [
-            check_blob(blob, contribution, position, self.roster)
+            open_blob(blob, contribution, position, self.roster, self._identity.signing_key)
             for contribution, blob in zip(contributions, blobs, strict=True)
         ]
         totals = self._decrypt(self._private_key, add_blocks(self._private_key.public_key, vectors))

@@ -25,6 +25,7 @@ from common.secure_sum.paillier import (
     encrypt_blocks,
     public_key,
 )
+from common.secure_sum.sealing import seal
 from common.secure_sum.session import End, Identity, Role, Transitions
 
 
@@ -156,7 +157,13 @@ class PartyRole(Role):
             seeds = [random_bytes(SEED_BYTES) for _ in self.roster.key_holders]
             shares = split(encode(values, layout), seeds, layout)
             blobs = [
-                _encrypt(share, holder.n, layout, obfuscators)
+                seal(
+                    _encrypt(share, holder.n, layout, obfuscators),
+                    holder.key,
+                    query.digest,
+                    self._identity.name,
+                    random_bytes,
+                )
                 for share, holder in zip(shares, self.roster.key_holders, strict=True)
             ]
             contribution = Contribution(
@@ -211,6 +218,6 @@ def _check_key_holders(invitation: Signed, roster: Roster) -> None:
 
 
 def _encrypt(share: list[int], modulus: int, layout: Layout, obfuscators: ObfuscatorSource) -> bytes:
-    """One key holder's blob."""
+    """One key holder's blob, before it is sealed."""
     key = public_key(modulus)
     return blocks_to_blob(encrypt_blocks(key, share, obfuscators.take(key, len(share))), layout.ciphertext_bytes)

@@ -9,6 +9,7 @@ from common.secure_sum.envelope import Signed, sha256_hex
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import Contribution, Open
 from common.secure_sum.paillier import public_key
+from common.secure_sum.sealing import seal
 
 
 def request(session: LocalSession, contributions: Sequence[Signed], /, **claims: object) -> Signed:
@@ -35,8 +36,14 @@ def with_blob(session: LocalSession, contribution: Signed, blob: bytes) -> Signe
     return replace(claims, attachments=(seed, blob, *others))
 
 
-def shifted(session: LocalSession, first: Signed, second: Signed) -> Signed:
-    """The victim's ciphertext, moved to above n squared and within its bytes."""
-    nsquare, victim = public_key(session.roster.key_holders[0].n).nsquare, first.attachments[1]
-    above = nsquare + int.from_bytes(victim) % (256 ** len(victim) - nsquare)
-    return with_blob(session, second, above.to_bytes(len(victim)))
+def with_ciphertexts(session: LocalSession, contribution: Signed, ciphertexts: bytes) -> Signed:
+    """A contribution whose ciphertexts a malicious party has replaced, sealed and signed for."""
+    claimed, (holder, *_) = Contribution.parse(contribution.body), session.roster.key_holders
+    sealed = seal(ciphertexts, holder.key, claimed.query, claimed.party, session.random_bytes)
+    return with_blob(session, contribution, sealed)
+
+
+def shifted(session: LocalSession, contribution: Signed) -> Signed:
+    """A number above n squared that fits the bytes of a ciphertext."""
+    above = public_key(session.roster.key_holders[0].n).nsquare + 1
+    return with_ciphertexts(session, contribution, above.to_bytes(session.roster.layout.ciphertext_bytes))

@@ -14,9 +14,10 @@ from common.runs.secure_terms import draft_roster, round_terms
 from common.secure_sum.envelope import Signed
 from common.secure_sum.keyholder import KeyHolderRole
 from common.secure_sum.learner import LearnerRole
-from common.secure_sum.messages import Roster, RosterKeyHolder
+from common.secure_sum.messages import Contribution, Roster, RosterKeyHolder
 from common.secure_sum.paillier import FreshObfuscators
 from common.secure_sum.party import PartyPolicy, PartyRole
+from common.secure_sum.sealing import unseal
 from common.secure_sum.session import Identity
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
 from tests.support.rounds import propose, run_spec
@@ -102,7 +103,9 @@ class Stage:
     def obfuscators(self, contribution: bytes) -> list[int]:
         """The r^n of a contribution, which the holder of the private key can see."""
         n, nsquare = self.key.public_key.n, self.key.public_key.nsquare
-        blob = Signed.from_bytes(contribution).attachments[1]
+        signed = Signed.from_bytes(contribution)
+        claimed = Contribution.parse(signed.body)
+        blob = unseal(signed.attachments[1], self.identities[HOLDER].signing_key, claimed.query, claimed.party)
         width = self.roster.layout.ciphertext_bytes
         ciphertexts = [int.from_bytes(blob[start : start + width]) for start in range(0, len(blob), width)]
         return [c * pow(1 + n * self.key.raw_decrypt(c), -1, nsquare) % nsquare for c in ciphertexts]

@@ -19,7 +19,7 @@ from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.messages import SumQuery
 from common.secure_sum.paillier import FreshObfuscators, blocks_to_blob, encrypt_blocks, public_key
-from tests.support.attacks import request, resign, shifted, with_blob
+from tests.support.attacks import request, resign, shifted, with_blob, with_ciphertexts
 from tests.support.keyholder import STRANGER, begin, call, open_round, send
 
 Refused = Callable[[httpx.Response, Reason], None]
@@ -77,7 +77,11 @@ ATTACKS: dict[str, tuple[Attack, Reason]] = {
         Reason.DUPLICATE_BLOB,
     ),
     "a padded copy": (lambda s, c: request(s, [c[0], c[1], padded(s, c[0], c[2])]), Reason.WRONG_LENGTH),
-    "out of range": (lambda s, c: request(s, [c[0], c[1], shifted(s, c[0], c[2])]), Reason.OUT_OF_RANGE),
+    "out of range": (lambda s, c: request(s, [c[0], c[1], shifted(s, c[2])]), Reason.OUT_OF_RANGE),
+    "another party's blob of the same query, a bit changed": (
+        lambda s, c: request(s, [c[0], c[1], with_blob(s, c[2], tampered(c[0]).attachments[1])]),
+        Reason.NOT_SEALED,
+    ),
     "an unknown party": (
         lambda s, c: request(s, [c[0], c[1], resign(s, c[2], "party-3", party="party-9")]),
         Reason.UNKNOWN_PARTY,
@@ -91,9 +95,9 @@ ATTACKS: dict[str, tuple[Attack, Reason]] = {
         lambda s, c: request(s, [c[0], swapped(s, c[1]), swapped(s, c[2])]),
         Reason.WRONG_HASH,
     ),
-    "zero": (lambda s, c: request(s, [c[0], c[1], with_blob(s, c[2], blob(s, 0))]), Reason.NOT_A_UNIT),
+    "zero": (lambda s, c: request(s, [c[0], c[1], with_ciphertexts(s, c[2], blob(s, 0))]), Reason.NOT_A_UNIT),
     "a multiple of n": (
-        lambda s, c: request(s, [c[0], c[1], with_blob(s, c[2], blob(s, 5 * s.roster.key_holders[0].n))]),
+        lambda s, c: request(s, [c[0], c[1], with_ciphertexts(s, c[2], blob(s, 5 * s.roster.key_holders[0].n))]),
         Reason.NOT_A_UNIT,
     ),
     "another session": (lambda s, c: request(s, c, session="00" * 16), Reason.WRONG_SESSION),

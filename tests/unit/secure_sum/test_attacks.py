@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,16 +14,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 
 from common.errors import SecureSumError
-from common.secure_sum.envelope import Signed, sha256_hex
+from common.secure_sum.envelope import Signed, public_hex, sha256_hex
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyholder import KeyHolderRole
 from common.secure_sum.learner import LearnerRole
-from common.secure_sum.messages import Open, Opened, Roster, SumQuery
+from common.secure_sum.messages import Contribution, Open, Opened, Roster, SumQuery
+from common.secure_sum.packing import decode
+from common.secure_sum.pad import add, expand
 from common.secure_sum.paillier import blocks_to_blob, encrypt_blocks, make_obfuscators, public_key
 from common.secure_sum.party import PartyPolicy, PartyRole, PartyState
+from common.secure_sum.sealing import agreement_key, unseal
 from common.secure_sum.session import Identity
-from tests.support.attacks import request, resign, shifted, with_blob
+from tests.support.attacks import request, resign, shifted, with_blob, with_ciphertexts
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 Start = Callable[..., LocalSession]
@@ -86,15 +90,87 @@ def test_a_copy_under_another_name(start: Start, refused: Refused) -> None:
         session.key_holders[0].open(request(session, [first, copy]))
 
 
+def test_the_negatives_of_others_ciphertexts(start: Start, refused: Refused) -> None:
+    """A colluding party takes others out of a sum that all are in: one answer, with its share of the noise, is left.
+
+    It needs others' ciphertexts for that, and a key holder opens what was sealed for it by who contributes it.
+    """
+    session = start(parties=4, minimum_contributors=4)
+    victim, *others, colluder = collect(session, 1, *session.parties)
+    layout, key = session.roster.layout, public_key(session.roster.key_holders[0].n)
+
+    def without_the_others(blobs: list[bytes]) -> bytes:
+        zeros = encrypt_blocks(key, [0], make_obfuscators(key, 1, random.Random(1).randbytes))
+        size = layout.ciphertext_bytes
+        negatives = [pow(int.from_bytes(blob[-size:]), -1, key.nsquare) for blob in blobs]
+        return blocks_to_blob([math.prod((*zeros, *negatives)) % key.nsquare], size)
+
+    identity = session.identities["key-holder-1"].signing_key
+    query = Contribution.parse(victim.body).query
+    first, second = (other.attachments[1] for other in others)
+    bare = [unseal(first, identity, query, "party-2"), unseal(second, identity, query, "party-3")]
+    seen = with_ciphertexts(session, colluder, without_the_others(bare))
+    opened = session.key_holders[0].open(request(session, [victim, *others, seen]))
+    left = add([[int.from_bytes(opened.attachments[0])], expand(victim.attachments[0], layout)], layout)
+    assert decode(left, 1, layout).tolist() == VALUES.tolist()  # which is why ciphertexts are sealed
+
+    again = start(parties=4, minimum_contributors=4)
+    victim, *others, colluder = collect(again, 1, *again.parties)
+    sealed = [other.attachments[1] for other in others]
+    for blob in (without_the_others(sealed), sealed[0][:32] + without_the_others(sealed) + sealed[0][-16:]):
+        with refused(Reason.WRONG_LENGTH if len(blob) < len(sealed[0]) else Reason.NOT_SEALED):
+            again.key_holders[0].open(request(again, [victim, *others, with_blob(again, colluder, blob)]))
+    guess = with_ciphertexts(again, colluder, without_the_others(sealed))
+    opened = again.key_holders[0].open(request(again, [victim, *others, guess]))
+    left = add([[int.from_bytes(opened.attachments[0])], expand(victim.attachments[0], layout)], layout)
+    with refused(Reason.COUNT_MISMATCH):
+        decode(left, 1, layout)
+
+
+def test_blobs_are_sealed_by_one_party_for_one_query(start: Start, refused: Refused) -> None:
+    session = start()
+    first, second = collect(session, 1, "party-1", "party-2")
+    old = Contribution.parse(first.body)
+    asked = session.ask(2)
+    third, fourth = (session.contribute(name, asked, VALUES) for name in ("party-1", "party-2"))
+    stale = with_blob(session, third, first.attachments[1])  # its own, of the round before
+    taken = with_blob(session, fourth, second.attachments[1])
+    low = with_blob(session, fourth, bytes(32) + fourth.attachments[1][32:])  # a point of low order
+    for forged in ([stale, fourth], [third, taken], [third, low]):
+        with refused(Reason.NOT_SEALED):
+            session.key_holders[0].open(request(session, forged))
+    key = session.identities["key-holder-1"].signing_key
+    for query, party in ((sha256_hex(b"another"), "party-1"), (old.query, "party-2")):
+        with refused(Reason.NOT_SEALED):
+            unseal(first.attachments[1], key, query, party)
+    assert unseal(first.attachments[1], key, old.query, "party-1")
+    for length in (0, 31, 32, 47):
+        with refused(Reason.NOT_SEALED):
+            unseal(first.attachments[1][:length], key, old.query, "party-1")
+    with refused(Reason.NOT_SEALED):  # another key holder's
+        unseal(first.attachments[1], session.identities["party-3"].signing_key, old.query, "party-1")
+    assert session.key_holders[0].open(request(session, [third, fourth]))
+
+
+def test_an_identity_key_is_a_key_to_seal_for() -> None:
+    """The public half maps to the public half of the private one's: as libsodium's tests have it."""
+    private = Ed25519PrivateKey.from_private_bytes(
+        bytes.fromhex("421151a459faeade3d247115f94aedae42318124095afabe4d1451a559faedee")
+    )
+    assert agreement_key(public_hex(private)).hex() == (
+        "f1814f0e8ff1043d8a44d25babff3cedcae6c22c3edaa48f857ae70de2baae50"
+    )
+
+
 def test_padded_copies(start: Start, refused: Refused) -> None:
-    """The victim's ciphertexts spelt otherwise: with a leading zero byte, or above n^2."""
+    """The victim's blob spelt otherwise, or ciphertexts above n^2."""
     session = start()
     first, second = collect(session, 1, "party-1", "party-2")
     padded = with_blob(session, second, b"\0" + first.attachments[1])
     with refused(Reason.WRONG_LENGTH):
         session.key_holders[0].open(request(session, [first, padded]))
     with refused(Reason.OUT_OF_RANGE):
-        session.key_holders[0].open(request(session, [first, shifted(session, first, second)]))
+        session.key_holders[0].open(request(session, [first, shifted(session, second)]))
 
 
 def test_an_unknown_party(start: Start, refused: Refused) -> None:
@@ -241,14 +317,13 @@ def test_zero_and_multiples_of_n(multiple: int, start: Start, refused: Refused, 
     session = start()
     first, second = collect(session, 1, "party-1", "party-2")
     n = session.roster.key_holders[0].n
-    evil = with_blob(session, second, blocks_to_blob([multiple * n], session.roster.layout.ciphertext_bytes))
+    evil = with_ciphertexts(session, second, blocks_to_blob([multiple * n], session.roster.layout.ciphertext_bytes))
     with refused(Reason.NOT_A_UNIT) as caught:
         session.key_holders[0].open(request(session, [first, evil]))
     told = repr(vars(caught.value))  # type: ignore[attr-defined]
     leak = keys[0].raw_decrypt(multiple * n)
     assert not any(str(secret) in told or f"{secret:x}" in told for secret in (keys[0].p, keys[0].q, leak))
-    with refused(Reason.NOT_A_UNIT):
-        session.learner.receive(evil)
+    assert "the blob of party-2: a ciphertext shares" in told
     session.key_holders[0].open(request(session, [first, second]))  # the round is not burnt
 
 
