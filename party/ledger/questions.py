@@ -45,13 +45,17 @@ class OwnerQuestions:
     def ask(self, learner: str, proposal: RunProposal, price: Price, lasts: float) -> OwnerBook:
         """What the owner was asked about a run, and has said; asked now, for so many seconds, where it was not.
 
-        A run with another specification than it was asked about is asked about anew. Raises ForbiddenError where the
-        owner has `MOST_PENDING` questions of this learner before it.
+        Raises ConflictError for another specification than the owner was asked about, who may be about to say yes to
+        what it has read; ForbiddenError where it has `MOST_PENDING` questions of this learner before it.
         """
         key = learner, proposal.run
         with self._chain.transaction() as chain:
             found = self._books.owner.get(key)
-            if found is None or found.asked.spec != proposal.spec.digest:
+            if found is not None and found.asked.spec != proposal.spec.digest:
+                raise ConflictError(
+                    f"the owner was asked about run {proposal.run} with another specification: ask as another run"
+                )
+            if found is None:
                 if sum(who == learner for (who, _), _ in self._books.pending(int(time()))) >= MOST_PENDING:
                     raise ForbiddenError(f"{MOST_PENDING} runs of {learner} wait for the owner already", rule="owner")
                 asked = OwnerAsked(learner, proposal.run, proposal.spec.digest, price.whole, int(lasts))

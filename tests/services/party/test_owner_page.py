@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.errors import InvalidInputError
+from common.errors import ConflictError, InvalidInputError
 from common.wire.party_api import RunProposal
 from party.answering.party import open_store
 from party.ledger.ledger import Ledger
@@ -141,13 +141,21 @@ def test_polling_is_cheap(run: tuple[Cluster, str], page: httpx.Client, monkeypa
     assert made == [run[1]]
 
 
-def test_a_question_asked_anew_is_shown_anew(run: tuple[Cluster, str], page: httpx.Client, store: Ledger) -> None:
+def test_a_question_stays_what_the_owner_reads(run: tuple[Cluster, str], page: httpx.Client, store: Ledger) -> None:
+    """A learner that asks about the run with other terms is refused: a yes would be to what nobody has read."""
     (shown,) = page.get("/pending").json()["waiting"]
     ((learner, book),) = store.questions.pending()
     proposal, price = store.questions.read(book)
+    entries = store.head.count
     other = proposal.model_copy(
         update={"spec": proposal.spec.model_copy(update={"minimum_contributors": 1}), "purpose": "more"}
     )
-    store.questions.ask(learner, other, price, 3600)
+    with pytest.raises(ConflictError, match="with another specification"):
+        store.questions.ask(learner, other, price, 3600)
+    same = proposal.model_copy(update={"purpose": "more"})
+    assert store.questions.ask(learner, same, price, 3600).number == book.number
+    assert store.head.count == entries
     (again,) = page.get("/pending").json()["waiting"]
-    assert (shown["purpose"], again["purpose"]) == ("<b>cures</b>", "more")
+    assert again == shown
+    consent = store.questions.allow(learner, proposal.run)
+    assert consent.spec.digest == proposal.spec.digest
