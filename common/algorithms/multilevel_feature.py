@@ -22,7 +22,7 @@ from common.algorithms._span import ask_models, collected, in_span, placed, span
 from common.algorithms._tree import Nodes, children_of, levels_of
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.shard import Shard
-from common.encoding.fixed_point import to_integers, to_reals
+from common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
 from common.errors import InvalidInputError
 from common.learning.losses import check_single_score
 from common.learning.model import Model
@@ -78,13 +78,13 @@ class MultilevelFeature(Releases):
         return placed(answer if stacked else answer[0], facts)
 
     def _release(self, models: FloatArray, rows: Shard, facts: FederationFacts, index: int, noise: Noise) -> IntArray:
-        """One site's release, (d,)."""
+        """One site's release, (d,), cut off at the largest weights: a refusal would tell of it, for nothing."""
         site = self.node(facts, index)
         if not (below := self._below(facts, index)):
             return np.asarray(site.answer([site], site.prepare([site], rows), noise))
         basis = spanned(models[below])
         weights = site.answer([site], site.prepare([site], in_span(basis, rows)), noise)
-        return to_integers(basis.T @ to_reals(weights))
+        return to_integers(np.clip(basis.T @ to_reals(weights), -MAX_NORM, MAX_NORM))
 
     def node(self, facts: FederationFacts, index: int) -> SiteRelease:
         """A site's mechanism: in as many features as it has children, or in those of the rows."""

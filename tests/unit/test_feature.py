@@ -13,7 +13,7 @@ from common.algorithms._span import best, fitted, in_span, independent, spanned
 from common.algorithms._tree import Node, levels_of
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
-from common.encoding.fixed_point import to_integers, to_reals
+from common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Softmax
 from common.learning.metrics import accuracy
@@ -282,6 +282,21 @@ class TestTrees:
         program.send(Reply(np.ones((4, D)), (0, 1, 2, 3)))
         with pytest.raises(InvalidInputError, match="party-5, the root of the tree, did not answer"):
             program.send(Reply(np.zeros((4, D)), (0, 1, 2, 3)))
+
+    def test_no_release_is_refused_however_large_its_noise(self) -> None:
+        """A learner could ask a node again for nothing, and by how often that is refused learn what the noise hides."""
+        d = 4096
+        of = FederationFacts.uniform(np.full(2, 50), epsilon=0.1, delta=1e-6, n_features=d, loss=Logistic()).of(1)
+        algorithm = build_algorithm("multilevel_feature", {"mechanism": "output", "regularization": 1e-4})
+        algorithm.check_noise(of)
+        models = np.zeros((2, d))
+        models[0, 0] = 1.0  # by all of a basis along one column, a weight is made sqrt(d) times as large
+        shard, noise = Shard(np.eye(1, d).repeat(50, axis=0), np.ones(50)), SeededNoise(1)
+        asked = Query(2, "level-1", models, "each")
+        told = [to_reals(algorithm.local(asked, shard, of, noise)) for _ in range(300)]
+        beyond = sum(abs(answer[0]) == MAX_NORM for answer in told)
+        print(f"{beyond} of 300 answers are cut off at {MAX_NORM:g}")
+        assert beyond > 0
 
 
 def test_a_bent_ridge_is_a_ridge_of_bent_rows_and_promises_nothing() -> None:
