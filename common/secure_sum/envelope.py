@@ -20,6 +20,8 @@ from common.secure_sum.errors import BlobError, MessageError, Reason, SignatureE
 HASH_BYTES = 32
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+MOST_PARTS = 2**12
+"""Of a frame: parts may be empty, and take time to read. The largest sum has 1,024 contributions of two parts each."""
 _LENGTH_BYTES = 4
 
 
@@ -95,9 +97,12 @@ def frame(parts: Sequence[bytes]) -> bytes:
 
 
 def unframe(data: bytes, at_least: int = 0) -> list[bytes]:
-    """Cut a frame into its parts. Raises MessageError(wrong_frame) when it is torn or has too few."""
-    parts, start = [], 0
+    """Cut a frame into its parts. Raises MessageError(wrong_frame) when it is torn, or has too few or too many."""
+    parts: list[bytes] = []
+    start = 0
     while start < len(data):
+        if len(parts) == MOST_PARTS:
+            raise MessageError(f"a frame of more than {MOST_PARTS} parts", reason=Reason.WRONG_FRAME)
         body = start + _LENGTH_BYTES
         start = body + int.from_bytes(data[start:body])
         parts.append(data[body:start])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from phe import PaillierPrivateKey
 
 from common.errors import SecureSumError
 from common.secure_sum import paillier
-from common.secure_sum.envelope import Signed, frame, sha256_hex, unframe
+from common.secure_sum.envelope import MOST_PARTS, Signed, frame, sha256_hex, unframe
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyholder import KeyHolderRole
@@ -223,3 +224,16 @@ def test_a_frame_has_as_many_parts_as_are_asked_for() -> None:
         unframe(frame(parts), at_least=4)
     assert frame(parts)[:5] == b"\0\0\0\x01a"
     assert sha256_hex(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_a_frame_has_so_many_parts_and_no_more() -> None:
+    """64 MiB may be 16 million empty parts, which took six seconds to cut: a key holder answered nobody meanwhile."""
+    most = [b""] * MOST_PARTS
+    assert unframe(frame(most)) == most
+    for frames in (frame([*most, b""]), bytes(2**26)):
+        began = time.perf_counter()
+        with named(f"a frame of more than {MOST_PARTS} parts"):
+            unframe(frames)
+        took = time.perf_counter() - began
+        print(f"{len(frames):,} bytes of empty parts are refused in {1e3 * took:.1f} ms")
+        assert took < 0.5
