@@ -120,9 +120,10 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
 
     ``backup`` is a directory with an old ledger. Raises LedgerError for a receipt that is none of this party's.
     """
-    shown = [_checked(text, identity) for text in receipts]
     found = [read_books(where / "ledger.db") for where in (directory, backup) if where]
     books = [known for known in found if known is not None]
+    keys = {known[0].begun.key for known in books if known[0].begun}
+    shown = [_checked(text, identity, keys) for text in receipts]
     evidence = [of_receipt(receipt) for receipt in shown] + [of_books(*known) for known in books]
     old = max(books, key=lambda known: known[2].count, default=None)
     recovery = plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
@@ -187,6 +188,11 @@ def restore_key(directory: Path, state: Path) -> None:
         write_private(state / "identity.key", read_private(directory / "identity.key"))
 
 
-def _checked(text: str, identity: Identity) -> Receipt:
-    """A receipt of this party's, by the key that it has now or, where that was lost, by the one it had."""
-    return verify_receipt(text, identity.name, read_receipt(text).key)
+def _checked(text: str, identity: Identity, keys: Collection[str]) -> Receipt:
+    """A receipt of this party's, by the key that it has now, or by one of the ``keys`` of what is left of its ledgers.
+
+    Where nothing is left, by whichever key: the one that it had may be lost, and nobody knows it.
+    """
+    signed_with = read_receipt(text).key
+    known = not keys or signed_with in keys
+    return verify_receipt(text, identity.name, signed_with if known else identity.key)

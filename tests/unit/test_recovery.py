@@ -288,6 +288,21 @@ def test_a_receipt_by_the_key_that_was_lost_counts(tmp_path: Path) -> None:
     assert recover(tmp_path, PARTY, LIMIT, [], [receipt(key=lost)]).spent == Cost(11, 2, 3, 4)
 
 
+def test_a_receipt_that_anybody_could_sign_does_not_count_while_the_key_is_known(tmp_path: Path) -> None:
+    """It would say that another learner has shown what it holds, and that all of an old ledger is accounted for."""
+    ledger_of(tmp_path / "old", 2).close()
+    stranger = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    forged = receipt(10**9, to="bob", key=stranger, spent=[0, 0, 0, 0], reserved=[0, 0, 0, 0], at=10**10)
+    for directory, backup in ((tmp_path / "old", None), (tmp_path / "new", tmp_path / "old")):
+        with pytest.raises(LedgerError, match="not signed with the key of party"):
+            recover(directory, PARTY, LIMIT, ["ann", "bob"], [receipt(), forged], backup=backup, commit=False)
+        made = recover(directory, PARTY, LIMIT, ["ann", "bob"], [receipt()], backup=backup, commit=False)
+        assert made.missing == ("bob",)
+    new = Identity("party", stranger)  # whose key before is in what is left
+    made = recover(tmp_path / "old", new, LIMIT, ["ann", "bob"], [receipt(), receipt(to="bob", key=stranger)])
+    assert made.missing == ()
+
+
 def test_each_replaced_ledger_has_a_folder_of_its_own(tmp_path: Path) -> None:
     set_aside(tmp_path / "ledger")
     assert list(tmp_path.iterdir()) == []
