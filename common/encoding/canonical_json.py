@@ -1,9 +1,10 @@
-"""Canonical JSON: one spelling for one value, so that a hash names it."""
+"""Canonical JSON: one spelling for one value, so that a hash names it; and JSON that has one meaning."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,3 +42,30 @@ def _pieces(value: Any) -> Iterator[bytes]:  # noqa: ANN401 -- any JSON value
         yield b"," if start else b"["
         yield canonical(value[start : start + _LONG])[1:-1]
     yield b"]"
+
+
+def read_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
+    r"""A JSON value without a name twice in an object, NaN, a number that overflows, or half a character.
+
+    Raises ValueError or RecursionError for anything else. Of a name that is there twice nobody could tell which counts,
+    of an epsilon, say; and what is half a character (``"\ud800"``) has no bytes, and so no digest.
+    """
+    value = json.loads(body, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_distinct)
+    if b"\\u" in body or b"\0" in body:  # the second: of UTF-16, which may spell the first otherwise
+        canonical(value)
+    return value
+
+
+def _finite(text: str) -> float:
+    """A number as JSON has it."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(text)
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, each of whose names is there once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name twice")
+    return found

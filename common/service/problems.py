@@ -46,7 +46,7 @@ _REASONS = {
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "int": "must be a whole number",
-    "json_invalid": "must be JSON, without NaN, infinities or a name twice in an object, nested at most 32 deep",
+    "json_invalid": "must be JSON, without NaN, infinities, half characters or a name twice, nested at most 32 deep",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "list": "must be an array",

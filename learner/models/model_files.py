@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from common.encoding.canonical_json import read_json
 from common.errors import InvalidInputError
 
 
 def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
     """The JSON object in a file; raises InvalidInputError for what cannot be read, or is none."""
     try:
-        document = json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
+        document = read_json(path.read_bytes())
     except OSError as error:
         raise InvalidInputError(f"model {path} cannot be read ({type(error).__name__})") from None
-    except ValueError:
-        raise InvalidInputError(f"model {path} is not a model's document: it is not JSON, or cut short") from None
+    except (ValueError, RecursionError):
+        raise InvalidInputError(
+            f"model {path} is not a model's document: it is not JSON, or cut short, or has a name twice in an object "
+            "or half a character"
+        ) from None
     if not isinstance(document, dict):
         raise InvalidInputError(f"model {path} is not a model's document")
     return document
-
-
-def _finite(text: str) -> float:
-    """A number as JSON has it; raises ValueError for NaN, infinities and what overflows to one."""
-    if not math.isfinite(value := float(text)):
-        raise ValueError(text)
-    return value
 
 
 @contextmanager

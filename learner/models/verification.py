@@ -86,6 +86,14 @@ def verify_document(document: Mapping[str, Any], known: PublicKeys | None = None
 
     Raises InvalidInputError for what is no document, has no certificate, or one that cannot be read.
     """
+    try:
+        return _verified(document, known)
+    except ValueError:  # of what has no spelling, and so no digest
+        raise InvalidInputError("the document holds what no JSON can: NaN, an infinity or half a character") from None
+
+
+def _verified(document: Mapping[str, Any], known: PublicKeys | None) -> Verification:
+    """The same; raises ValueError too."""
     read = read_document(document)
     model_of(read)
     if (certificate := read.certificate) is None:

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
+from common.encoding.canonical_json import read_json
 from common.errors import TooLargeError, UnsupportedMediaError
 from common.service.settings import Limits
 
@@ -37,14 +38,14 @@ _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 
 
 def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
-    """A JSON value without NaN, infinities, overflowing numbers, names twice in an object or nesting beyond 32 levels.
+    """A JSON value as `read_json` reads it, nested at most 32 levels deep.
 
     Raises json.JSONDecodeError, which quotes nothing, and TooLargeError for more than 2^20 values.
     """
     if body.count(b",") >= _MAX_VALUES:  # which bounds what else is done here, far below what the bytes would
         raise TooLargeError(f"the body may have at most {_MAX_VALUES} values")
     try:
-        value = json.loads(body, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_distinct)
+        value = read_json(body)
         if body.count(b"[") + body.count(b"{") > _MAX_DEPTH:
             _check_depth(value)
     except (ValueError, RecursionError):
@@ -148,25 +149,6 @@ async def _aside(size: int, work: Callable[[], _T]) -> _T:
     if size <= _QUICK_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_ONE_BY_ONE if size > _LONG_BYTES else None, work)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; of a name that is there twice nobody could tell which counts, of an epsilon, say."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name twice")
-    return found
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(text)
-    return value
 
 
 def _check_depth(value: Any) -> None:  # noqa: ANN401 -- any JSON value

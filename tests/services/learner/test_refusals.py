@@ -133,7 +133,16 @@ async def test_takes_only_numbers_and_text_in_records(client: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize(
-    "body", ['{"epsilon": NaN}', '{"epsilon": 1e999}', '{"epsilon": 1, "epsilon": 2}', "{", "[" * 1000, ""]
+    "body",
+    [
+        '{"epsilon": NaN}',
+        '{"epsilon": 1e999}',
+        '{"epsilon": 1, "epsilon": 2}',
+        '{"study": "made-up", "epsilon": 1, "delta": 1e-5, "parties": ["party-1\\ud800"]}',
+        "{",
+        "[" * 1000,
+        "",
+    ],
 )
 async def test_refuses_what_is_not_strict_json(client: httpx.AsyncClient, body: str) -> None:
     response = await client.post("/v1/runs", content=body, headers={"Content-Type": "application/json"})

@@ -205,6 +205,9 @@ def test_strangers_keys_are_named(document: Document) -> None:
         (_altered("evaluation", "certificate", "specification", by=lambda _: {}), "specification cannot be read"),
         (_altered("weights", by=lambda it: it[1:]), "not of the shape"),
         (_altered("weights", by=lambda it: [float("nan"), *it[1:]]), "weights.*finite"),
+        (_altered("certificate", "specification", "algorithm", by=lambda _: "\ud800"), "half a character"),
+        (_altered("certificate", "sums", "roster", by=lambda _: "\ud800"), "half a character"),
+        (_altered("certificate", "specification", "parameters", "step", by=lambda _: float("nan")), "NaN"),
     ],
 )
 def test_what_is_torn_is_refused(document: Document, alter: Callable[[Document], None], why: str) -> None:
@@ -256,7 +259,11 @@ def test_the_command_pins_keys_and_tells_what_was_altered(document: Document, tm
     keys.write_text("{}")
     assert "learner" in verify(str(model), "--keys", str(keys), code=3)[1]
     assert "cannot be read" in verify(str(model), "--keys", str(tmp_path / "none"), code=3)[1]
-    model.write_text(model.read_text()[:-100])
+    text = model.read_text()
+    for one in (text.replace('"epsilon": ', '"epsilon": 0.1, "epsilon": ', 1), text.replace("party-1", "\\ud800", 1)):
+        model.write_text(one)
+        assert "has a name twice in an object or half a character" in verify(str(model), code=3)[1]
+    model.write_text(text[:-100])
     assert "cut short" in verify(str(model), code=3)[1]
 
 
