@@ -66,7 +66,7 @@ MOST_REFUSALS = 1000
 TOLD = "told"
 """The attachment of an answer that is what its owner said."""
 SALT = "salt"
-"""The attachment of a pin of data that keys the digest of the rows: whoever has both can confirm a guess."""
+"""The attachment that keys digests of data, pinned or told: whoever has both can confirm a guess."""
 _DAY = 86_400
 _FOR_EVER = 10**11
 _WAY_OUT = "Put the newest one back, or run parley-party recover"
@@ -174,7 +174,7 @@ class Ledger:
     def begin_own(self, run: str, algorithm: str, spec: bytes, rounds: int, price: Price) -> RunBook:
         """Where a run of the owner's own stands, which is written down, and its price reserved, where there is none.
 
-        It never expires. Raises ConflictError where the run has another specification, or has ended;
+        It never expires, and has a `SALT`. Raises ConflictError where it has another specification, or has ended;
         BudgetExhaustedError where too little is left.
         """
         digest = hashlib.sha256(spec).hexdigest()
@@ -195,7 +195,11 @@ class Ledger:
                     adjacency=price.adjacency,
                     lasts=_FOR_EVER,
                 )
-                self._append(chain, approved, {"spec": spec, "price": packed_price(price)})
+                self._append(
+                    chain,
+                    approved,
+                    {"spec": spec, "price": packed_price(price), SALT: secrets.token_bytes(32)},
+                )
         found = self.books.runs[OWNER, run]
         if found.approved.spec != digest:
             raise ConflictError(f"{run} was begun with other terms: say the same again, or take another name")

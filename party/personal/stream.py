@@ -3,12 +3,14 @@
 The whole horizon is charged with the first action. An action is one transaction with the cost of the round before it,
 which is kept as integers beside it: so a crash leaves either both or neither, and what the leader knows is worked out
 from the ledger alone. What was stored and perhaps not seen is shown once more after a restart, with its round; nothing
-is ever drawn twice. Costs are the owner's data: they lie in the ledger's file, and in no audit of it.
+is ever drawn twice. Costs are the owner's data: they lie in the ledger's file, and in no audit of it. Its records name
+them by digests, which whoever guesses a cost could try: so they are kept behind bytes that a salt makes of them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -26,12 +28,13 @@ from common.privacy.noise import Noise, SystemNoise
 from common.runs.pricing import price_at_once
 from common.strict import Identifier, Strict, faults
 from party.ledger.books import OWNER
-from party.ledger.ledger import TOLD, Ask, Ledger
+from party.ledger.ledger import SALT, TOLD, Ask, Ledger
 from party.policy.approval import check_own
 from party.settings import Policy
 
 _KEPT = np.dtype("<i4")
 """How a cost's integers are kept."""
+_SEAL_BYTES = 32
 
 
 class StreamTerms(Strict):
@@ -94,6 +97,7 @@ class Stream:
         spec = canonical(terms.model_dump(mode="json"))
         book = ledger.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
         self._ledger, self._name, self._noise = ledger, terms.name, noise
+        self._salt = ledger.attachment(book.number, SALT)
         self._told = b""
         self._shown: Action | None = None
         self._query = hashlib.sha256(spec).digest()
@@ -124,7 +128,7 @@ class Stream:
         """Take the cost of the round whose action was shown; raises InvalidInputError as `Leader.observe` does."""
         before = self.leader.state.totals
         self.leader.observe(cost)
-        self._hear((self.leader.state.totals - before).astype(_KEPT).tobytes())
+        self._hear(self._sealed((self.leader.state.totals - before).astype(_KEPT).tobytes()))
         self._shown = None
         if self.is_over:
             self._ledger.end(OWNER, self._name, "owner")
@@ -137,7 +141,11 @@ class Stream:
         """A cost as it is kept, back as integers (p,); from then on it is part of what the next round asks."""
         self._told = told
         self._query = hashlib.sha256(self._query + told).digest()
-        return np.frombuffer(told, _KEPT).astype(np.int64)
+        return np.frombuffer(told[_SEAL_BYTES:], _KEPT).astype(np.int64)
+
+    def _sealed(self, cost: bytes) -> bytes:
+        """A cost behind bytes that nobody can make who has not got the salt; the same for whoever tells the same."""
+        return hmac.digest(self._salt, self._query + cost, "sha256") + cost
 
 
 def play(stream: Stream, lines: Iterable[str]) -> Iterator[Action]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import math
 import re
@@ -18,6 +20,7 @@ from typer.testing import CliRunner, Result
 from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, InvalidInputError
 from common.online import Leader
 from common.privacy.account import limit
+from common.privacy.mechanisms.leader import COST_UNIT
 from common.privacy.noise import SeededNoise
 from party.api.app import create_party_app
 from party.cli.main import party_app
@@ -136,6 +139,21 @@ def test_an_audit_tells_of_actions_and_never_of_costs(ledger: Ledger) -> None:
     assert set(attached) == {"spec", "price", "body"}
     entries, _ = verify(lines, ledger.identity.key)
     assert sum(isinstance(entry.record, Answered) for entry in entries) == 5
+
+
+def test_no_guess_of_a_cost_can_be_confirmed_by_an_audit(ledger: Ledger) -> None:
+    """Of two costs that are 0 or 1 there are four guesses, and the records name what was told by its digest."""
+    list(play(opened(ledger, actions=2, bound=1.0), ["[0, 1]", "[1, 1]"]))
+    kept = [ledger.attachment(entry.number, "told") for entry in ledger.entries() if "told" in entry.attached]
+    audit = "\n".join(export(ledger))
+    (spec,) = [ledger.attachment(entry.number, "spec") for entry in ledger.entries() if "spec" in entry.attached]
+    query, guesses = hashlib.sha256(spec).digest(), list[str]()
+    for cost in itertools.product((0, 1), repeat=2):
+        told = (np.array(cost) * COST_UNIT).astype("<i4").tobytes()
+        assert any(told in each for each in kept) == (cost in {(0, 1), (1, 1)})
+        guesses += [hashlib.sha256(told).hexdigest(), hashlib.sha256(query + told).hexdigest()]
+    assert not [guess for guess in guesses if guess in audit]
+    assert all(hashlib.sha256(each).hexdigest() in audit for each in kept)
 
 
 def test_a_service_leaves_an_owners_streams_alone(cluster: Cluster) -> None:
