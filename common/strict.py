@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Annotated, Any, Self
@@ -28,6 +29,8 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 PlainText = Annotated[OneLine, StringConstraints(max_length=2000), Field(exclude_if=lambda words: words == "")]
 """One line of plain text. None is not told, so that a study which says nothing has the digest of one that was never
 asked."""
+
+_NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _NUMBERS = frozenset({"int", "float", "bool"})
 
@@ -101,6 +104,15 @@ def faults(error: ValidationError) -> str:
         place, words = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
         found.append(f"{place}: {words}" if place else words)
     return "; ".join(found)
+
+
+def one_line(words: str) -> str:
+    r"""What another service says, as `PLAIN` has it: ``?`` for what is not plain, or half a character.
+
+    >>> one_line("no\n\x1b[31m\ud800")
+    'no??[31m?'
+    """
+    return _NOT_PLAIN.sub("?", words)
 
 
 def is_loopback(host: str) -> bool:

@@ -22,6 +22,7 @@ from common.secure_sum.envelope import public_hex
 from common.service.tokens import hash_token, new_token
 from common.storage.certificates import request_certificate
 from common.storage.keys import identity_key, read_private, replace_private, write_private, writing
+from common.strict import one_line
 from common.wire.membership import Invitation, JoinRequest, Membership
 
 _SKEW_SECONDS = 600.0
@@ -135,7 +136,7 @@ class Enrolment:
         headers = {"Authorization": f"Bearer {self._invitation.secret}", "Content-Type": "application/json"}
         response = self._send("POST", "/v1/roster", asked.model_dump_json(), headers)
         if not response.is_success:
-            detail = str(_json(response).get("detail", f"HTTP status {response.status_code}"))[:500]
+            detail = one_line(str(_json(response).get("detail", f"HTTP status {response.status_code}"))[:500])
             unknown = response.status_code == httpx.codes.UNAUTHORIZED
             why = "it has been used, replaced or taken back, or has expired" if unknown else detail
             raise ConflictError(f"the learner does not take the invitation: {why}")
@@ -177,7 +178,7 @@ def _tls_cause(error: BaseException | None) -> ssl.SSLCertVerificationError | No
 def _json(response: httpx.Response) -> dict[str, object]:
     try:
         found = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
@@ -33,6 +33,7 @@ from common.secure_sum.messages import Roster
 from common.service.http.tls import client_context
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
 from common.service.tracing.switch import traced_request
+from common.strict import one_line
 from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
@@ -132,8 +133,8 @@ class Peer:
     def _failure(self, response: PeerResponse) -> UnavailableError | RefusedError:
         """The error that a response without success stands for; takes note of how long the peer is to be left alone."""
         problem, status = _problem(response.content), response.status
-        detail = str(problem.get("detail", f"HTTP status {status}"))[:_LONGEST_REASON]
-        kind = str(problem.get("type", "")).rpartition(":")[2] or "http"
+        detail = _words(problem, "detail", f"HTTP status {status}")
+        kind = _words(problem, "type").rpartition(":")[2] or "http"
         if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
             rest = min(_seconds(response.header(b"retry-after") or ""), _LONGEST_REST)
             self._rests_until = asyncio.get_running_loop().time() + rest
@@ -142,7 +143,7 @@ class Peer:
         if httpx.codes.is_redirect(status):
             detail = f"it redirects (HTTP status {status}), and redirects are not followed"
         left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
-        return self.refuse(str(problem.get("reason", kind))[:_LONGEST_REASON], detail, **left)
+        return self.refuse(_words(problem, "reason", kind), detail, **left)
 
     def _parse(self, schema: type[M], content: bytes) -> M:
         try:
@@ -280,10 +281,16 @@ def _seconds(text: str) -> float:
     return float(text[:9]) if text.isdecimal() and text.isascii() else 0.0
 
 
+def _words(problem: Mapping[str, Any], name: str, otherwise: str = "") -> str:
+    """What a peer says in a field of a problem document, in plain text and not too long: people will read it."""
+    said = problem.get(name)
+    return one_line(said[:_LONGEST_REASON]) if isinstance(said, str) else otherwise
+
+
 def _problem(content: bytes) -> dict[str, Any]:
     """A problem document, or nothing."""
     try:
         document = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

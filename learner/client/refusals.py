@@ -36,7 +36,7 @@ def _document(content: bytes) -> dict[str, Any] | None:
     """A problem document; None for what is none."""
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not {"type", "detail"} <= found.keys():
         return None

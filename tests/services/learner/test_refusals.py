@@ -228,6 +228,13 @@ async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str 
             "party-2 refused: it was set back",
         ),
         (always(404, b"<html>"), "party-refused", "HTTP status 404"),
+        (always(403, b"[" * 60_000), "party-refused", "party-2 refused: HTTP status 403"),
+        (always(503, b'{"detail":' * 6_000), "unavailable", "party-2 cannot answer: HTTP status 503"),
+        (
+            always(403, b'{"detail": "half \\ud800, \\u001b[31mred\\u202e", "reason": "\\udfff", "type": {"a": 1}}'),
+            "party-refused",
+            "party-2 refused: half ?, ?[31mred?",
+        ),
         (
             always(200, b'{"name": "party-2"}', "/v1/party"),
             "party-refused",
