@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from common.secure_sum.messages import SESSION_BYTES
-from common.strict import Strict
+from common.strict import PlainName, Strict
 
 SessionId = Annotated[
     str, Field(pattern=f"^[0-9a-f]{{{2 * SESSION_BYTES}}}$", description="128 bits, lower-case hexadecimal")
@@ -17,10 +17,10 @@ SessionId = Annotated[
 class KeyHolderFacts(Strict):
     """What anyone on a roster must know of a key holder."""
 
-    name: str
-    public_key: Annotated[str, Field(description="its Ed25519 key, for others to pin")]
+    name: PlainName
+    public_key: Annotated[PlainName, Field(description="its Ed25519 key, for others to pin")]
     key_bits: Annotated[int, Field(description="size of the Paillier keys it makes")]
-    version: str
+    version: PlainName
 
 
 class NewSession(Strict):

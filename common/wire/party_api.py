@@ -5,42 +5,45 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import Field, NonNegativeInt, ValidationError
+from pydantic import Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from common.encoding.canonical_json import canonical
+from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError, UnknownMembersError
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
 from common.privacy.guarantee import Adjacency, Composition, View
 from common.runs.members import MemberColumns
 from common.runs.specification import RunOutline, RunSpec
-from common.strict import Digest, Identifier, OneLine, Strict, faults
+from common.strict import Digest, Identifier, OneLine, PlainName, Strict, faults
 
 
 class PartyFacts(Strict):
     """What a party says of itself to a learner it knows: nothing private but the declared size of its shard."""
 
     name: Identifier
-    version: str
-    study_digest: str
-    n_examples: int
-    algorithms: tuple[str, ...]
+    version: PlainName
+    study_digest: Digest
+    n_examples: Annotated[int, Field(le=MAX_EXAMPLES)]
+    algorithms: tuple[PlainName, ...]
     views: tuple[View, ...]
     adjacency: Adjacency
-    minimum_contributors: int
+    minimum_contributors: NonNegativeInt
     require_secure_sum: bool
-    max_epsilon_per_run: float
-    max_delta_per_run: float
+    max_epsilon_per_run: FiniteFloat
+    max_delta_per_run: FiniteFloat
 
 
-Units = tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt]
+_Whole = Annotated[int, Field(ge=0, le=10**30)]
+"""Whole units, in a range in which they can be computed with."""
+Units = tuple[_Whole, _Whole, _Whole, _Whole]
 """A `Cost` as its whole units: epsilon in micro-units, delta in 1e-18, mu^2 in 1e-12, slack in 1e-18."""
 
 
 class AccountUnits(Strict):
     """An account in whole units: limits of epsilon in micro-units and of delta in 1e-18, and `Units`."""
 
-    epsilon_limit: NonNegativeInt
-    delta_limit: NonNegativeInt
+    epsilon_limit: _Whole
+    delta_limit: _Whole
     spent: Units
     reserved: Units
 
@@ -53,13 +56,13 @@ class BudgetReport(Strict):
     other run whether it fits.
     """
 
-    epsilon_limit: float
-    delta_limit: float
-    epsilon_spent: float
-    delta_spent: float
-    epsilon_reserved: float
-    epsilon_left: float
-    delta_left: float
+    epsilon_limit: FiniteFloat
+    delta_limit: FiniteFloat
+    epsilon_spent: FiniteFloat
+    delta_spent: FiniteFloat
+    epsilon_reserved: FiniteFloat
+    epsilon_left: FiniteFloat
+    delta_left: FiniteFloat
     adjacency: Adjacency
     composition: Composition
     units: AccountUnits
@@ -161,8 +164,8 @@ class Approval(Strict):
 
     run: Identifier
     spec_digest: str
-    rounds: int
-    epsilon: float
-    delta: float
+    rounds: NonNegativeInt
+    epsilon: Annotated[FiniteFloat, Field(ge=0)]
+    delta: Annotated[FiniteFloat, Field(ge=0, le=1)]
     adjacency: Adjacency
     prepared: bool

@@ -250,7 +250,25 @@ async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str 
             "party-refused",
             "party-2 cannot take part: it holds another study",
         ),
+        (
+            always(200, FACTS.model_dump_json().replace("41", str(2**31)).encode(), "/v1/party"),
+            "party-refused",
+            "party-2 refused: its answer is not PartyFacts",
+        ),
         (always(200, b"{}", "/v1/runs"), "party-refused", "its answer is not Approval"),
+        *(
+            (
+                always(
+                    200,
+                    b'{"run": "r", "spec_digest": "d", "rounds": %b, "epsilon": %b, "delta": %b, "prepared": true, '
+                    b'"adjacency": "replace_one"}' % told,
+                    "/v1/runs",
+                ),
+                "party-refused",
+                "its answer is not Approval",
+            )
+            for told in ((b"-1", b"1", b"0"), (b"1", b"NaN", b"0"), (b"1", b"-1", b"0"), (b"1", b"1", b"Infinity"))
+        ),
         (
             always(
                 200,
