@@ -198,7 +198,9 @@ def restore_command(
 def audit_export(
     file: Path,
     config: Config = DEFAULT_CONFIG,
-    bodies: Annotated[bool, typer.Option(help="Whether to put the answers themselves in.")] = True,
+    bodies: Annotated[
+        bool, typer.Option(help="Whether to put the answers themselves in, but those to secure sums.")
+    ] = True,
     output: FormatOption = "text",
 ) -> None:
     """Write the whole ledger into a signed file: approvals, prices, answers, limits, refusals, in order."""

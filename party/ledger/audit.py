@@ -1,9 +1,10 @@
 """A ledger as a file that anyone can check with the party's public key alone: signed, whole, in order.
 
 One JSON object a line: first the party, its key and a receipt of the head; then each record as the chain holds it, with
-its attachments in base64, but for what an owner told runs of its own, which is data, and the salt by which a guess of
-the data could be confirmed. A changed record breaks its link, a changed attachment its digest, a missing tail the head
-that was signed; and charges are compared with the prices that were approved.
+its attachments in base64, but for those that are no reader's: what an owner told runs of its own, which is data; the
+salt by which a guess of the data could be confirmed; one-time noise, which hides what it was added to; and answers to a
+secure sum, whose pads would show them to a key holder. A changed record breaks its link, a changed attachment its
+digest, a missing tail the head that was signed; and charges are compared with the prices that were approved.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from common.privacy.account import Cost, Price
 from common.protocol.head import Head
 from common.protocol.receipts import Receipt, verify_receipt
 from common.storage.chain import attached, next_link
-from party.ledger.books import NOTHING, Books, RunKey
+from party.ledger.books import NOTHING, ONCE, Books, RunKey
 from party.ledger.ledger import SALT, TOLD, Ledger
 from party.ledger.prices import read_price
 from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
@@ -79,7 +80,7 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
 
 def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
     """The lines of the file; without ``bodies``, the answers are named by their digests alone."""
-    records = list(ledger.records())
+    records, sums = list(ledger.records()), set[tuple[str, str]]()
     begin = {
         "format": AUDIT_FORMAT,
         "party": ledger.identity.name,
@@ -88,8 +89,16 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
     }
     yield json.dumps(begin)
     for number, record in records:
-        names = json.loads(record).get("attached", {})
-        wanted = [name for name in names if (bodies or name in {"spec", "price"}) and name not in {SALT, TOLD}]
+        told = json.loads(record)
+        run = told.get("learner", ""), told.get("run", "")
+        if told.get("secure_sum", "none") != "none":
+            sums.add(run)
+        kept = {SALT, TOLD, *(("body",) if run in sums else ())}
+        wanted = [
+            name
+            for name in told.get("attached", {})
+            if name in {"spec", "price"} or (bodies and name not in kept and not name.startswith(ONCE))
+        ]
         values = {name: base64.b64encode(ledger.attachment(number, name)).decode() for name in wanted}
         yield json.dumps({"number": number, "record": record.decode(), "attachments": values})
 

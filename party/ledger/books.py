@@ -31,6 +31,8 @@ from party.ledger.records import (
 NOTHING = Cost(0, 0)
 RunKey = tuple[str, str]
 """Learner and run."""
+ONCE = "once:"
+"""What the names of attached one-time noise begin with."""
 OWNER = "(owner)"
 """Who asks in a run of the owner's own; no learner can be called so."""
 
@@ -173,8 +175,8 @@ class Books:
         self.account = replace(self.account.release(taken), spent=self.account.spent + record.cost)
         run.answers[record.round] = entry.number
         for name in entry.attached:
-            if name.startswith("once:"):
-                run.once[name.removeprefix("once:")] = entry.number
+            if name.startswith(ONCE):
+                run.once[name.removeprefix(ONCE)] = entry.number
         run.expires = entry.at + run.approved.lasts
         self.weaker += record.adjacency == "replace_one"
 

@@ -35,7 +35,7 @@ from common.storage.beginning import begin_chain, check_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.signed_chain import SignedChain
 from common.wire.party_api import RunProposal
-from party.ledger.books import NOTHING, OWNER, Books, RunBook, is_accounted, refusal_day
+from party.ledger.books import NOTHING, ONCE, OWNER, Books, RunBook, is_accounted, refusal_day
 from party.ledger.prices import packed_price, read_price
 from party.ledger.questions import OwnerQuestions
 from party.ledger.records import (
@@ -407,9 +407,9 @@ class Ledger:
         price = self._prices(run.number)
         cost = price.step(ask.round, run.last)
         self.books.require(run, cost)
-        kept = {name: _array(self._chain.attachment(number, f"once:{name}")) for name, number in run.once.items()}
+        kept = {name: _array(self._chain.attachment(number, ONCE + name)) for name, number in run.once.items()}
         body, now = compute(kept)
-        once = {f"once:{name}": pack_array(value) for name, value in now.items() if name not in kept}
+        once = {ONCE + name: pack_array(value) for name, value in now.items() if name not in kept}
         answered = Answered(ask.learner, ask.run, ask.round, ask.query, ask.step, cost, price.adjacency)
         self._append(chain, answered, {"body": body, **once} | ({TOLD: ask.told} if ask.told else {}))
 

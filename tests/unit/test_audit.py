@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -101,6 +102,22 @@ def test_without_bodies_a_file_holds_no_answer_and_is_as_good(ledger: Ledger) ->
     assert base64.b64encode(b"secret").decode() not in "".join(lines)
     assert [sorted(json.loads(line)["attachments"]) for line in lines[3:6]] == [["price", "spec"]] * 2 + [[]]
     assert verify(lines, PARTY.key)[0] == ledger.entries()
+
+
+def test_a_file_holds_no_one_time_noise_and_no_answer_to_a_secure_sum(ledger: Ledger) -> None:
+    """Noise that is drawn once hides all rounds; and a contribution has its pad's seed, a key holder's other half."""
+    ledger.answer(Ask("ann", "two", 3, "query", "gradient"), lambda _: (b"answer", {"eta": np.ones(2)}))
+    members = (*SPEC.parties, SPEC.parties[0].model_copy(update={"name": "other"}))
+    spec = RunSpec.model_validate(
+        SPEC.model_dump() | {"parties": members, "minimum_contributors": 2, "secure_sum": "paillier"}
+    )
+    ledger.approve("ann", RunProposal(run="sum", spec=spec), Price((1,), (1,), (0,), (0,)))
+    ledger.answer(Ask("ann", "sum", 1, "query", "gradient"), lambda kept: (b"seed and ciphertexts", kept))
+    lines = list(export(ledger))
+    attached = [sorted(json.loads(line)["attachments"]) for line in lines[-3:]]
+    assert attached == [["body"], ["price", "spec"], []]
+    assert verify(lines, PARTY.key)[0] == ledger.entries()
+    assert {"once:eta", "body"} == ledger.entries()[-3].attached.keys()
 
 
 @pytest.mark.parametrize(
