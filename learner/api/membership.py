@@ -198,10 +198,10 @@ class LiveRoster:
 
     async def confirm(self, name: str, words: str) -> None:
         """Have a member take part; raises NotFoundError, InvalidInputError for other words."""
-        member = self._member(name)
-        check_words(words, member.public_key, name)
-        if not member.confirmed:
-            async with self.lock:
+        async with self.lock:  # or a member that is removed meanwhile, or joins anew, would come back as it was
+            member = self._member(name)
+            check_words(words, member.public_key, name)
+            if not member.confirmed:
                 confirmed = member.model_copy(update={"confirmed": True})
                 await asyncio.to_thread(self.store.keep, confirmed)
                 self._admit(confirmed, await asyncio.to_thread(self.receipts))
