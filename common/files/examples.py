@@ -22,8 +22,8 @@ from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.file_tables import is_pattern, matching_files, reading
-from common.files.sources import DataSource, sqlite_table
+from common.files.file_tables import matching_files, one_file, reading
+from common.files.sources import DataSource
 from common.files.sparse_examples import is_libsvm, list_blocks, sparse_blocks
 from common.files.streams import TableStream
 from common.files.tables import check_columns, check_names, is_csv
@@ -52,18 +52,15 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
 
     Raises InvalidDataError as `load_examples`, and for a query that is not one SELECT over the tables that are named.
     """
-    if not data.is_query and sqlite_table(data.source) is None and not is_pattern(data.source):
-        return load_examples(Path(data.source), study, clip=clip)
+    if (path := one_file(data)) is not None:
+        return load_examples(path, study, clip=clip)
     if not data.is_query and (
         is_libsvm(Path(data.source)) if study.sparse else data.source.lower().endswith(".parquet")
     ):
         return (_load_sparse if study.sparse else load_parquet)(matching_files(data.source), study, clip=clip)
-    from common.files.query import open_tables, queried  # noqa: PLC0415 -- DuckDB, for who needs it
+    from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
-    if not data.is_query:
-        with open_tables({"source": data.source}, study.text_names) as tables:
-            return load_stream(tables["source"], study, clip=clip)
-    with open_tables(data.tables, study.text_names) as tables, queried(data.source, tables, data.spill) as rows:
+    with open_stream(data, study.text_names) as rows:
         return load_stream(rows, study, clip=clip)
 
 

@@ -17,6 +17,7 @@ from pyarrow import compute, csv
 from pyarrow.parquet import ParquetFile
 
 from common.errors import InvalidDataError
+from common.files.sources import DataSource, sqlite_table
 from common.files.streams import STREAM_ROWS, TableStream
 from common.files.tables import check_names, check_regular, is_csv, unreadable
 
@@ -28,6 +29,13 @@ _NUMBERS = (pa.int64(), pa.float64())
 def is_pattern(text: str) -> bool:
     """Whether a text names files by a pattern: a file that is called so, such as ``rows[1].csv``, is one file."""
     return has_magic(text) and not Path(text).is_file()
+
+
+def one_file(data: DataSource) -> Path | None:
+    """The file that a source is; None of a pattern of some, a table of a database, or a query."""
+    if data.is_query or sqlite_table(data.source) is not None or is_pattern(data.source):
+        return None
+    return Path(data.source)
 
 
 def matching_files(pattern: str) -> list[Path]:

@@ -18,7 +18,7 @@ import duckdb
 from common.errors import InvalidDataError
 from common.files.file_tables import file_table
 from common.files.postgres_tables import PostgresReader
-from common.files.sources import PostgresTable, Spill, TableAt, sqlite_table
+from common.files.sources import DataSource, PostgresTable, Spill, TableAt, sqlite_table
 from common.files.sqlite_tables import sqlite_stream
 from common.files.streams import STREAM_ROWS, TableStream
 from common.storage.scratch import scratch_folder
@@ -54,6 +54,17 @@ def open_tables(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterat
             else:
                 streams[name] = file_table(at, texts)
         yield streams
+
+
+@contextmanager
+def open_stream(data: DataSource, texts: Collection[str] = ()) -> Iterator[TableStream]:
+    """The rows of a query, of a pattern of files, or of a table of SQLite; raises as `open_tables` and `queried`."""
+    if not data.is_query:
+        with open_tables({"source": data.source}, texts) as tables:
+            yield tables["source"]
+        return
+    with open_tables(data.tables, texts) as tables, queried(data.source, tables, data.spill) as rows:
+        yield rows
 
 
 @contextmanager

@@ -156,10 +156,10 @@ def _source_names(source: str) -> tuple[str, ...]:
     """The columns of a source that is no query: of several files those of the first."""
     if sqlite_table(source) is None:
         return column_names(matching_files(source)[0])
-    from common.files.query import open_tables  # noqa: PLC0415 -- DuckDB, for who needs it
+    from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
-    with open_tables({"source": source}, ()) as tables:
-        return tuple(tables["source"].schema.names)
+    with open_stream(DataSource(source=source)) as rows:
+        return tuple(rows.schema.names)
 
 
 def _check_header(study: Study, where: str, names: Sequence[str]) -> None:

@@ -18,7 +18,9 @@ from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
 from common.files.column_names import check_header, identifier_words
-from common.files.tables import column_names, is_csv, unreadable
+from common.files.file_tables import one_file
+from common.files.sources import DataSource
+from common.files.tables import check_columns, column_names, is_csv, unreadable
 from common.strict import PLAIN
 
 ColumnKind = Literal["number", "text", "date", "figure", "mixed", "empty"]
@@ -81,22 +83,34 @@ class SurveyedColumn:
         return _WARNINGS.get(self.kind) or ("holds one value only" if self.constant else None)
 
 
-def survey_table(path: Path, *, public: bool = False) -> tuple[SurveyedColumn, ...]:
-    """The columns of a CSV or Parquet file; their values and ranges only where it is said to be ``public``.
+def survey_table(data: DataSource, *, public: bool = False) -> tuple[SurveyedColumn, ...]:
+    """The columns of a source; their values and ranges only where it is said to be ``public``.
 
-    Raises InvalidDataError for a file that is no table, or has no names, or no row.
+    Raises InvalidDataError for what is no table, or has no names, or no row, and as `open_stream`.
     """
-    check_header(str(path), column_names(path))
-    try:
-        table = _read(path)
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise unreadable(path, error) from None
+    if (path := one_file(data)) is None:
+        from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
+
+        with open_stream(data) as stream:
+            check_columns(stream.name, stream.schema.names)
+            table, where = pa.Table.from_batches(stream.batches(), stream.schema), stream.name
+    else:
+        check_header(str(path), column_names(path))
+        table, where = _read(path), f"data file {path}"
     if not table.num_rows:
-        raise InvalidDataError(f"data file {path} has no row")
+        raise InvalidDataError(f"{where} has no row")
     return tuple(_surveyed(name, table.column(name).combine_chunks(), public=public) for name in table.column_names)
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
+    """A file's table; raises InvalidDataError."""
+    try:
+        return _read_file(path)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise unreadable(path, error) from None
+
+
+def _read_file(path: Path) -> Any:  # noqa: ANN401 -- as above
     """The table, of CSV as texts: a kind that is guessed from the first rows may be none of the later ones."""
     if not is_csv(path):
         from pyarrow.parquet import read_table  # noqa: PLC0415 -- not for CSV

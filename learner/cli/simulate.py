@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from common.client.cli_values import read_parameters
-from common.service.commands import FormatOption, print_aside, print_json_line
+from common.service.commands import FormatOption, TableOption, print_aside, print_json_line
 from learner.cli.options import ExplainOption, ParameterOption
 from learner.experiments.simulated_names import simulated_names
 
@@ -25,9 +25,11 @@ SIMULATIONS = (
 
 def simulate_command(
     data: Annotated[
-        str, typer.Option(help="wdbc, digits, simulated, simulated-ball, or a CSV, Parquet or LIBSVM file")
+        str,
+        typer.Option(help="wdbc, digits, simulated, simulated-ball, a CSV, Parquet or LIBSVM file, or what join takes"),
     ] = "wdbc",
     study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
+    table: TableOption = None,
     algorithm: Annotated[
         str,
         typer.Option(
@@ -72,7 +74,19 @@ def simulate_command(
 
     given = read_parameters(parameter)
     settings = SimulationSettings(
-        data, study, algorithm, given, parties, skew, reveal, epsilon, delta, repeat, seed, public_rows
+        data,
+        study,
+        algorithm,
+        given,
+        parties,
+        skew,
+        reveal,
+        epsilon,
+        delta,
+        repeat,
+        seed,
+        public_rows,
+        tables=tuple(table or ()),
     )
     with progress_bar(terminal(stderr=True)) as bar:
         task = bar.add_task(algorithm, total=repeat, figures="")

@@ -35,7 +35,8 @@ from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study, StudyKind
 from common.errors import InvalidInputError
-from common.files.examples import load_examples
+from common.files.examples import load_source
+from common.files.sources import source_named
 from common.files.studies import read_study
 from common.learning.losses import Logistic, Loss, build_loss
 
@@ -124,8 +125,8 @@ class Dataset:
     missing: Mapping[str, int] = field(default_factory=dict)
 
 
-def load_dataset(name: str, study: Path | None = None) -> Dataset:
-    """The data set of this name: one of `BUILT_IN`, or a CSV, Parquet or LIBSVM file described by a study (JSON).
+def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = ()) -> Dataset:
+    """The data set of this name: one of `BUILT_IN`, or what `source_named` takes, described by a study (JSON).
 
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.
     """
@@ -136,9 +137,11 @@ def load_dataset(name: str, study: Path | None = None) -> Dataset:
     if name in {"simulated", "simulated-ball"}:
         return simulated(interior=name == "simulated-ball")
     if study is None:
-        raise InvalidInputError(f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data needs a study")
+        raise InvalidInputError(
+            f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data, or a query, needs a study"
+        )
     terms = read_study(study)
-    loaded = load_examples(Path(name), terms, clip=True)
+    loaded = load_source(source_named(name, tables), terms, clip=True)
     dropped = round(loaded.dropped_share * len(loaded.shard.y))
     return replace(examples(terms, loaded.shard), n_dropped=dropped, missing=loaded.missing)
 

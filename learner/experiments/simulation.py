@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """What to simulate: ``data`` as `load_dataset` takes it, and on K parties an algorithm of the registry or ``auto``.
+    """What to simulate: ``data`` and ``tables`` as `load_dataset` takes them, on K parties an algorithm, or ``auto``.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
     or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
@@ -72,6 +72,7 @@ class SimulationSettings:
     public_rows: int | None = None
     shares: tuple[float, ...] | Literal["random"] | None = None
     folds: int | None = None
+    tables: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -185,7 +186,7 @@ def run_simulation(
     loss, before anything is trained; InvalidDataError for unfit data.
     """
     _check_algorithm(settings)  # before data are read
-    dataset = load_dataset(settings.data, settings.study)
+    dataset = load_dataset(settings.data, settings.study, settings.tables)
     settings, chosen = _with_algorithm(settings, dataset)
     measured, splits, constants = [], [], []
     for repetition in range(settings.repeat):

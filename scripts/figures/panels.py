@@ -49,7 +49,8 @@ class Outcome:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Outcome:
         """From a `SimulationResult` as JSON."""
-        settings = SimulationSettings(**{each.name: document[each.name] for each in fields(SimulationSettings)})
+        told = {each.name: document[each.name] for each in fields(SimulationSettings) if each.name in document}
+        settings = SimulationSettings(**told)
         epsilons = {promise["view"]: promise["epsilon"] for promise in reversed(document["guarantees"])}
         accuracies = np.array(document["accuracy"]["values"])
         return cls(settings, accuracies, document["n_train"], document["n_test"], epsilons)

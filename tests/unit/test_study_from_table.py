@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +20,10 @@ from common.data.columns import Category, RealLabel
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_examples
+from common.files.sources import DataSource
 from common.files.studies import read_study
 from common.files.study_fit import fit_of_file
-from common.files.table_survey import survey_table
+from common.files.table_survey import SurveyedColumn, survey_table
 from learner.cli.main import learner_app
 from party.cli.main import party_app
 
@@ -59,6 +62,10 @@ def made(data: Path, *words: str, given: str = "") -> Study:
     return read_study(data.parent / "study.json")
 
 
+def surveyed(path: Path, *, public: bool = False) -> tuple[SurveyedColumn, ...]:
+    return survey_table(DataSource(source=str(path)), public=public)
+
+
 def table(folder: Path, **columns: list[object]) -> Path:
     path = folder / "t.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -88,7 +95,7 @@ def test_a_private_table_gives_names_and_kinds_and_nothing_else(tmp_path: Path) 
     assert SECRET not in done.output
     assert not (tmp_path / "study.json").exists()
     told = ("values", "shares", "bounds", "median", "mean", "deviation", "blank")
-    assert all(getattr(each, name) is None for each in survey_table(data) for name in told)
+    assert all(getattr(each, name) is None for each in surveyed(data) for name in told)
 
 
 def test_what_a_public_table_shows_of_its_label_is_told(tmp_path: Path) -> None:
@@ -120,7 +127,7 @@ def test_bounds_of_a_public_column_hold_its_numbers(
 ) -> None:
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"x": pa.array([float(lower), float(upper)] * 20)}), path)
-    (column,) = survey_table(path, public=True)
+    (column,) = surveyed(path, public=True)
     assert column.bounds == bounds
 
 
@@ -270,7 +277,7 @@ def test_of_a_private_file_no_rows_are_told_of(tmp_path: Path) -> None:
     assert json.loads(init(data, *words, "json").stdout).keys() == {"file", "name", "left_out", "doubtful"}
     done = init(data, *words, "text", "--force")
     assert done.stderr.splitlines()[1:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
-    assert all(each.blank is None and each.median is None for each in survey_table(data))
+    assert all(each.blank is None and each.median is None for each in surveyed(data))
 
 
 def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
@@ -345,7 +352,7 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
 def test_numbers_and_dates_are_known_however_they_are_written(
     tmp_path: Path, cells: list[object], why: str | None, *, public: bool
 ) -> None:
-    (column,) = survey_table(table(tmp_path, x=cells), public=public)
+    (column,) = surveyed(table(tmp_path, x=cells), public=public)
     assert (column.warning or "").startswith(why or "")
     assert (column.warning is None) == (why is None)
 
@@ -364,9 +371,9 @@ def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> N
         "code": [*range(59), 58], "ill": ["no", "yes"] * 30,
     }  # fmt: skip
     data = table(tmp_path, **columns)
-    open_to_all = {each.name: each.warning for each in survey_table(data, public=True)}
+    open_to_all = {each.name: each.warning for each in surveyed(data, public=True)}
     assert [name for name, why in open_to_all.items() if why] == ["client_id", "code"]
-    private = {each.name: each.warning for each in survey_table(data)}
+    private = {each.name: each.warning for each in surveyed(data)}
     assert [name for name, why in private.items() if why] == ["plot_id", "Street", "Latitude", "client_id"]
 
 
@@ -563,3 +570,39 @@ def test_names_that_could_deceive_are_refused_and_not_drafted(tmp_path: Path, na
 def test_words_that_could_deceive_are_refused(words: str) -> None:
     with pytest.raises(ValueError, match="title"):
         Study.model_validate(json.loads(ADULT.read_text()) | {"title": words})
+
+
+def test_rows_of_a_database_are_drafted_checked_and_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the words that `join` takes: a query over its tables, a table of SQLite, a pattern of files."""
+    monkeypatch.chdir(tmp_path)
+    with closing(sqlite3.connect("lab.sqlite")) as lab, lab:
+        lab.execute("CREATE TABLE labs (key INTEGER, marker REAL, ill TEXT)")
+        lab.executemany("INSERT INTO labs VALUES (?, ?, ?)", [(i, i % 7 / 2, "yn"[i % 2]) for i in range(N_ROWS)])
+    rows = table(tmp_path, key=list(range(N_ROWS)), age=[20 + i % 50 for i in range(N_ROWS)])
+    Path("visits").mkdir()
+    rows.rename("visits/2024.csv")
+    query = "SELECT v.age, l.marker, l.ill FROM visits v JOIN labs l USING (key) ORDER BY key"
+    tables = ["--table", "visits=visits/*.csv", "--table", "labs=lab.sqlite::labs"]
+    run = CliRunner().invoke
+    made = run(learner_app, ["study", "init", query, *tables, "--public", "--label", "ill"])
+    assert made.exit_code == 0, made.output
+    assert [each.name for each in read_study(Path("study.json")).named] == ["age", "marker"]
+    assert read_study(Path("study.json")).name == "visits"
+    assert "--table 'visits=visits/*.csv' --table lab" in made.stderr
+    tried = ["simulate", "--data", query, *tables, "--study", "study.json", "--repeat", "1", "--format", "json"]
+    done = run(learner_app, tried)
+    assert done.exit_code == 0, done.output
+    assert (json.loads(done.stdout)["n_rows"], json.loads(done.stdout)["tables"]) == (N_ROWS, tables[1::2])
+    for source, name, columns in (
+        ("lab.sqlite::labs", "labs", ["key", "marker", "ill"]),
+        ("visits/*.csv", "visits", ["key", "age"]),
+    ):
+        flags = ["--public", "--label", columns[-1], "--column", "key", "--out", f"{name}.json"]
+        made = run(learner_app, ["study", "init", source, *flags])
+        assert made.exit_code == 0, made.output
+        assert read_study(Path(f"{name}.json")).name == name
+        assert [*read_study(Path(f"{name}.json")).table_names] == columns
+    private = run(learner_app, ["study", "init", query, *tables, "--label", "ill", "--force"])
+    assert "not said; add these" in private.stderr
+    nowhere = run(learner_app, ["study", "init", query, "--public", "--label", "ill", "--force"])
+    assert "Table with name visits does not exist" in nowhere.stderr

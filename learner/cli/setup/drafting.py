@@ -16,6 +16,7 @@ from common.data.study import Study
 from common.encoding.spelling import spelling
 from common.errors import InvalidInputError
 from common.files.column_names import near_name
+from common.files.sources import DataSource, sqlite_table
 from common.files.table_survey import MOST_VALUES, SurveyedColumn
 
 Asking = Callable[[str, str], str]
@@ -321,6 +322,16 @@ def _listed(values: Sequence[str]) -> str:
     return f"{', '.join(map(repr, values[:_MOST_NAMED]))}{more}"
 
 
-def study_name(path: Path) -> str:
-    """What a study of a file is called if nothing is said."""
-    return path.stem
+def study_name(data: DataSource) -> str:
+    """What a study of a source is called if nothing is said: after its file, its folder of files, or its table.
+
+    >>> [study_name(DataSource(source=at)) for at in ("loans.csv", "visits/*.csv", "lab.sqlite::labs", "SELECT 1")]
+    ['loans', 'visits', 'labs', 'study']
+    """
+    if data.is_query:
+        return next(iter(data.tables), "study")
+    if (found := sqlite_table(data.source)) is not None:
+        return found[1]
+    path = Path(data.source)
+    named = path.parent.name or "study"
+    return named if "*" in path.stem else path.stem

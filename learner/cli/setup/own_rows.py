@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from common.data.columns import missing_policy
 from common.data.study import Study
-from common.files.study_fit import StudyFit, fit_of_file
+from common.files.sources import DataSource
+from common.files.study_fit import StudyFit, fit_of_source
 from common.files.table_survey import SurveyedColumn
 
 _MOST_TOLD = 5
@@ -61,10 +61,10 @@ def _few(told: Sequence[str]) -> list[str]:
     return [*told[:_MOST_TOLD], *([f"and {more:,} more"] if more > 0 else [])]
 
 
-def own_rows(study: Study, data: Path, columns: Sequence[SurveyedColumn]) -> OwnRows:
+def own_rows(study: Study, data: DataSource, columns: Sequence[SurveyedColumn]) -> OwnRows:
     """How the public table fits of which a study was drafted. Raises InvalidDataError where it cannot be loaded."""
     filled = {each.name for each in study.named if missing_policy(each, study.missing) == "value"}
     wanted = frozenset(study.table_names) - filled
     blank = [(each.name, each.blank) for each in columns if each.name in wanted and each.blank]
     blanks = dict(sorted(blank, key=lambda pair: -pair[1]))
-    return OwnRows(fit_of_file(study, data), blanks, study.label.name)
+    return OwnRows(fit_of_source(study, data), blanks, study.label.name)

@@ -47,7 +47,14 @@ Said = list[str] | None
     "--values sex=Female,Male",
 )
 def study_init_command(
-    data: Annotated[Path, typer.Argument(help="a CSV or Parquet file with columns as owners have them")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="a table with columns as owners have them: a CSV or Parquet file, folder/*.parquet, "
+            "file.sqlite::table, or a query"
+        ),
+    ],
+    table: TableOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="file to write; study.json if not given")] = None,
     name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None,
     title: Annotated[str, typer.Option("--title", help="the study in a few words")] = "",
@@ -107,6 +114,7 @@ def study_init_command(
     of the label, by which runs are scaled and forecasts closer. What looks like
     an identifier is left out unless you ask for it by name.
     """
+    from common.files.sources import source_named
     from common.files.table_survey import survey_table
     from learner.cli.setup.drafting import Sayings, draft_study, split_bounds, split_values, study_name
     from learner.cli.setup.own_rows import own_rows
@@ -114,10 +122,11 @@ def study_init_command(
     target = out or Path("study.json")
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
-    columns = survey_table(data, public=public)
+    source = source_named(data, table or ())
+    columns = survey_table(source, public=public)
     names = [each.name for each in columns]
     said = Sayings(
-        name or study_name(data),
+        name or study_name(source),
         label,
         {key: split_bounds(key, text) for key, text in _pairs("--bounds", bounds, names)},
         {key: tuple(split_values(text)) for key, text in _pairs("--values", values, names)},
@@ -138,12 +147,13 @@ def study_init_command(
     )
     asking = sys.stdin.isatty() if ask is None else ask
     draft = draft_study(columns, said, _prompt if asking else None)
-    rows = own_rows(draft.study, data, columns) if public else None
+    rows = own_rows(draft.study, source, columns) if public else None
     _write(target, draft.study.model_dump_json(indent=2, exclude_none=True))
     _tell(draft, rows, target, output)
     print_next(output, f"parley-learner study check {quote(str(target))} --data TABLE")
     if rows and rows.fit.fits:
-        tried = f"parley-learner simulate --data {quote(str(data))} --study {quote(str(target))}"
+        tables = "".join(f" --table {quote(each)}" for each in table or ())
+        tried = f"parley-learner simulate --data {quote(data)}{tables} --study {quote(str(target))}"
         print_aside(output, f"or try it at once, on this file: {tried}")
 
 
