@@ -22,6 +22,16 @@ _ABOUT = frozenset({
     "support", "type", "usage", "valid", "verified", "was",
 })  # fmt: skip
 """Beside one of these, an identifying word says what is told *of* the phone or the email, which is not told itself."""
+_PEOPLE = frozenset({
+    "client", "customer", "donor", "employee", "member", "participant", "patient", "person", "proband", "respondent",
+    "student", "subject",
+})  # fmt: skip
+_CARRIERS = frozenset({
+    "account", "case", "chart", "encounter", "hospital", "insurance", "nhs", "policy", "record", "registration",
+    "specimen",
+})  # fmt: skip
+"""What has a number for each person, or for each stay of one."""
+_NUMBERS = frozenset({"code", "id", "identifier", "key", "no", "nr", "num", "number"})
 _SHARE = 0.3
 
 
@@ -38,6 +48,19 @@ def identifier_words(name: str) -> bool:
         return False
     parts = {*words, *(first + second for first, second in pairwise(words))}
     return not _IDENTIFYING.isdisjoint(parts) or any(word.endswith(_ENDINGS) for word in parts)
+
+
+def person_words(name: str) -> bool:
+    """Whether a column's name says that it numbers people, of whom some may have many rows: it says nothing else.
+
+    >>> [person_words(name) for name in ("subject#", "Patient No", "record_number", "patientid")]
+    [True, True, True, True]
+    >>> [person_words(name) for name in ("patient_age", "record", "number", "customer_type", "case")]
+    [False, False, False, False, False]
+    """
+    words = {word.lower() for word in _WORD.findall(name)}
+    told = {word.removesuffix("id") for word in words - _NUMBERS}
+    return bool(told) and (told <= _PEOPLE or (told <= _CARRIERS and told != words))
 
 
 def near_name(name: str, names: Iterable[str]) -> str | None:

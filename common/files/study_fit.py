@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.data.columns import Feature
 from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
 from common.data.loading import Loaded
 from common.data.study import Study
-from common.files.column_names import check_header, identifier_words, near_name
+from common.files.column_names import check_header, identifier_words, near_name, person_words
 from common.files.examples import load_examples, load_source
 from common.files.file_tables import matching_files
 from common.files.sources import DataSource, sqlite_table
@@ -120,7 +121,10 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
     """
     known = frozenset(study.table_names)
     extra = tuple(name for name in names if name not in known)
-    wanted = tuple(name for name in study.table_names if identifier_words(name))
+    numbers = {each.name for each in study.named if isinstance(each, Feature) and each.upper - each.lower > 1}
+    wanted = tuple(
+        name for name in study.table_names if identifier_words(name) or (name in numbers and person_words(name))
+    )
     try:
         loaded = load()
     except UnfitDataError as error:

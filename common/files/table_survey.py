@@ -17,7 +17,7 @@ from common.data.cells import MISSING_TEXTS, as_coded, as_numbers
 from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.column_names import check_header, identifier_words
+from common.files.column_names import check_header, identifier_words, person_words
 from common.files.file_tables import one_file
 from common.files.sources import DataSource
 from common.files.tables import check_columns, column_names, is_csv, unreadable
@@ -34,6 +34,8 @@ _NEARLY_ALL = 0.95
 """Of a public table, the share of rows from which on texts or integers are taken for different in each."""
 _FEW, _FEW_SHARE = 100, 0.05
 """At most so many values, and so large a share of the rows, tell nobody apart, whatever a public column is called."""
+_LEAST_CODE = 1000
+"""Of fewer digits, whole numbers of equal length are no codes."""
 _LEAST_RANGE = 1e-300
 """A smaller range has no two digits more."""
 _DATE = re.compile(
@@ -134,12 +136,15 @@ def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa
     n_rows = int((coded.codes >= 0).sum())
     values = tuple(sorted(spelt, key=_in_order)) if public and len(spelt) <= MOST_VALUES else None
     is_public_number = public and kind == "number"
-    apart = kind == "text" or (kind == "number" and bool((found == np.trunc(found)).all()))
+    whole = kind == "number" and bool((found == np.trunc(found)).all())
+    apart = kind == "text" or whole
+    different = apart and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1)
+    named = identifier_words(name) and not (public and (not apart or _few(len(spelt), n_rows)))
     return SurveyedColumn(
         name,
         kind,
-        named_identifier=identifier_words(name) and not (public and (not apart or _few(len(spelt), n_rows))),
-        all_different=apart and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1),
+        named_identifier=named or (person_words(name) and apart and len(spelt) > 2),  # noqa: PLR2004 -- yes and no
+        all_different=different and not (whole and _quantity(found)),
         constant=len(spelt) == 1,
         values=values,
         shares=_shares(values, texts, coded.codes) if values else None,
@@ -182,6 +187,20 @@ def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray)
 def _few(n_values: int, n_rows: int) -> bool:
     """Whether values are too few for the rows to tell who somebody is."""
     return n_rows >= _FEW_ROWS and n_values <= max(2, min(_FEW, n_rows * _FEW_SHARE))
+
+
+def _quantity(found: FloatArray) -> bool:
+    """Whether whole numbers that hardly repeat may well measure something, such as seconds or amounts.
+
+    They do where numbers drawn from their range would hardly repeat either, unless all are written alike: as codes of
+    so many digits.
+    """
+    lower, upper = float(found.min()), float(found.max())
+    n, places = len(found), upper - lower + 1
+    by_chance = n + places * math.expm1(-n / places)
+    repeats = n - len(np.unique(found))
+    coded = lower >= _LEAST_CODE and math.floor(math.log10(lower)) == math.floor(math.log10(upper))
+    return not coded and repeats + 2 * math.sqrt(by_chance) >= by_chance
 
 
 def _in_order(value: str) -> tuple[bool, float, str]:

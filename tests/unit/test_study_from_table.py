@@ -377,6 +377,41 @@ def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> N
     assert [name for name, why in private.items() if why] == ["plot_id", "Street", "Latitude", "client_id"]
 
 
+@pytest.mark.parametrize("public", [False, True])
+def test_what_hardly_repeats_is_an_identifier_unless_it_measures(tmp_path: Path, *, public: bool) -> None:
+    """Seconds and amounts differ by row because they are large; codes because somebody gave them."""
+    rng, n = np.random.default_rng(5), 60
+    measures = {
+        "seconds": rng.choice(172_800, n, replace=False),
+        "amount": rng.lognormal(7, 2, n).astype(int) * 100 + np.arange(n),
+        "balance": rng.choice(20_000, n, replace=False) - 10_000,
+    }
+    codes = {
+        "row": np.arange(n) + 7,
+        "shuffled": rng.permutation(n) * 2,
+        "code": rng.choice(90_000, n, replace=False) + 10_000,
+        "ward": np.arange(n) + 990,
+    }
+    columns: dict[str, list[object]] = {name: each.tolist() for name, each in {**measures, **codes}.items()}
+    told = {each.name: each.warning for each in surveyed(table(tmp_path, **columns), public=public)}
+    assert [name for name, why in told.items() if why] == [*codes]
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_people_who_have_many_rows_are_known_by_the_columns_name(tmp_path: Path, *, public: bool) -> None:
+    people = ["subject#", "Patient", "participant_no", "PatientID", "case number", "customer id"]
+    others: dict[str, list[object]] = {
+        "student": ["no", "yes"] * 300, "member": [0, 1] * 300, "patient_age": [*range(20, 50)] * 20,
+        "case": ["a", "b", "c"] * 200, "accounts": [1, 2, 3] * 200, "customer_type": ["a", "b", "c"] * 200,
+    }  # fmt: skip
+    columns: dict[str, list[object]] = {name: [i // 20 for i in range(600)] for name in people}
+    data = table(tmp_path, **columns, **others)
+    told = {each.name: each.warning for each in surveyed(data, public=public)}
+    assert [name for name, why in told.items() if why] == people
+    study = made(data, "--public", "--label", "student", *(word for name in people for word in ("--column", name)))
+    assert list(fit_of_file(study, data).identifiers) == people
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
