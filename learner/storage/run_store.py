@@ -98,8 +98,10 @@ class RunStore:
         if earlier is None:
             self._announce(row["id"], ())
             return self.run(row["id"])
-        if earlier[1] != row["draft"]:
-            raise ConflictError("the idempotency key has been used for another run")
+        known = RunTerms.model_validate_json(earlier[3])
+        was_open = known.any_algorithm or "algorithm" in known.chosen
+        if earlier[1:3] != (row["draft"], purpose) or (known.seconds, was_open) != (seconds, any_algorithm):
+            raise ConflictError("the idempotency key has been used for another run, or with other words")
         return self.run(earlier[0])
 
     def run(self, run: str) -> Run:

@@ -122,7 +122,7 @@ ADD_RUN = """
 _WORDS = """json_extract(terms, '$.study') || char(10) || json_extract(terms, '$.algorithm')
         || char(10) || user || char(10) || purpose"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
-FIND_KEYED = "SELECT id, draft FROM runs WHERE user = ? AND idempotency_key = ?"
+FIND_KEYED = "SELECT id, draft, purpose, terms FROM runs WHERE user = ? AND idempotency_key = ?"
 FIND_PLACE = "SELECT rowid FROM runs WHERE id = ?"
 NEWEST_RUNS = f"""{_RUN}
     WHERE rowid < :place AND (:state IS NULL OR state = :state)

@@ -99,8 +99,19 @@ async def test_an_idempotency_key_queues_one_run(client: httpx.AsyncClient) -> N
     other = await client.post("/v1/runs", json=request | {"epsilon": 2}, headers={"Idempotency-Key": "k"})
     assert other.status_code == 409
     assert other.json()["type"] == "urn:parley:problem:conflict"
+    for changed in ({"purpose": "for somebody else"}, {"seconds": 5}, {"algorithm": "auto"}):
+        different = await client.post("/v1/runs", json=request | changed, headers={"Idempotency-Key": "k"})
+        assert different.status_code == 409, changed
     assert len((await client.get("/v1/runs")).json()["runs"]) == 1
     await watch(client, first.json()["id"])
+
+
+async def test_an_idempotency_key_finds_a_run_of_any_algorithm_when_it_has_one(client: httpx.AsyncClient) -> None:
+    request = {"study": "made-up", "epsilon": 1, "delta": 1e-5, "algorithm": "auto", "purpose": "costs"}
+    first = await client.post("/v1/runs", json=request, headers={"Idempotency-Key": "k"})
+    await watch(client, first.json()["id"])
+    again = await client.post("/v1/runs", json=request, headers={"Idempotency-Key": "k"})
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
 
 
 async def test_users_do_not_share_their_idempotency_keys(cluster: Cluster, parties: Parties) -> None:
