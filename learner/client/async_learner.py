@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from learner.api.schemas import RunView
+from learner.api.schemas import Prediction, RunView
 from learner.client.async_connection import AsyncConnection
 from learner.client.calls import Calls
 from learner.client.methods import awaited
 from learner.client.outcome import completed_run
 from learner.client.progress import RunBar
+from learner.client.rows import TableRows, counted_from
 
 
 class AsyncLearner(AsyncConnection):
@@ -29,7 +30,6 @@ class AsyncLearner(AsyncConnection):
     model = awaited(Calls.model)
     card = awaited(Calls.card)
     description = awaited(Calls.description)
-    predict = awaited(Calls.predict)
     evaluate = awaited(Calls.evaluate)
     upload_public_rows = awaited(Calls.upload_public_rows)
 
@@ -42,6 +42,18 @@ class AsyncLearner(AsyncConnection):
             if page.next is None:
                 return
             page = await self.page(after=page.next)
+
+    async def predict(self, run: str, rows: TableRows) -> list[Prediction]:
+        """What a run's model predicts for rows in the study's columns: records, columns by name or a data frame.
+
+        Many rows are sent in several requests.
+        """
+        found: list[Prediction] = []
+        for call in Calls.predictions(run, rows):
+            with counted_from(len(found)):
+                piece = await self.send(call)
+                found += piece
+        return found
 
     async def wait(self, run: str, *, progress: bool = True) -> RunView:
         """Watch a run to its end, as `Learner.wait`."""

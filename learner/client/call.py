@@ -34,7 +34,7 @@ class Call(Generic[Reading]):
         sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": dict(self.headers)}
         if self.body is not None:
             sent["headers"]["Content-Type"] = "application/json"
-        return sent | {"content": self.content if self.body is None else _spelt(self.body)}
+        return sent | {"content": self.content if self.body is None else body_bytes(self.body)}
 
 
 def run_path(run: str, part: str = "") -> str:
@@ -55,7 +55,7 @@ def upload_call(path: str, table: Path) -> Call[Any]:
     return Call("PUT", path, json.loads, headers=headers, content=table.read_bytes())
 
 
-def _spelt(body: object) -> bytes:
+def body_bytes(body: object) -> bytes:
     """A body in JSON; numbers and arrays of NumPy are numbers and lists, and every mapping is an object."""
     try:
         return json.dumps(body, allow_nan=False, default=_plain).encode()

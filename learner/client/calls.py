@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from common.runs.model_document import ModelDocument
 from common.runs.specification import PublicRows
 from learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
 from learner.client.call import Call, run_path, upload_call
-from learner.client.rows import TableRows, records_of
+from learner.client.rows import TableRows, pieces_of, records_of
 from learner.forecasting.views import ForecastView
 
 _Answer = TypeVar("_Answer")
@@ -48,7 +48,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Calls:
-    """What a learner is asked; `Learner` and `AsyncLearner` have each as a method of the same name.
+    """What a learner is asked; `Learner` and `AsyncLearner` have each as a method of the same name, but `predictions`.
 
     A ``run`` is its identifier. All methods of the two raise the exception that the learner's problem document names,
     and UnavailableError where no learner answers.
@@ -148,10 +148,10 @@ class Calls:
         return _get(run_path(run, "description"), Description.model_validate_json)
 
     @staticmethod
-    def predict(run: str, rows: TableRows) -> Call[list[Prediction]]:
-        """What a run's model predicts for rows in the study's columns: records, columns by name or a data frame."""
-        terms = {"records": records_of(rows)}
-        return _post(run_path(run, "predictions"), _PREDICTIONS.validate_json, terms)
+    def predictions(run: str, rows: TableRows) -> Iterator[Call[list[Prediction]]]:
+        """What a run's model predicts for rows, asked for in pieces that a learner takes."""
+        for records in pieces_of(records_of(rows)):
+            yield _post(run_path(run, "predictions"), _PREDICTIONS.validate_json, {"records": records})
 
     @staticmethod
     def evaluate(  # noqa: PLR0913 -- a keyword each

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from learner.api.schemas import RunView
+from learner.api.schemas import Prediction, RunView
 from learner.client.calls import Calls
 from learner.client.connection import BlockingConnection
 from learner.client.methods import blocking
 from learner.client.outcome import completed_run
 from learner.client.progress import RunBar
+from learner.client.rows import TableRows, counted_from
 
 
 class Learner(BlockingConnection):
@@ -34,7 +35,6 @@ class Learner(BlockingConnection):
     model = blocking(Calls.model)
     card = blocking(Calls.card)
     description = blocking(Calls.description)
-    predict = blocking(Calls.predict)
     evaluate = blocking(Calls.evaluate)
     upload_public_rows = blocking(Calls.upload_public_rows)
 
@@ -45,6 +45,18 @@ class Learner(BlockingConnection):
         while page.next is not None:
             page = self.page(after=page.next)
             yield from page.runs
+
+    def predict(self, run: str, rows: TableRows) -> list[Prediction]:
+        """What a run's model predicts for rows in the study's columns: records, columns by name or a data frame.
+
+        Many rows are sent in several requests.
+        """
+        found: list[Prediction] = []
+        for call in Calls.predictions(run, rows):
+            with counted_from(len(found)):
+                piece = self.send(call)
+                found += piece
+        return found
 
     def wait(self, run: str, *, progress: bool = True) -> RunView:
         """Watch a run to its end, with a bar on a terminal or in a notebook; the run as it is then.

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from common.errors import InvalidInputError
+from learner.client.call import body_bytes
 
 TableRows = Any
 """Records [{column: value}], columns {name: values}, or a data frame: pandas', polars', or a table of pyarrow."""
+
+_MOST_BYTES, _MOST_RECORDS = 2**21, 100_000
+"""Of a request; learners take twice as many bytes unless their operators say otherwise (``limits.run_bytes``)."""
 
 
 def columns_of(rows: TableRows, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
@@ -40,6 +45,31 @@ def records_of(rows: TableRows) -> list[dict[str, Any]]:
     names = _names_of(rows)
     lists = [column.tolist() for column in columns_of(rows, names).values()]
     return [dict(zip(names, map(_plain, row), strict=True)) for row in zip(*lists, strict=True)]
+
+
+def pieces_of(records: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Records in pieces that a learner takes in one request; no record is one empty piece."""
+    piece: list[dict[str, Any]] = []
+    size = 0
+    for record in records:
+        length = len(body_bytes(record)) + 2
+        if piece and (size + length > _MOST_BYTES or len(piece) == _MOST_RECORDS):
+            yield piece
+            piece, size = [], 0
+        piece.append(record)
+        size += length
+    yield piece
+
+
+@contextmanager
+def counted_from(start: int) -> Iterator[None]:
+    """Say of a piece's records that are refused, whose numbers are the piece's, where it begins."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise type(error)(
+            f"of the rows from {start} on: {error.detail}" if start else error.detail, **error.facts
+        ) from None
 
 
 def _are_records(rows: Sequence[Any] | npt.NDArray[Any]) -> bool:

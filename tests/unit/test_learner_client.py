@@ -27,6 +27,7 @@ from common.errors import (
     UnavailableError,
 )
 from common.service.problems import document_of
+from common.service.settings import Limits
 from learner.api.requests import RunRequest
 from learner.client import AsyncLearner, Learner, watching
 from learner.client.calls import RunOptions
@@ -121,6 +122,36 @@ class TestRequests:
         assert inspect.getdoc(Learner.submit) == inspect.getdoc(AsyncLearner.submit)
         public = {name for name in vars(Learner) if not name.startswith("_")}
         assert public == {name for name in vars(AsyncLearner) if not name.startswith("_")}
+
+    def test_many_rows_are_predicted_in_pieces_that_a_learner_takes(self) -> None:
+        """In the rows' order; a refusal says of which piece its numbers are."""
+        sizes: list[int] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            records = json.loads(request.content)["records"]
+            sizes.append(len(request.content))
+            if any(record["x"] == "odd" for record in records):
+                return httpx.Response(422, json=document_of(InvalidInputError("record 0: x must be a number")))
+            return httpx.Response(
+                200,
+                json=[
+                    {"label": each["x"], "score": 0.0, "probability": None, "probabilities": None} for each in records
+                ],
+            )
+
+        numbers = np.arange(150_000.0).tolist()
+        rows = {"x": numbers, "text": ["\u0437" * 20] * 150_000}
+        with learner(answer) as client:
+            assert [each.label for each in client.predict("run", rows)] == numbers
+            assert sum(sizes) > Limits().run_bytes > 1.9 * max(sizes)
+            with pytest.raises(InvalidInputError, match=r"^of the rows from \d+ on: record 0: x must"):
+                client.predict("run", [{"x": 1.0}] * 100_000 + [{"x": "odd"}])
+
+        async def ask() -> list[str | float]:
+            async with AsyncLearner(URL, TOKEN, httpx.MockTransport(answer)) as client:
+                return [each.label for each in await client.predict("run", rows)]
+
+        assert asyncio.run(ask()) == numbers
 
     @pytest.mark.parametrize("key", ["one\ntwo", "\u0437", "\xe9tude"])
     def test_a_key_that_no_header_can_say_is_refused(self, key: str) -> None:
