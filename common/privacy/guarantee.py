@@ -23,6 +23,9 @@ HIDDEN: Mapping[Unit, str] = {
 """The same in words."""
 
 
+NEXT_TO_NOTHING = 20
+"""Beyond this epsilon (e^20 is half a billion) next to nothing is promised."""
+
 View = Literal["model", "transcript"]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from common.errors import ParleyError
+from common.privacy.guarantee import NEXT_TO_NOTHING
 
 if TYPE_CHECKING:
     from learner.cli.client import LearnerClient
@@ -20,6 +21,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
 
     Raises ParleyError for a request that makes no sense.
     """
+    yield from hardly_private(body["epsilon"], *(each["epsilon"] for each in body["budgets"].values()))
     try:
         answer = client.ask("POST", "/v1/forecasts", body)
     except ParleyError as error:
@@ -35,6 +37,12 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     if answer["majority"] is not None:
         yield f"the commonest class makes up {answer['majority']:.3f}: so often to predict it for all is right"
     yield from _expected(answer) if answer["outcome"] else (f"no forecast: {answer['no_forecast']}",)
+
+
+def hardly_private(*epsilons: float) -> Iterator[str]:
+    """A warning where a budget is so large that it protects nobody."""
+    if (most := max(epsilons)) > NEXT_TO_NOTHING:
+        yield f"warning: an epsilon of {most:g} promises next to nothing: 1 is a strong promise, 10 a weak one"
 
 
 def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

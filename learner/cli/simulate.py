@@ -69,6 +69,7 @@ def simulate_command(
     with its parameters left open, come to: this run itself, if none that was tried does better.
     """
     from learner.cli.display import beside, measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
+    from learner.cli.outlook import hardly_private  # noqa: PLC0415 -- as above
     from learner.client.progress import terminal  # noqa: PLC0415
     from learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
 
@@ -88,6 +89,8 @@ def simulate_command(
         public_rows,
         tables=tuple(table or ()),
     )
+    for warning in hardly_private(epsilon):
+        print_aside(output, warning)
     with progress_bar(terminal(stderr=True)) as bar:
         task = bar.add_task(algorithm, total=repeat, figures="")
         result = run_simulation(settings, lambda done, _: bar.update(task, completed=done), with_baselines=baselines)

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from common.data.columns import Category, Label, SparseFeatures
 from common.data.study import Study
 from common.encoding.key_words import words_of
-from common.privacy.guarantee import HIDDEN
+from common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING
 from common.runs.evaluation import RunEvaluation
 from common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from common.runs.specification import RunSpec
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from learner.models.verification import Verification
 
 _MOST_ROWS = 100  # of a table
-_HARDLY_ANY = 20  # epsilon
 _MOST_NAMED = 10  # in a sentence
 _MOST_TEXT = 300  # characters of a value in a table
 _MARKS = re.compile(r"([\\`*\[\]<>|&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -188,7 +187,7 @@ def _in_words(read: ModelDocument) -> str:
     promise = next(iter((*whole, *read.guarantees)), None)
     if promise is None or promise.epsilon is None:
         return "Nothing is promised of what the model hides."
-    if promise.epsilon > _HARDLY_ANY:
+    if promise.epsilon > NEXT_TO_NOTHING:
         return f"In words: an ε of {promise.epsilon:.3g} promises next to nothing."
     return (
         f"In words: whoever sees all of the run can hardly tell it from one with {HIDDEN[promise.adjacency]}. Odds "

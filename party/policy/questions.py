@@ -19,7 +19,7 @@ import structlog
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.forecast.forecast import NoForecast, forecast
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price
-from common.privacy.guarantee import Guarantee, Unit
+from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, Unit
 from common.runs.pricing import guarantees
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
@@ -68,6 +68,8 @@ def promise_in_words(promise: Guarantee) -> str:
 
     >>> promise_in_words(Guarantee(1.0, 1e-5, "transcript", "tight"))
     'Of all that the learner sees nobody can tell one record of yours from another, but with (1, 1e-05).'
+    >>> promise_in_words(Guarantee(40.0, 1e-5, "transcript", "tight"))[-52:]
+    'but with (40, 1e-05). That promises next to nothing.'
     >>> promise_in_words(Guarantee(1.0, 0.0, "model", "paper", "auxiliary_row")).partition(" can tell ")[2]
     'one of the public rows, which are not yours, from another, but with (1, 0).'
     """
@@ -79,9 +81,9 @@ def promise_in_words(promise: Guarantee) -> str:
         return f"Of {seen} nothing is promised."
     assumed = "".join(f" It holds if {each}." for each in promise.assumptions)
     colluding = f", even together with {promise.trust} of the others" if promise.trust else ""
-    return (
-        f"Of {seen} nobody{colluding} can tell {whose}, but with ({promise.epsilon:.3g}, {promise.delta:.1g}).{assumed}"
-    )
+    little = " That promises next to nothing." if promise.epsilon > NEXT_TO_NOTHING else ""
+    promised = f"({promise.epsilon:.3g}, {promise.delta:.1g})"
+    return f"Of {seen} nobody{colluding} can tell {whose}, but with {promised}.{little}{assumed}"
 
 
 def budget_after(account: Account, price: Price) -> dict[str, Any]:

@@ -152,6 +152,7 @@ def test_says_what_an_evaluation_does_not_know() -> None:
 
 def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
     result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=1)
+    assert result.stderr.startswith("warning: an epsilon of 1000 promises next to nothing")  # before all else
     assert "party-1 refused: one run may cost at most epsilon 100" in result.stdout.replace("\n", " ")
     run = next(found["id"] for found in command.json("list") if found["state"] == "failed")
     assert "is failed" in command("cancel", run, status=3).stderr
