@@ -35,7 +35,7 @@ from learner.cli.options import (
     open_client,
     read_terms,
 )
-from learner.cli.outlook import chosen, costly
+from learner.cli.outlook import chosen, costly, refusals
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -140,6 +140,7 @@ def explained(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is to be said of the run as a whole, and under which heading."""
+    yield from (("refused", line) for line in refusals(answer))
     if (outcome := answer["outcome"]) is None:
         yield "no forecast", answer["no_forecast"]
     else:
@@ -184,7 +185,7 @@ def _table(answer: Mapping[str, Any]) -> Table:
     table = new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for each in answer["owners"]:
         worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
-        if each["fits"] is False:
+        if each["fits"] is False or each["objections"]:
             part = "[red]refuses[/]"
         left = [_figure(each[name]) for name in ("epsilon_now", "epsilon_left")] if asked else []
         shown = [_figure(each["value"]), _figure(each["alone"] and each["alone"]["estimate"]), worth, part]

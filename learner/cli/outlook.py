@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common.errors import ParleyError
@@ -32,6 +32,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
         return
     if explain:
         yield from (f"{name} = {value}: {why}" for name, value, why in chosen(answer))
+    yield from (f"warning: refused {line}" for line in refusals(answer))
     yield f"{answer['rounds']} rounds{_time(answer['run_time'])}"
     yield from costly(answer)
     if answer["majority"] is not None:
@@ -43,6 +44,23 @@ def hardly_private(*epsilons: float) -> Iterator[str]:
     """A warning where a budget is so large that it protects nobody."""
     if (most := max(epsilons)) > NEXT_TO_NOTHING:
         yield f"warning: an epsilon of {most:g} promises next to nothing: 1 is a strong promise, 10 a weak one"
+
+
+def refusals(answer: Mapping[str, Any]) -> Iterator[str]:
+    """By whom a forecast's run would be refused, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for owner in answer["owners"]:
+        spent = [] if owner["fits"] is not False else [f"epsilon {owner['epsilon_now']:.3g} is left of its budget"]
+        for reason in (*owner["objections"], *spent):
+            reasons.setdefault(reason, []).append(owner["name"])
+    for reason, names in reasons.items():
+        yield f"by {_some(names)}: {reason}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -87,6 +105,4 @@ def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
     yield f"an owner alone, without noise: {alone[0]:.3g} to {alone[-1]:.3g}"
     better_off = [each["name"] for each in answer["owners"] if not each["worth_joining"]]
     if better_off:
-        more = f" and {len(better_off) - _NAMED} more" if len(better_off) > _NAMED else ""
-        names = ", ".join(better_off[:_NAMED])
-        yield f"warning: joining is not worth it for {names}{more}: alone they are expected to do better"
+        yield f"warning: joining is not worth it for {_some(better_off)}: alone they are expected to do better"

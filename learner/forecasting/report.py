@@ -28,6 +28,7 @@ from common.runs.pricing import highest_charge
 from common.runs.specification import RunSpec
 from common.service.settings import Limits
 from common.wire.party_api import BudgetReport, PartyFacts
+from learner.forecasting.objections import objections
 from learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from learner.storage.run_store import RunStore
 from learner.timing import UNKNOWN, RoundTime, round_time
@@ -90,7 +91,7 @@ async def _foresee(  # noqa: PLR0913 -- what is known, by name
         rounds=len(spec.questions()),
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
-        owners=tuple(_owners(spec, facts, answer, charges, budgets)),
+        owners=tuple(_owners(spec, facts, answer, charges, budgets, told=told or {})),
         run_time=RunTime.of(time, len(spec.questions())),
         costs=CostsView.of(costs_of(spec, getattr(Limits(), limit_of(spec)))),
     )
@@ -116,14 +117,17 @@ def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, V
         return {}
 
 
-def _owners(
+def _owners(  # noqa: PLR0913 -- what is known of the run and of its owners, by name
     spec: RunSpec,
     facts: FederationFacts,
     answer: Forecast | NoForecast,
     charges: Mapping[str, Cost],
     budgets: Mapping[str, BudgetReport],
+    *,
+    told: Mapping[str, PartyFacts],
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
+    algorithm = spec.build()
     deltas = facts.everyone.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
     for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
@@ -138,6 +142,9 @@ def _owners(
             epsilon_now=now and now.epsilon_left,
             epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
             fits=fits,
+            objections=tuple(objections(spec, algorithm, member, told[member.name], cost))
+            if member.name in told
+            else (),
             value=found and found.value,
             recommended=found and found.recommended,
             alone=found and IntervalView.of(found.alone),

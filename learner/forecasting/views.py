@@ -84,6 +84,10 @@ class OwnerView(BaseModel):
             "would refuse the run. Null where the party was not reached, or for a run without noise"
         ),
     ]
+    objections: Annotated[
+        tuple[str, ...],
+        Field(description="rules of its own that the party would refuse the run by, as far as it tells them"),
+    ] = ()
     value: Annotated[
         Figure,
         Field(

@@ -44,6 +44,12 @@ class ModelViewers(Owners):
     fears: ClassVar[dict[str, Any]] = {"view": "model", "delta": 0.1}
 
 
+class CrowdSeekers(Owners):
+    """Five parties that want two more in each sum."""
+
+    fears: ClassVar[dict[str, Any]] = {"minimum_contributors": 3}
+
+
 @pytest.fixture
 def owners(tmp_path: Path, request: pytest.FixtureRequest) -> Owners:
     kind: type[Owners] = getattr(request, "param", Owners)
