@@ -208,6 +208,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's tables; raises InvalidInputError."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError as error:
+        raise InvalidInputError(f"settings {path}: {error.strerror}: say --config FILE") from None
     except OSError as error:
         raise InvalidInputError(f"settings {path}: {error.strerror}") from None
     except UnicodeDecodeError:

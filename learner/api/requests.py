@@ -191,6 +191,8 @@ class RunRequest(Strict):
 
     def _members(self, roster: Mapping[str, object]) -> tuple[str, ...]:
         names = tuple(roster) if self.parties is None else self.parties
+        if not roster:
+            raise InvalidInputError("this learner has no party yet: owners join by invitations, and are confirmed then")
         if not names or len(set(names)) != len(names):
             raise InvalidInputError("parties must name at least one party, and none twice")
         for field, given, known in (("parties", names, roster), ("budgets", self.budgets, names)):

@@ -64,7 +64,10 @@ def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
     if spec.study.digest != study.digest:
         raise ForbiddenError("the study is not the one that the owner agreed to", rule="study")
     if spec.parties[spec.index(party)].n_examples != n_examples:
-        raise ForbiddenError("the run misstates the size of this party's shard", rule="n_examples")
+        raise ForbiddenError(
+            "the run misstates the size of this party's shard; its rows have changed since, perhaps: ask for a new run",
+            rule="n_examples",
+        )
     spec.check_hold_out()
     if own.secure_sum and known is None:
         raise ForbiddenError(_NO_SUMS.format("key holders"), rule="secure_sum")

@@ -73,6 +73,13 @@ def test_a_cohort_out_of_range_is_refused(cohort: dict[str, Any]) -> None:
         RunRequest.model_validate(TERMS | {"cohort": cohort})
 
 
+def test_a_run_among_no_parties_says_that_none_has_joined(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="this learner has no party yet: owners join by invitations"):
+        draft(tmp_path, ())
+    with pytest.raises(InvalidInputError, match="at least one party, and none twice"):
+        draft(tmp_path, NAMES, parties=())
+
+
 def test_a_secure_sum_of_too_many_parties_is_refused_by_their_number(tmp_path: Path) -> None:
     names = tuple(f"party-{i}" for i in range(1025))
     with pytest.raises(InvalidInputError, match="a secure sum has at most 1024 parties, and the run names 1025"):
