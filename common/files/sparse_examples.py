@@ -20,6 +20,7 @@ from pyarrow.parquet import ParquetFile
 
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import Column, Entries
+from common.data.columns import missing_policy
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
 from common.files.file_tables import reading
@@ -148,9 +149,11 @@ def _of_lists(path: Path, study: Study) -> Iterator[SparseBlock]:
 def list_blocks(batches: Iterable[Any], study: Study) -> Iterator[SparseBlock]:
     """The rows of record batches with two columns of lists and a label; raises InvalidDataError for other columns."""
     label = study.label.name
+    drops = missing_policy(study.features[0], study.missing) == "drop"
     for batch in batches:
+        places, values = (_lists(batch.column(name), name) for name in study.table_names[:-1])
         yield (
-            _paired(*(_lists(batch.column(name), name) for name in study.table_names[:-1])),
+            _paired(places, _without_gaps(values) if drops else values),
             column_of(batch.column(label), as_number=label not in study.text_names),
         )
 
@@ -163,6 +166,13 @@ def _paired(index: _Lists, value: _Lists) -> Entries:
     fine = ~(missing | unequal)
     starts = np.cumsum([0, *np.where(fine, lengths, 0)])
     return Entries(places[np.repeat(fine, lengths)], values[np.repeat(fine, np.diff(to))], starts, missing, unequal)
+
+
+def _without_gaps(lists: _Lists) -> _Lists:
+    """The same, where a row of which a number is missing has none: in lists of numbers NaN says nothing else."""
+    numbers, starts, missing = lists
+    gaps = np.cumsum([0, *np.isnan(numbers)])
+    return numbers, starts, missing | (gaps[starts[1:]] > gaps[starts[:-1]])
 
 
 def _lists(array: Any, name: str) -> _Lists:  # noqa: ANN401 -- as above

@@ -196,6 +196,25 @@ def test_faults_of_lists_are_counted(tmp_path: Path) -> None:
         assert words in refused.value.detail
 
 
+def test_a_row_that_misses_a_number_of_its_list_is_kept_as_an_empty_one(tmp_path: Path) -> None:
+    """In a file of lists, and in a query's; a text of LIBSVM that is no number stays a fault."""
+    table = {
+        "index": pa.array([[1, 2], [1, 2], [3], []], pa.list_(pa.int64())),
+        "value": pa.array([[1.0, float("nan")], [1.0, -1.0], [None], []], pa.list_(pa.float64())),
+        "bad": pa.array([1, -1, 1, -1]),
+    }
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table(table), path)
+    source = DataSource(source="SELECT * FROM t", tables={"t": str(path)})
+    for loaded in (load_examples(path, study(missing="drop")), load_source(source, study(missing="drop"))):
+        assert loaded.dropped_share == 0.5
+        assert np.any(sparse(loaded).X, axis=1).tolist() == [False, True, False, True]
+    with pytest.raises(InvalidDataError, match="not numeric in 2 rows"):
+        load_examples(path, study(missing="refuse"))
+    with pytest.raises(InvalidDataError, match="not numeric in 1 row"):
+        load_examples(libsvm(tmp_path, ["1 1:x"]), study(missing="drop"))
+
+
 def test_absent_columns_and_empty_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError, match="column 'bad': absent"):
         load_examples(parquet(tmp_path, ROWS, label="good"), study())
