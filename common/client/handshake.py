@@ -50,9 +50,7 @@ async def open_to(address: LearnerAddress) -> tuple[asyncio.Transport, bytes]:
 async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
     """Connect, and have the learner switch."""
     url = httpx.URL(str(address.url))
-    context = client_context(address.ca, address.certificate, address.key) if url.scheme == "https" else None
-    if address.certificate is not None:
-        _check_lasts(address.certificate)
+    context = shown_to(address)
     port = url.port or (80 if context is None else 443)
     if address.proxy is None:
         await shake.connect(url.host, port, context)
@@ -68,12 +66,30 @@ async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
         raise UnavailableError(f"{address.name} does not take the connection: {_meaning(status)}")
 
 
+def shown_to(address: LearnerAddress) -> ssl.SSLContext | None:
+    """How a learner is met, by the files as they are now: TLS, or nothing where that is plain HTTP.
+
+    Raises InvalidInputError for files that cannot be used, UnavailableError for a certificate that is shown in vain.
+    """
+    address.token_text()
+    _proxy_password(address)
+    is_tls = httpx.URL(str(address.url)).scheme == "https"
+    context = client_context(address.ca, address.certificate, address.key) if is_tls else None
+    if address.certificate is not None:
+        _check_lasts(address.certificate)
+    return context
+
+
 def _check_lasts(path: Path) -> None:
-    """Raise UnavailableError, which says what to do, for a certificate that has ended: it is shown in vain."""
+    """Raise UnavailableError, which says what to do, for a certificate that has ended, or has not begun."""
     try:
         held = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError):
         return  # whoever shows it says what is wrong
+    if (begins := held.not_valid_before_utc) > datetime.now(UTC):
+        raise UnavailableError(
+            f"the certificate {path} holds from {begins:%Y-%m-%d %H:%M} UTC on: is this machine's clock behind?"
+        )
     if (ended := held.not_valid_after_utc) <= datetime.now(UTC):
         raise UnavailableError(
             f"the certificate {path} expired on {ended:%Y-%m-%d}: have the learner's operator say "

@@ -135,6 +135,7 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
     Exits with status 3 and one line on standard error if something cannot be used. Opens nothing.
     """
     from common.secure_sum.paillier import require_gmpy2
+    from party.cli.output import tell_unmet
     from party.keyholder.settings import KeyHolderSettings
 
     with quietly():
@@ -147,6 +148,7 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
             "learners": list(settings.pins),
             "sessions": _check_keys(settings),
         }
+    tell_unmet(settings.outbound)
     if output == "json":
         print_json_line(facts)
         return

@@ -119,6 +119,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     from common.service.tracing.switch import require_tracing
     from common.wire.party_api import BudgetReport
     from party.answering.party import check_pin, facts_of, open_store
+    from party.cli.output import tell_unmet
     from party.data.owner_data import load_holding
     from party.settings import PartySettings
 
@@ -135,8 +136,8 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
         facts["public_key"] = settings.identity.key if settings.secure_sum else None
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
-    is_alike = bool((holding.shard.y == holding.shard.y[..., :1]).all())
-    if is_alike:
+    tell_unmet(settings.outbound)
+    if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
         typer.echo("parley-party: all examples have the same label: alone, they teach nothing", err=True)
     known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
     if output == "json":

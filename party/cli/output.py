@@ -6,16 +6,19 @@ import logging
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, UnavailableError
 from common.service.commands import Format
+
+if TYPE_CHECKING:
+    from common.client.endpoints import LearnerAddress
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_PARTY_* variables override it.")
@@ -39,6 +42,17 @@ def quietly() -> Iterator[None]:
 
     logs.configure("text", logging.WARNING)
     yield
+
+
+def tell_unmet(addresses: Sequence[LearnerAddress]) -> None:
+    """Say of each learner to whom the service would connect in vain why: an expired certificate, a lost token."""
+    from common.client.handshake import shown_to  # noqa: PLC0415 -- as above
+
+    for address in addresses:
+        try:
+            shown_to(address)
+        except (InvalidInputError, UnavailableError) as error:
+            typer.echo(f"parley-party: {address.name} cannot be reached: {error.detail}", err=True)
 
 
 def config_words(config: Path) -> str:

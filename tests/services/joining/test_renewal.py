@@ -12,6 +12,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from common.client import handshake
 from common.client.endpoints import LearnerAddress
 from common.client.renewal import renew_for
 from common.errors import UnavailableError
@@ -19,6 +20,7 @@ from common.storage.certificates import Credentials, answer_request, hosts_of, m
 from learner.api.own_certificate import renew_own, renewals
 from learner.cli.main import learner_app
 from learner.settings import LearnerSettings
+from party.cli.main import party_app
 from tests.services.joining.test_joining import NAMES, Scene, scene
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 
@@ -78,11 +80,30 @@ def test_one_that_has_ended_says_what_to_do(member: Scene) -> None:
     shorten(member, -dt.timedelta(minutes=5))
     with stopped_at_exit(start_party(member.party(NAME))):
         member.until(lambda: f"roster rotate {NAME}, and join again" in log(member, member.party(NAME).state))
+    checked = CliRunner().invoke(party_app, ["check", "--config", str(member.root / NAME / "party.toml")])
+    assert checked.exit_code == 0, "it would start"
+    assert f"cannot be reached: the certificate {member.root / NAME / 'state' / 'tls.pem'} expired" in checked.stderr
     renewed = member.root / "again.json"
     assert member.learner("roster", "rotate", NAME, "--out", renewed).exit_code == 0
     assert member.join(renewed).exit_code == 0
     with stopped_at_exit(start_party(member.party(NAME))):
         member.until(lambda: bool(member.roster()[NAME]["connected"]))
+
+
+def test_one_that_has_not_begun_is_a_matter_of_the_clock(member: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's clock is three days behind the learner's, by which the certificate begins."""
+
+    class Behind(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> Behind:
+            return cls.fromtimestamp(dt.datetime.now(tz).timestamp() - 3 * 86400, tz)
+
+    monkeypatch.setattr(handshake, "datetime", Behind)
+    with pytest.raises(UnavailableError, match=r"tls\.pem holds from .* UTC on: is this machine's clock behind"):
+        handshake.shown_to(member.party(NAME).outbound[0])
+    (member.root / NAME / "secrets" / "connect.token").unlink()
+    checked = CliRunner().invoke(party_app, ["check", "--config", str(member.root / NAME / "party.toml")])
+    assert "cannot be reached: 'learner': the token file" in checked.stderr
 
 
 def test_nobody_else_is_given_one(member: Scene) -> None:
