@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from common.errors import ConflictError
 from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result, refusal_is_no
 from party.cli.output import (
     DEFAULT_CONFIG,
@@ -26,6 +28,7 @@ from party.cli.output import (
 if TYPE_CHECKING:
     from party.ledger.audit import RunSummary
     from party.ledger.records import Answered, Entry, Pinned
+    from party.ledger.recovery import Recovery
 
 audit_app = typer.Typer(
     name="audit",
@@ -144,17 +147,8 @@ def recover_command(
     there is put aside, runs in progress end.
     """
     from common.privacy.account import DELTA_UNITS, MICRO
-    from party.answering.party import budget_of
-    from party.ledger.recovery import recover
-    from party.settings import PartySettings
 
-    with quietly():
-        settings = PartySettings.load(config)
-        texts = [line for path in receipt or () for line in read_text(path).split()]
-        names = [known.name for known in settings.learners]
-        done = recover(
-            settings.state, settings.identity, budget_of(settings.policy), names, texts, backup=backup, commit=yes
-        )
+    done = _recovered(config, receipt, backup, commit=yes)
     epsilon, delta = done.spent.epsilon / MICRO, done.spent.delta / DELTA_UNITS
     text = f"{'charged' if yes else 'to be charged'}: epsilon {epsilon:g}, delta {delta:g}"
     spent = list(done.spent.units)
@@ -163,6 +157,20 @@ def recover_command(
         typer.echo(f"no receipt of {', '.join(done.missing)}: the whole budget counts as spent", err=True)
     if not yes:
         typer.echo("nothing was changed; say --yes to begin the new ledger", err=True)
+
+
+def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | None, *, commit: bool) -> Recovery:
+    """What a new ledger charges by these receipts; it is begun only where that is to be committed."""
+    from party.answering.party import budget_of
+    from party.ledger.recovery import recover
+    from party.settings import PartySettings
+
+    with quietly():
+        settings = PartySettings.load(config)
+        texts = [line for path in receipts or () for line in read_text(path).split()]
+        names = [known.name for known in settings.learners]
+        budget = budget_of(settings.policy)
+        return recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)
 
 
 def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
@@ -180,17 +188,29 @@ def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, output: For
 
 
 def restore_command(
-    directory: Path, config: Config = DEFAULT_CONFIG, receipt: ReceiptFiles = None, output: FormatOption = "text"
+    directory: Path,
+    config: Config = DEFAULT_CONFIG,
+    receipt: ReceiptFiles = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it though a receipt is not shown, at the whole budget.")
+    ] = False,
+    output: FormatOption = "text",
 ) -> None:
     """Bring a backup back: its identity key, and a new ledger that charges the worst that may be spent since.
 
     The same as parley-party recover --backup DIRECTORY --yes, after the identity key was put back if it is gone.
+    Without a receipt of each of your learners the whole budget counts as spent: that is refused unless you say --yes.
     """
     from party.ledger.recovery import restore_key
     from party.settings import PartySettings
 
     with quietly():
         restore_key(directory, PartySettings.load(config).state)
+    if not yes and (missing := _recovered(config, receipt, directory, commit=False).missing):
+        raise ConflictError(
+            f"no receipt of {', '.join(missing)}: the whole budget would count as spent, so nothing was changed; get "
+            "the newest (parley-learner receipts PARTY > FILE) and say --receipt FILE, or --yes"
+        )
     recover_command(config, receipt, directory, yes=True, output=output)
 
 

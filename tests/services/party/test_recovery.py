@@ -188,6 +188,11 @@ def test_backup_and_restore(cluster: Cluster) -> None:
         assert recover(cluster, "backup", cluster.root / "backup").exit_code == 0
         receipt = half_a_run(cluster, client, "second")
     key = cluster.party_settings("party-1").identity.key
+    before = (cluster.root / "party-1" / "ledger.db").read_bytes()
+    refused = recover(cluster, "restore", cluster.root / "backup")
+    assert refused.exit_code == 3
+    assert "no receipt of learner: the whole budget would count as spent, so nothing was changed" in refused.stderr
+    assert (cluster.root / "party-1" / "ledger.db").read_bytes() == before
     shutil.rmtree(cluster.root / "party-1")
     restored = recover(cluster, "restore", cluster.root / "backup", "--receipt", written(cluster, receipt))
     assert restored.exit_code == 0, restored.output
