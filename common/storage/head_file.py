@@ -7,21 +7,33 @@ the database is an old copy.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from common.errors import LedgerError
+from common.errors import ConflictError, LedgerError, UnavailableError
 from common.protocol.head import Head
 
 _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
 
 
 class HeadFile:
-    """The file that names the newest head that a service showed anyone."""
+    """The file that names the newest head that a service showed anyone.
+
+    Whoever has it open shares a lock on it, so that nobody puts another chain in the place of one that is in use.
+    Raises UnavailableError while somebody does.
+    """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise UnavailableError(f"{path.with_suffix('')} is being replaced: try again") from None
 
     def read(self) -> Head | None:
         """The head; None in a new file. Raises LedgerError when the file holds something else."""
@@ -42,3 +54,17 @@ class HeadFile:
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
+
+
+@contextmanager
+def unused(path: Path) -> Iterator[None]:
+    """For as long as nobody may open a head file, if there is one; raises ConflictError where somebody has it open."""
+    if not path.exists():
+        yield
+        return
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConflictError(f"{path.with_suffix('.db')} is in use: stop the service first") from None
+        yield

@@ -22,6 +22,7 @@ from common.secure_sum.messages import Opened, Roster
 from common.secure_sum.session import Identity
 from common.storage.beginning import begin_chain, check_begun
 from common.storage.chain import Appending, chain_schema
+from common.storage.head_file import unused
 from common.storage.salvage import salvage, set_aside
 from common.storage.signed_chain import SignedChain
 from party.keyholder.records import (
@@ -206,15 +207,17 @@ def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str]
     """Put a new journal in a directory, and what is there aside; the first links of the journals that it replaces.
 
     They are known from what is left of the old one, and from ``receipts``. All their sessions are over: their keys are
-    to be destroyed. Raises LedgerError for a receipt that is none of this key holder's.
+    to be destroyed. Raises LedgerError for a receipt that is none of this key holder's,
+    and ConflictError while somebody uses the journal.
     """
     shown = [verify_receipt(text, identity.name, read_receipt(text).key) for text in receipts]
     links = [receipt.ledger for receipt in shown]
-    if (first := next(salvage(_stem(directory).with_suffix(".db")), None)) is not None:
-        links += [*json.loads(first[1]).get("recovered", ()), first[2].hex()]
-    replaced = sorted(set(links))
-    set_aside(_stem(directory))
-    create_journal(directory, identity, replaced)
+    with unused(_stem(directory).with_suffix(".head")):
+        if (first := next(salvage(_stem(directory).with_suffix(".db")), None)) is not None:
+            links += [*json.loads(first[1]).get("recovered", ()), first[2].hex()]
+        replaced = sorted(set(links))
+        set_aside(_stem(directory))
+        create_journal(directory, identity, replaced)
     return replaced
 
 

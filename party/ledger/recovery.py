@@ -28,6 +28,7 @@ from common.privacy.guarantee import Adjacency
 from common.protocol.head import Head
 from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.session import Identity
+from common.storage.head_file import unused
 from common.storage.keys import read_private, write_private
 from common.storage.salvage import salvage, set_aside
 from party.ledger.books import NOTHING, Books, is_accounted
@@ -118,19 +119,25 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
 ) -> Recovery:
     """Put a new ledger in a directory, and what is there aside; see the module. Without ``commit`` it is only planned.
 
-    ``backup`` is a directory with an old ledger. Raises LedgerError for a receipt that is none of this party's.
+    ``backup`` is a directory with an old ledger. Raises LedgerError for a receipt that is none of this party's,
+    ConflictError while somebody uses the ledger.
     """
-    found = [read_books(where / "ledger.db") for where in (directory, backup) if where]
-    books = [known for known in found if known is not None]
-    keys = {known[0].begun.key for known in books if known[0].begun}
-    shown = [_checked(text, identity, keys) for text in receipts]
-    evidence = [of_receipt(receipt) for receipt in shown] + [of_books(*known) for known in books]
-    old = max(books, key=lambda known: known[2].count, default=None)
-    recovery = plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
+
+    def planned() -> Recovery:
+        found = [read_books(where / "ledger.db") for where in (directory, backup) if where]
+        books = [known for known in found if known is not None]
+        keys = {known[0].begun.key for known in books if known[0].begun}
+        shown = [_checked(text, identity, keys) for text in receipts]
+        evidence = [of_receipt(receipt) for receipt in shown] + [of_books(*known) for known in books]
+        old = max(books, key=lambda known: known[2].count, default=None)
+        return plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
+
     if not commit:
-        return recovery
-    set_aside(directory / "ledger")
-    create_ledger(directory, identity, recovery.adjacency, spent=recovery.spent, recovered=recovery.recovered)
+        return planned()
+    with unused(directory / "ledger.head"):
+        recovery = planned()
+        set_aside(directory / "ledger")
+        create_ledger(directory, identity, recovery.adjacency, spent=recovery.spent, recovered=recovery.recovered)
     return recovery
 
 

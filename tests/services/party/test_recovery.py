@@ -203,6 +203,19 @@ def test_backup_and_restore(cluster: Cluster) -> None:
         assert ledger.account().spent.epsilon == 2 * 10**6, "two runs of epsilon 1 may have been released"
 
 
+def test_a_ledger_in_use_is_not_replaced(cluster: Cluster) -> None:
+    """A service that runs would go on charging the one that was put aside."""
+    with serving(cluster) as client:
+        receipt = half_a_run(cluster, client, "first")
+        refused = recover(cluster, "recover", "--receipt", written(cluster, receipt), "--yes")
+        assert refused.exit_code == 3
+        assert f"{cluster.root / 'party-1' / 'ledger.db'} is in use: stop the service first" in refused.stderr
+        assert half_a_run(cluster, client, "second")
+        assert "to be charged" in recover(cluster, "recover", "--receipt", written(cluster, receipt)).stdout
+    done = recover(cluster, "recover", "--receipt", written(cluster, receipt), "--yes")
+    assert "charged: epsilon 2" in done.stdout, "what was charged meanwhile counts"
+
+
 def test_a_ledger_is_made_once(cluster: Cluster) -> None:
     again = recover(cluster, "init")
     assert again.exit_code == 3
