@@ -34,5 +34,6 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = 
         typer.echo("the data are pinned for the first time" if is_first else "nothing has changed")
         return
     typer.echo(f"accepted: {', '.join(changes)} changed; what was charged stays charged")
+    typer.echo("a service that runs answers nothing new before it is started again", err=True)
     for learner, run in ended:
         typer.echo(f"  run {run} of {learner} has ended")

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.encoding.npy import pack_array
-from common.errors import ConflictError, InvalidInputError, LedgerError, NotFoundError
+from common.errors import ConflictError, DataChangedError, InvalidInputError, LedgerError, NotFoundError
 from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
 from common.protocol.head import Head
@@ -122,6 +122,7 @@ class Ledger:
         self._consents = lru_cache(256)(self._read_consent)
         self._prices = lru_cache(256)(self._read_price)
         self.books = Books()
+        self._about: int | None = None
         self._chain = SignedChain(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
         self.questions = OwnerQuestions(
             self._chain, self.books, self.approve, self.consent, RunProposal.model_validate_json
@@ -149,6 +150,7 @@ class Ledger:
         """
         with self._chain.transaction() as chain:
             if (learner, proposal.run) not in self.books.runs:
+                self._check_about()
                 self.books.account.reserve(price.whole)  # refuses
                 spec = proposal.spec
                 approved = Approved(
@@ -240,6 +242,7 @@ class Ledger:
         with self._chain.transaction() as chain:
             run = self._run(ask.learner, ask.run)
             if ask.round not in run.answers:
+                self._check_about()
                 self._add(chain, ask, run, compute)
         answer = self.recall(ask)
         assert answer is not None  # noqa: S101 -- written above
@@ -292,7 +295,8 @@ class Ledger:
 
         Changed data are pinned where the owner says to ``accept`` them. Then all runs of learners end: later answers
         would be about other data than those before, and noise that is drawn once a run would hide neither, for their
-        difference has none. What was charged stays charged.
+        difference has none. What was charged stays charged. From then on this process approves and answers nothing
+        unless its data, which are these, are those that are pinned.
         """
         with self._chain.transaction() as chain:
             changes = [] if self.books.pinned is None else self._changes(data, *self.books.pinned)
@@ -302,7 +306,16 @@ class Ledger:
                 salt = secrets.token_bytes(32)
                 pinned = Pinned(data.source, data.tables, data.study, data.keyed(salt))
                 self._append(chain, pinned, {SALT: salt})
+        if accept or not changes:
+            self._about = self.books.pinned and self.books.pinned[0]
         return changes
+
+    def _check_about(self) -> None:
+        """Raise DataChangedError where the owner has accepted other data than this process has loaded."""
+        if self._about is not None and self.books.pinned is not None and self.books.pinned[0] != self._about:
+            raise DataChangedError(
+                "the owner has accepted other data since this service loaded its own: start it again"
+            )
 
     def _open_runs(self) -> list[tuple[str, str]]:
         return [key for key, _ in self.books.unended() if key[0] != OWNER]

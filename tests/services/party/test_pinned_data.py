@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from common.errors import DataChangedError
 from common.service.tokens import hash_token
+from common.wire.party_api import RunProposal
 from party.answering.party import Party, open_store
 from party.answering.pin import digest_rows, pin_of
 from party.api.app import create_party_app
@@ -86,6 +87,28 @@ def test_changed_rows_wait_for_the_owners_word_and_no_budget_comes_back(cluster:
         client.headers["Authorization"] = f"Bearer {LEARNER}"
         assert ask(client, 1, weights(cluster, 1)).status_code == 200, "what was answered is told again"
         assert ask(client, 2, weights(cluster, 2)).status_code == 409, "the run has ended"
+
+
+def test_a_service_that_runs_answers_nothing_about_data_that_were_replaced(cluster: Cluster, config: Path) -> None:
+    """Its ledger would say that the answers are about the new rows, which it has not loaded."""
+    settings = cluster.party_settings("party-1")
+    with TestClient(create_party_app(settings)) as client:
+        client.headers["Authorization"] = f"Bearer {LEARNER}"
+        propose(client, run_spec(cluster, n_rounds=2)).raise_for_status()
+        ask(client, 1, weights(cluster, 1)).raise_for_status()
+        change_a_row(cluster)
+        with open_store(settings) as store:
+            store.pin(pin_of(settings, load_holding(settings)), accept=True)
+        refused = propose(client, run_spec(cluster, n_rounds=2), "later")
+        assert (refused.status_code, refused.json()["type"]) == (503, "urn:parley:problem:data-changed")
+        assert "start it again" in refused.json()["detail"]
+        with Party(settings) as other:  # which has loaded the new rows
+            other.approve("learner", RunProposal(run="approved", spec=run_spec(cluster, n_rounds=2)))
+        assert ask(client, 1, weights(cluster, 1), "approved").status_code == 503
+        assert ask(client, 1, weights(cluster, 1)).status_code == 200, "what was answered is told again"
+    with TestClient(create_party_app(settings)) as client:
+        client.headers["Authorization"] = f"Bearer {LEARNER}"
+        propose(client, run_spec(cluster, n_rounds=2), "later").raise_for_status()
 
 
 def test_another_study_or_source_is_a_change_too(cluster: Cluster) -> None:
