@@ -317,9 +317,15 @@ def _mounted(data: DataSource | None, invited: Invitation) -> tuple[Path, ...]:
         return ()
     places = list(data.tables.values()) if data.is_query else [data.source]
     files = [at for at in places if isinstance(at, str)]
-    if len(files) < len(places):
-        raise InvalidInputError("--compose: the container is given no connection string: join without it")
-    return tuple(dict.fromkeys(map(data_folder, files)))
+    secrets = [at.postgres.partition(":") for at in places if not isinstance(at, str)]
+    if "env" in {kind for kind, _, _ in secrets}:
+        raise InvalidInputError(
+            "--compose: the container is given no variable: put the connection string into a file that others cannot "
+            "read, and say --table NAME=file:PATH::TABLE"
+        )
+    if secrets:
+        typer.echo("parley-party: the image has to be built with --build-arg EXTRAS=postgres", err=True)
+    return tuple(dict.fromkeys([*map(data_folder, files), *(Path(path) for _, _, path in secrets)]))
 
 
 def _start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Path, ...] | None) -> str:
