@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from common.client.cli_values import read_budgets, read_parameters
-from common.service.commands import ExitCode, Format, FormatOption, print_json_line, print_next
+from common.service.commands import ExitCode, Format, FormatOption, print_aside, print_json_line, print_next
 from learner.cli.options import (
     DEFAULT_URL,
     BudgetOption,
@@ -95,12 +95,16 @@ def _watch_one(client: LearnerClient, run: str, output: Format) -> Mapping[str, 
     from learner.cli.display import follow  # noqa: PLC0415 -- help comes without numpy
     from learner.client.progress import terminal  # noqa: PLC0415
 
-    if output == "text":
-        last = follow(client.watch(run), terminal())
-    else:
-        for event in client.watch(run):
-            last = event.news
-            print_json_line({"run": run, "number": event.number, "kind": event.kind, **last})
+    try:
+        if output == "text":
+            last = follow(client.watch(run), terminal())
+        else:
+            for event in client.watch(run):
+                last = event.news
+                print_json_line({"run": run, "number": event.number, "kind": event.kind, **last})
+    except KeyboardInterrupt:
+        print_aside(output, f"the run goes on: parley-learner watch {run}, or cancel {run}")
+        raise
     if last.get("state") != "completed":
         raise typer.Exit(ExitCode.NO)
     return last

@@ -150,6 +150,20 @@ def test_says_what_an_evaluation_does_not_know() -> None:
     assert list(evaluation_lines(None)) == []
 
 
+def test_who_stops_to_watch_is_told_how_to_go_on(command: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is watched from its submission on has not been named before."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("learner.cli.display.follow", interrupted)
+    stopped = command(*SUBMIT, "--watch", status=130)
+    run = command.json("list")[0]["id"]
+    assert f"the run goes on: parley-learner watch {run}, or cancel {run}" in stopped.stderr
+    monkeypatch.undo()
+    assert "completed after 3 rounds" in command("watch", run).stdout
+
+
 def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
     result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=1)
     assert result.stderr.startswith("warning: an epsilon of 1000 promises next to nothing")  # before all else
