@@ -20,6 +20,13 @@ from learner.client.token import read_token
 from learner.client.watching import AWAY, PATIENCE, Watching
 from learner.run_states import RunEvent
 
+_SIGNS = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here, or has expired: name its authority, by --ca "
+    "or PARLEY_CA",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS: is it http://?",
+    "Name or service not known": "nobody here knows this name",
+}
+"""What errors of connections say, and what that most likely means."""
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 
 
@@ -58,8 +65,12 @@ def read_answer(call: Call[Reading], url: str, response: httpx.Response) -> Read
 
 
 def unreachable(url: str, error: httpx.TransportError) -> UnavailableError:
-    """What is raised where no learner answers."""
-    return UnavailableError(f"no learner answers at {url} ({type(error).__name__})")
+    """What is raised where no learner answers, with what may help."""
+    hints = [words for sign, words in _SIGNS.items() if sign in str(error)]
+    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http://"):
+        hints.append("is it https://?")
+    told = "".join(f": {words}" for words in hints[:1])
+    return UnavailableError(f"no learner answers at {url} ({type(error).__name__}){told}")
 
 
 def cut_off(run: str) -> UnavailableError:

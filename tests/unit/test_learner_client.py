@@ -239,6 +239,22 @@ class TestRefusals:
         with pytest.raises(UnavailableError, match="no learner answers at http://learner"):
             learner(answer).studies()
 
+    @pytest.mark.parametrize(
+        ("error", "hint"),
+        [
+            (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), "by --ca or PARLEY_CA"),
+            (httpx.ConnectError("[SSL: WRONG_VERSION_NUMBER] wrong"), "is it http://"),
+            (httpx.ConnectError("[Errno -2] Name or service not known"), "nobody here knows this name"),
+            (httpx.RemoteProtocolError("Server disconnected"), "is it https://"),
+        ],
+    )
+    def test_what_an_address_lacks_is_said(self, error: httpx.TransportError, hint: str) -> None:
+        def answer(_: httpx.Request) -> httpx.Response:
+            raise error
+
+        with pytest.raises(UnavailableError, match=hint):
+            learner(answer).studies()
+
 
 FIRST = spelt(1, "state", state="running", rounds=2) + spelt(2, "round", round=1)
 REST = spelt(3, "round", round=2) + spelt(5, "state", state="completed")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, UnavailableError
 from common.service.commands import ExitCode, FormatOption, print_json_line
 from learner.cli.options import DEFAULT_URL, CaOption, ConfigOption, TokenFileOption, UrlOption, open_client
 
@@ -68,8 +68,12 @@ def learner_check_command(
     settings = LearnerSettings.load(config)
     facts, reached = _facts(settings), _reached(settings)
     if token_file is not None or has_token():
-        with open_client(url, token_file, ca) as client:
-            members = client.ask("GET", "/v1/roster")
+        try:
+            with open_client(url, token_file, ca) as client:
+                members = client.ask("GET", "/v1/roster")
+        except UnavailableError as error:  # it need not run yet
+            typer.echo(f"parley-learner: whether members have connected is not known: {error.detail}", err=True)
+            members = []
         reached |= {
             each["name"]: None if each["connected"] else "it has not connected"
             for each in members

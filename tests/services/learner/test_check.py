@@ -49,6 +49,17 @@ def test_parties_that_answer_are_reached(cluster: tuple[Cluster, dict[str, str]]
     assert done.stdout.splitlines()[-2:] == ["party-1: reached", "party-2: reached"]
 
 
+def test_a_learner_that_does_not_run_yet_is_checked_all_the_same(
+    cluster: tuple[Cluster, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell that `init` prepared names a token: what the settings say must not hang on who answers."""
+    monkeypatch.setenv("PARLEY_TOKEN", USER)
+    done = check(*cluster, "--url", f"http://127.0.0.1:{free_port()}")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-2:] == ["party-1: reached", "party-2: reached"]
+    assert "whether members have connected is not known: no learner answers" in done.stderr
+
+
 def test_each_that_does_not_is_named_with_why(cluster: tuple[Cluster, dict[str, str]]) -> None:
     made, urls = cluster
     parties = {"party-1": urls["party-1"], "another": urls["party-2"], "nobody": f"http://127.0.0.1:{free_port()}"}
