@@ -127,6 +127,7 @@ class LiveRoster:
         if joining is None:
             raise InvalidInputError("this learner invites nobody: its settings have no [joining]")
         self._check_free(asked.name)
+        _check_apart(asked.name, {*self.store.members, *self.store.invited} - {asked.name})
         if unknown := [name for name in asked.studies if name not in self.studies]:
             known = ", ".join(self.studies) or "none"
             raise InvalidInputError(f"studies: unknown are {', '.join(unknown)}; there are {known}")
@@ -305,6 +306,15 @@ class LiveRoster:
             self.sums.party_keys[member.name] = member.public_key
         else:
             self.sums.holders[member.name] = KeyHolderClient(member.name, line, member.public_key, newest)
+
+
+def _check_apart(name: str, others: Iterable[str]) -> None:
+    """Raise ConflictError where another name differs by capitals alone: two owners would be told apart by them."""
+    near = next((other for other in others if other.casefold() == name.casefold()), None)
+    if near is not None:
+        raise ConflictError(
+            f"{near} is invited or has joined: say {near}, or a name that differs by more than capitals"
+        )
 
 
 def add_membership(app: FastAPI, members: LiveRoster) -> None:

@@ -211,6 +211,14 @@ def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
         assert made.roster()[NAMES[0]]["state"] == "member", "its words have been compared before"
 
 
+def test_names_that_differ_by_capitals_alone_are_not_both_invited(shared: Scene) -> None:
+    shared.invite("spelt-once")
+    refused = shared.learner("invite", "Spelt-Once", "--study", "made-up", "--out", shared.root / "twice.json")
+    assert refused.exit_code == 3
+    assert "spelt-once is invited or has joined: say spelt-once, or a name that differs by more" in refused.stderr
+    assert not (shared.root / "twice.json").exists()
+
+
 def test_a_used_invitation_is_the_users_alone(shared: Scene) -> None:
     invitation = shared.invite("used-one")
     table = ("--data", shared.tables[NAMES[0]])
