@@ -26,3 +26,12 @@ def spelling(value: object) -> str | None:
         whole, rest = number.groups()
         return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
     return text or None
+
+
+def so_many(count: int, thing: str) -> str:
+    """A number of things, whose plural ends in s.
+
+    >>> so_many(1, "round"), so_many(2000, "row")
+    ('1 round', '2,000 rows')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

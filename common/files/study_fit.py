@@ -12,6 +12,7 @@ from common.data.columns import Feature
 from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
 from common.data.loading import Loaded
 from common.data.study import Study
+from common.encoding.spelling import so_many
 from common.files.column_names import check_header, identifier_words, near_name, person_words
 from common.files.examples import load_examples, load_source
 from common.files.file_tables import matching_files
@@ -67,8 +68,8 @@ class StudyFit:
         return [self._verdict(), *self._warnings(), *(f"  {line}" for line in (*self._faults(), *self._hints()))]
 
     def _verdict(self) -> str:
-        if self.fits:
-            return f"the data fits {self.study}: {self.n_rows:,} rows"
+        if self.fits and self.n_rows:
+            return f"the data fits {self.study}: {so_many(self.n_rows, 'row')}"
         if self.n_rows is not None:
             return f"the data does not fit {self.study}: {self.n_rows:,} rows, and {self.minimum_rows:,} are needed"
         columns = "column does" if len(self.faults) == 1 else "columns do"
@@ -90,7 +91,9 @@ class StudyFit:
         """What does not fit, by column."""
         told = [
             f"{name}: "
-            + ", ".join(self._absent(name) if kind == "absent" else f"{kind}: {n:,} rows" for kind, n in kinds.items())
+            + ", ".join(
+                self._absent(name) if kind == "absent" else f"{kind}: {so_many(n, 'row')}" for kind, n in kinds.items()
+            )
             for name, kinds in list(self.faults.items())[:MOST_COLUMNS]
         ]
         more = len(self.faults) - MOST_COLUMNS

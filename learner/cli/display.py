@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from common.encoding.spelling import so_many
 from common.privacy.guarantee import HIDDEN
 from learner.client.progress import METRIC_WORDS, metrics_in_words
 from learner.run_states import RunEvent, RunState
@@ -60,7 +61,7 @@ def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
                 case "dropped":
                     lost, why = f"dropped {data['party']} in round {data['round']}:", escape(data["reason"])
                     console.print(f"[yellow]{lost}[/] {why}")
-    console.print(f"{last['state']} after {rounds} rounds")
+    console.print(f"{last['state']} after {so_many(rounds, 'round')}")
     for line in evaluation_lines(last.get("evaluation")):
         console.print(line, highlight=False)
     return last
@@ -150,7 +151,7 @@ def beside(baselines: Baselines, kind: StudyKind) -> str:
         for name, (value, ranks) in figures.items()
         if value is not None
     )
-    return f"beside it, over {baselines.repeat} repetitions: {told}"
+    return f"beside it, over {so_many(baselines.repeat, 'repetition')}: {told}"
 
 
 def evaluation_lines(found: Mapping[str, Any] | None) -> Iterator[str]:

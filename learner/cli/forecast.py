@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from common.client.cli_values import pair
+from common.encoding.spelling import so_many
 from common.errors import InvalidInputError
 from common.service.commands import FormatOption, print_json_line
 from learner.cli.options import (
@@ -114,7 +115,9 @@ def forecast_command(
     from learner.client.progress import terminal  # noqa: PLC0415 -- so that help comes at once
 
     console = terminal(highlight=False)
-    console.print(f"{answer['algorithm']}, {answer['rounds']} rounds, {len(answer['owners'])} owners")
+    console.print(
+        f"{answer['algorithm']}, {so_many(answer['rounds'], 'round')}, {so_many(len(answer['owners']), 'owner')}"
+    )
     summary = Table.grid("", "", padding=(0, 2))
     for line in (*_summary(answer), *(explained(answer) if explain else ())):
         summary.add_row(*map(escape, line))

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import typer
 
 from common.client.cli_values import read_cohort
+from common.encoding.spelling import so_many
 from common.service.commands import (
     CommandGroup,
     FormatOption,
@@ -325,7 +326,7 @@ def public(
         print_json_line(name)
     else:
         typer.echo(name["digest"])
-        typer.echo(f"{name['rows']} rows of {name['width']} numbers", err=True)
+        typer.echo(f"{so_many(name['rows'], 'row')} of {so_many(name['width'], 'number')}", err=True)
     print_next(output, f"parley-learner submit {study} --public {name['digest']} --epsilon EPSILON --delta DELTA")
 
 
@@ -343,7 +344,8 @@ def cancel(
     if output == "json":
         print_json_line(view)
     else:
-        typer.echo(f"{view['id']} is {view['state']} after {view['rounds']['done']} of {view['rounds']['of']} rounds")
+        done, of = view["rounds"]["done"], so_many(view["rounds"]["of"], "round")
+        typer.echo(f"{view['id']} is {view['state']} after {done} of {of}")
 
 
 @learner_app.command(epilog="Example: parley-learner resume 5f1c...")
@@ -388,7 +390,7 @@ def model(
             file.write_text(document_text(document), encoding="utf-8")
     if output == "text":
         width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
-        figures = f"{document['rounds']} rounds, {document['kind']}, {width} columns"
+        figures = f"{so_many(document['rounds'], 'round')}, {document['kind']}, {width} columns"
         classes = f", {len(document['classes'])} classes" if document["classes"] else ""
         typer.echo(f"{save}: {document['algorithm']}, {figures}{classes}")
         for guarantee in document["guarantees"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from common.encoding.spelling import so_many
 from common.errors import ParleyError
 from common.privacy.guarantee import NEXT_TO_NOTHING
 
@@ -33,7 +34,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     if explain:
         yield from (f"{name} = {value}: {why}" for name, value, why in chosen(answer))
     yield from (f"warning: refused {line}" for line in refusals(answer))
-    yield f"{answer['rounds']} rounds{_time(answer['run_time'])}"
+    yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
     yield from costly(answer)
     if answer["majority"] is not None:
         yield f"the commonest class makes up {answer['majority']:.3f}: so often to predict it for all is right"

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from common.client.cli_values import read_parameters
+from common.encoding.spelling import so_many
 from common.service.commands import FormatOption, TableOption, print_aside, print_json_line
 from learner.cli.options import ExplainOption, ParameterOption
 from learner.experiments.simulated_names import simulated_names
@@ -97,7 +98,7 @@ def simulate_command(
     if output == "json":
         print_json_line(result.to_json())
         return
-    typer.echo(f"{result.settings.algorithm}: {measured(result.metrics)}, over {repeat} repetitions")
+    typer.echo(f"{result.settings.algorithm}: {measured(result.metrics)}, over {so_many(repeat, 'repetition')}")
     if result.baselines:
         typer.echo(f"  {beside(result.baselines, result.kind)}")
     if result.n_dropped:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from common.encoding.spelling import so_many
 from common.errors import InvalidInputError
 from common.service.commands import Format, FormatOption, TableOption, print_next, print_result
 from party.cli.output import quietly, read_text
@@ -111,7 +112,7 @@ def join_command(
         holding = load_holding(settings)
         agreed = invited.studies[0].study
         about = [f"  {words_of_study}" for words_of_study in (agreed.title, agreed.purpose) if words_of_study]
-        told = [f"{data} fits {agreed.name}: {holding.n_examples} rows", *about]
+        told = [f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}", *about]
         if not (folder.state / "ledger.db").exists():
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")

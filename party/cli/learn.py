@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from common.client.cli_values import read_budgets, read_parameters
+from common.encoding.spelling import so_many
 from common.errors import InvalidInputError
 from common.service.commands import FormatOption, print_json_line
 from party.cli.output import DEFAULT_CONFIG, Config, quietly
@@ -79,4 +80,4 @@ def learn_command(
     if save is None or output == "json":
         print_json_line(model)
     else:
-        typer.echo(f"{save}: {algorithm}, {model['rounds']} rounds, with {', '.join(model['contributors'])}")
+        typer.echo(f"{save}: {algorithm}, {so_many(model['rounds'], 'round')}, with {', '.join(model['contributors'])}")

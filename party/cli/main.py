@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from common.encoding.spelling import so_many
 from common.service.commands import CommandGroup, FormatOption, print_aside, print_json_line, print_result, tool_options
 from party.cli.accepting import accept_data_command
 from party.cli.config import party_config_command
@@ -197,7 +198,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"questions about other public rows than {pinned or 'none'}"
     yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
-    yield f"runs of more than {policy.max_rounds} rounds"
+    yield f"runs of more than {so_many(policy.max_rounds, 'round')}"
     if policy.approval == "manual":
         yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:
@@ -209,4 +210,4 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"sums under keys of fewer than {settings.secure_sum.minimum_key_bits} bits"
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
-    yield f"data with fewer than {policy.minimum_rows} rows, and other studies than {settings.study}"
+    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {settings.study}"

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from common.data.study import Study
+from common.encoding.spelling import so_many
 from common.errors import ForbiddenError, InvalidInputError
 from common.learning.classifiers import LocalClassifier
 from common.privacy.account import DELTA_UNITS, MICRO, Cost, Price, limit
@@ -96,7 +97,7 @@ def _violations(
         yield "public_rows", "the owner does not allow these public rows"
     questions = spec.questions()
     if len(questions) > policy.max_rounds:
-        yield "max_rounds", f"a run may have at most {policy.max_rounds} rounds"
+        yield "max_rounds", f"a run may have at most {so_many(policy.max_rounds, 'round')}"
     if own.secure_sum and any(question.reveal != "sum" for question in questions):
         yield "secure_sum", f"{spec.algorithm} reveals each answer, so it has no secure sum"
     yield from _weak_terms(spec, policy, own, unknown)

@@ -105,7 +105,7 @@ def test_what_cannot_be_trained_on_the_loss_is_left_out() -> None:
     told = baselines([split(Hinge(), LABELS)], "binary")
     assert (told.pooled, told.alone, told.alone_worst) == (None, None, None)
     line = beside(told, "binary")
-    assert line.startswith("beside it, over 1 repetitions: the majority 0.7500, best at this budget, ")
+    assert line.startswith("beside it, over 1 repetition: the majority 0.7500, best at this budget, ")
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_whatever_join_takes_can_be_checked_before(tmp_path: Path, app: typer.Ty
         return CliRunner().invoke(app, ["study", "check", study, "--data", data]).output
 
     assert "the data fits loans: 2 rows" in told(f"{tmp_path}/*.csv")
-    assert "the data fits loans: 1 rows" in told(f"{tmp_path}/lab.sqlite::labs")
+    assert "the data fits loans: 1 row" in told(f"{tmp_path}/lab.sqlite::labs")
     assert "never read: more" in told(f"{tmp_path}/lab.sqlite::labs")
     assert "there is none of this name" in told(f"{tmp_path}/lab.sqlite::visits")
     assert "--data: name your table" in told("")

@@ -515,10 +515,10 @@ def test_what_does_not_fit_is_told_by_columns_and_counts(tmp_path: Path) -> None
     done = check(ADULT, data)
     assert done.exit_code == 1
     for line in (
-        "age: missing: 1 rows, beyond the bounds: 2 rows",
+        "age: missing: 1 row, beyond the bounds: 2 rows",
         "workclass: unknown category: 2 rows",
-        "education_num: not numeric: 1 rows",
-        "income: unknown label: 1 rows",
+        "education_num: not numeric: 1 row",
+        "income: unknown label: 1 row",
         "not in the study, and never read: extra",
     ):
         assert line in done.stdout

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from common.encoding.spelling import so_many
 from common.errors import InvalidInputError
 from common.service.commands import FormatOption
 from learner.models.model_files import read_model_file, written_whole
@@ -62,7 +63,7 @@ def predict_command(
         count, skipped = _write(found, names, save, as_json=output == "json")
     where = f" in {save}" if save else ""
     without = f"; {skipped:,} of them have no prediction, for the study has no place for them" if skipped else ""
-    typer.echo(f"{count:,} rows{where}{without}", err=True)
+    typer.echo(f"{so_many(count, 'row')}{where}{without}", err=True)
 
 
 def _checked(keep: list[str]) -> list[str]:

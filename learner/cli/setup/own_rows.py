@@ -8,6 +8,7 @@ from typing import Any
 
 from common.data.columns import missing_policy
 from common.data.study import Study
+from common.encoding.spelling import so_many
 from common.files.sources import DataSource
 from common.files.study_fit import StudyFit, fit_of_source
 from common.files.table_survey import SurveyedColumn
@@ -34,7 +35,7 @@ class OwnRows:
         """For people: nothing where all rows are used."""
         if not self.fit.fits:
             kinds = ((name, kind, rows) for name, counts in self.fit.faults.items() for kind, rows in counts.items())
-            told = [f"{name}: {kind}: {rows:,} rows" for name, kind, rows in kinds]
+            told = [f"{name}: {kind}: {so_many(rows, 'row')}" for name, kind, rows in kinds]
             return ["warning: this file does not fit the study itself", *_few(told), *self._blanks()]
         if not self.fit.dropped:
             return []

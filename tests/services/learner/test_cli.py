@@ -123,7 +123,7 @@ def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path:
 
 def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands) -> None:
     watched = command(*SUBMIT, "--evaluate", "0.5", "--watch").stdout
-    assert watched.index("completed after 3 rounds") < watched.index("completed after 1 rounds")
+    assert watched.index("completed after 3 rounds") < watched.index("completed after 1 round\n")
     found = "on 20 rows held out by 2 parties, at epsilon 0.5, delta 5e-06:"
     assert found in watched
     follower, run = (each["id"] for each in command.json("list", "--limit", "2"))
@@ -258,7 +258,7 @@ def test_says_what_to_expect_before_it_asks(command: Commands) -> None:
     assert len(result.stdout.split()) == 1, "the run's identifier alone"
     assert any(line.startswith("n_rounds = ") and "as many as" in line for line in told)
     assert any(line.startswith("step = ") for line in told)
-    assert any(" rounds, about " in line for line in told)
+    assert any(line.startswith("1 round, about ") for line in told)
     assert any(line.startswith("excess fitness to expect ") for line in told)
     assert any(line.startswith("an owner alone, without noise: ") for line in told)
     command("watch", result.stdout.strip())
