@@ -15,6 +15,12 @@ _HEADER = 2**22
 """Bytes that hold a first line, however many columns it names."""
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """How files of gzip, ZIP (and so of spreadsheets), bzip2, xz and Zstandard begin."""
+_DATABASE, _SHEET, _UNPACK = "of a database say FILE::TABLE", "save the sheet as CSV", "unpack it"
+_WAYS = {
+    ".sqlite": _DATABASE, ".sqlite3": _DATABASE, ".db": _DATABASE, ".xlsx": _SHEET, ".xls": _SHEET, ".ods": _SHEET,
+    ".gz": _UNPACK, ".zip": _UNPACK, ".bz2": _UNPACK, ".xz": _UNPACK, ".zst": _UNPACK,
+}  # fmt: skip
+"""What to do about files of other kinds."""
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _RAGGED = re.compile(r"CSV parse error: (Row #\d+: )?Expected \d+ columns, got \d+")
 
@@ -74,10 +80,12 @@ def check_regular(path: Path) -> None:
 
 
 def is_csv(path: Path) -> bool:
-    """Whether a file is CSV, or else Parquet; raises InvalidDataError for another kind."""
-    if path.suffix.lower() not in {".csv", ".parquet"}:
-        raise InvalidDataError(f"data file {path} must end in .csv or .parquet")
-    return path.suffix.lower() == ".csv"
+    """Whether a file is CSV, or else Parquet; raises InvalidDataError for another kind, with what to do."""
+    suffix = path.suffix.lower()
+    if suffix not in {".csv", ".parquet"}:
+        way = "of the files of a folder say FOLDER/*.csv" if path.is_dir() else _WAYS.get(suffix)
+        raise InvalidDataError(f"data file {path} must end in .csv or .parquet{f': {way}' if way else ''}")
+    return suffix == ".csv"
 
 
 def unreadable(path: Path, error: Exception) -> InvalidDataError:

@@ -96,6 +96,14 @@ def test_whatever_join_takes_can_be_checked_before(tmp_path: Path, app: typer.Ty
     assert "never read: more" in told(f"{tmp_path}/lab.sqlite::labs")
     assert "there is none of this name" in told(f"{tmp_path}/lab.sqlite::visits")
     assert "--data: name your table" in told("")
+    (tmp_path / "exported").mkdir()
+    for name, way in (
+        ("lab.sqlite", "of a database say FILE::TABLE"),
+        ("exported", "of the files of a folder say FOLDER/*.csv"),
+        ("rows.csv.gz", "unpack it"),
+        ("rows.xlsx", "save the sheet as CSV"),
+    ):
+        assert f"must end in .csv or .parquet: {way}" in told(f"{tmp_path}/{name}")
 
 
 QUERY = "SELECT age, late, work, repaid FROM loans JOIN labs USING (id) ORDER BY id"
