@@ -110,7 +110,7 @@ def test_rows_of_lists(tmp_path: Path) -> None:
     ("table", "options", "why"),
     [
         (GOOD.replace("0.5", "SECRET"), (), "row 1: feature 'dose' is not a number"),
-        (GOOD.replace("-0.25", ""), (), "row 2: feature 'dose' is missing"),
+        (GOOD.replace("-0.25", ""), (), "row 2: feature 'dose' is missing; --skip predicts nothing for such"),
         (GOOD.replace("dose", "dosis"), (), "lacks 'dose'"),
         (GOOD, ("--keep", "name"), "lacks 'name'"),
         (GOOD.replace("note", "id"), (), "names columns twice: see places 1, 5"),

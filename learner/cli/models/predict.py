@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from common.encoding.spelling import so_many
-from common.errors import InvalidInputError
+from common.errors import InvalidDataError, InvalidInputError
 from common.service.commands import FormatOption
 from learner.models.model_files import read_model_file, written_whole
 
 if TYPE_CHECKING:
+    from common.arrays import BoolArray
     from common.runs.predictions import Predictor
     from learner.models.feature_rows import FeatureRows
 
@@ -105,7 +106,7 @@ def _write_to(
 def _predicted(predictor: Predictor, rows: FeatureRows, *, proba: bool, skip: bool) -> Iterator[dict[str, Any]]:
     """What is told of each row."""
     number = 0
-    for matrix, usable, kept in rows.blocks(skip=skip):
+    for matrix, usable, kept in _blocks(rows, skip=skip):
         scores = predictor.scores(matrix)
         labels = predictor.labels(scores)
         chances = predictor.probabilities(scores) if proba else None
@@ -118,6 +119,16 @@ def _predicted(predictor: Predictor, rows: FeatureRows, *, proba: bool, skip: bo
                 shares = chances[i].tolist() if usable[i] else [None] * chances.shape[1]
                 told |= zip(_chances(predictor), shares, strict=True)
             yield told
+
+
+def _blocks(rows: FeatureRows, *, skip: bool) -> Iterator[tuple[Any, BoolArray, list[dict[str, Any]]]]:
+    """The rows' blocks; a refusal of a row says how to do without."""
+    try:
+        yield from rows.blocks(skip=skip)
+    except InvalidDataError:
+        raise
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error.detail}; --skip predicts nothing for such rows, and goes on") from None
 
 
 def _chances(predictor: Predictor) -> tuple[str, ...]:
