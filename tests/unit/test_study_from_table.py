@@ -73,6 +73,17 @@ def table(folder: Path, **columns: list[object]) -> Path:
     return path
 
 
+def test_the_table_is_named_once_by_either_word(tmp_path: Path) -> None:
+    """`study check`, `simulate` and `join` take --data, so that is what people type."""
+    data, flags = adult(tmp_path), ["--public", "--label", "income", "--out", str(tmp_path / "study.json")]
+    start = ["study", "init"]
+    for words, status in (([], 2), ([str(data), "--data", str(data)], 2), (["--data", str(data)], 0)):
+        done = CliRunner().invoke(learner_app, [*start, *words, *flags])
+        assert done.exit_code == status, done.output
+        assert ("say once which table" in done.stderr) == (status == 2)
+    assert read_study(tmp_path / "study.json").name == "adult"
+
+
 def test_a_public_raw_table_makes_a_study_that_it_fits(tmp_path: Path) -> None:
     data = adult(tmp_path)
     study = made(data, "--public", "--label", "income", "--positive", ">50K", "--unit", "age=years")

@@ -48,12 +48,13 @@ Said = list[str] | None
 )
 def study_init_command(
     data: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="a table with columns as owners have them: a CSV or Parquet file, folder/*.parquet, "
             "file.sqlite::table, or a query"
         ),
-    ],
+    ] = None,
+    named: Annotated[str | None, typer.Option("--data", help="the same, as other commands take it")] = None,
     table: TableOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="file to write; study.json if not given")] = None,
     name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None,
@@ -119,6 +120,10 @@ def study_init_command(
     from learner.cli.setup.drafting import Sayings, draft_study, split_bounds, split_values, study_name
     from learner.cli.setup.own_rows import own_rows
 
+    if data is None:
+        data, named = named, None
+    if data is None or named is not None:
+        raise typer.BadParameter("say once which table: TABLE, or --data TABLE", param_hint="'DATA'")
     target = out or Path("study.json")
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
