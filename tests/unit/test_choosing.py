@@ -86,6 +86,14 @@ class TestRule:
             assert found.step <= 1 / curvature
         assert chosen(facts_of(20, 0.1), step=0.1).n_rounds > 1, "many short steps make a long one"
 
+    @pytest.mark.parametrize("loss", [Logistic(), Squared()])
+    @pytest.mark.parametrize("regularization", [0.1, 1.0, 10.0])
+    def test_a_lambda_that_is_given_has_the_model_settle(self, loss: Loss, regularization: float) -> None:
+        """It took 969 rounds at lambda 1, whose noise was all that most of them added."""
+        found = chosen(facts_of(20_000, 30.0, loss), regularization=regularization)
+        assert way(found) == pytest.approx(3 / regularization, rel=0.02)
+        assert found.n_rounds <= 20
+
     def test_scores_that_are_numbers_may_move_less_than_signs(self) -> None:
         facts = facts_of(10_000, 1.0, Squared())
         assert way(chosen(facts)) * noise_of_one_round(facts, 0.25) == pytest.approx(0.2, rel=0.02)
