@@ -47,8 +47,11 @@ def json_call(method: str, path: str, body: object = None, headers: Mapping[str,
     return Call(method, path, lambda content: json.loads(content) if content else None, body, dict(headers or {}))
 
 
-def upload_call(path: str, table: Path) -> Call[Any]:
-    """The upload of a CSV or Parquet file; raises InvalidInputError for another file."""
+def upload_call(path: str, table: Path | str) -> Call[Any]:
+    """The upload of a CSV or Parquet file; raises InvalidInputError for another file, or what is no path."""
+    if not isinstance(table, Path | str):
+        raise InvalidInputError(f"give the path of a CSV or Parquet file, not a {type(table).__name__}")
+    table = Path(table)
     if table.suffix.lower() not in {".csv", ".parquet"} or not table.is_file():
         raise InvalidInputError(f"{table} is no CSV (.csv) or Parquet (.parquet) file that can be read")
     headers = {"Content-Type": "application/octet-stream"}

@@ -175,7 +175,9 @@ class Calls:
         return _post(run_path(run, "evaluation"), RunView.model_validate_json, terms, idempotency_key)
 
     @staticmethod
-    def upload_public_rows(study: str, table: Path, *, start: bool = False, labelled: bool = False) -> Call[PublicRows]:
+    def upload_public_rows(
+        study: str, table: Path | str, *, start: bool = False, labelled: bool = False
+    ) -> Call[PublicRows]:
         """Keep the rows of a CSV or Parquet file, which are no secret, for runs to ask about; names them by digest.
 
         With ``start`` what is kept are weights that fit them, and ``labelled`` ones keep their labels.

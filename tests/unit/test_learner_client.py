@@ -30,7 +30,7 @@ from common.service.problems import document_of
 from common.service.settings import Limits
 from learner.api.requests import RunRequest
 from learner.client import AsyncLearner, Learner, watching
-from learner.client.calls import RunOptions
+from learner.client.calls import Calls, RunOptions
 from learner.client.progress import RunBar
 from learner.client.refusals import refusal_of
 from learner.client.rows import columns_of, records_of
@@ -196,6 +196,12 @@ class TestRequests:
     def test_a_table_is_needed_to_upload(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="no CSV"):
             Learner(URL, TOKEN).upload_public_rows("made-up", tmp_path / "rows.xls")
+        with pytest.raises(InvalidInputError, match="path of a CSV or Parquet file, not a list"):
+            Learner(URL, TOKEN).upload_public_rows("made-up", [{"x": 1.0}])  # type: ignore[arg-type]
+
+    def test_a_table_is_uploaded_by_its_path_as_text_too(self, tmp_path: Path) -> None:
+        (table := tmp_path / "rows.csv").write_text("x\n1\n")
+        assert Calls.upload_public_rows("made-up", str(table)) == Calls.upload_public_rows("made-up", table)
 
 
 class TestRefusals:
