@@ -30,7 +30,10 @@ Split = tuple[Shard, Shard, FederationFacts]
 """A training stack (K, n, d), test examples (m, d), and the facts of the stack's parties."""
 _NOISE = 3  # a random stream of its own
 _MOST_CARRIED = 2**27
-"""Numbers that one party is asked and answers in all: what carries more takes long, and is not tried beside another."""
+"""Numbers that one party is asked and answers in all: what carries more takes long, and is not tried beside another.
+
+Nor are stacks of all parties' models tried, where all parties' stacks hold more than that in a round.
+"""
 
 
 class _Scored(NamedTuple):
@@ -135,13 +138,21 @@ def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[_Sc
     try:
         for seed, (train, test, facts) in enumerate(splits):
             algorithm, _ = settle(name, {}, facts)
-            if sum(math.prod(each.message) + each.answer for each in algorithm.questions(facts)) > _MOST_CARRIED:
+            if _takes_long(algorithm, facts):
                 return []
             model = simulate(algorithm, train, facts, SeededNoise([seed, _NOISE]))
             found.append([_Scored.of(member, test, kind) for member in model.members])
     except ParleyError:
         return []
     return found
+
+
+def _takes_long(algorithm: Algorithm, facts: FederationFacts) -> bool:
+    """Whether it carries more than `_MOST_CARRIED`: to and from one party, or as stacks, which grow as K^2."""
+    questions, k = algorithm.questions(facts), len(facts.parties)
+    stacks = [k * each.answer for each in questions if each.answer >= k * facts.n_weights]
+    one = sum(math.prod(each.message) + each.answer for each in questions)
+    return max(one, *stacks, 0) > _MOST_CARRIED
 
 
 def _is_private(name: str, facts: FederationFacts) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from common.learning.losses import Hinge, Logistic, Loss, Squared
 from common.privacy.events import NonPrivateEvent
 from common.protocol.facts import FederationFacts
 from learner.cli.display import beside
+from learner.experiments import baselines as module
 from learner.experiments.baselines import Baselines, Split, baselines, constant
 from learner.experiments.datasets import deal
 from learner.experiments.simulation import SimulationSettings, run_simulation
@@ -67,6 +69,16 @@ def test_an_owner_alone_may_do_badly_and_the_worst_is_told() -> None:
     assert told.alone_worst is not None
     assert told.alone is not None
     assert told.alone_worst < told.alone < 1.0 == told.pooled
+
+
+def test_stacks_of_all_parties_models_are_not_tried_for_many_parties(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test, facts = split(Logistic(), LABELS, k=40)
+    few = [(train, test, replace(facts, secure_sum=True))]
+    told = module._tried("multilevel_feature", few, "binary"), module._tried("dp_gd", few, "binary")
+    assert all(told)
+    monkeypatch.setattr(module, "_MOST_CARRIED", 40 * 40 * 2 - 1)  # a model for each of 40, from each of 40
+    assert not module._tried("multilevel_feature", few, "binary")
+    assert module._tried("dp_gd", few, "binary") == told[1]
 
 
 def test_the_best_is_private_and_needs_no_curator() -> None:
