@@ -242,6 +242,4 @@ class PredictionRequest(Strict):
     Of sparse features {index: places, value: numbers}, in the study's names for them.
     """
 
-    records: Annotated[
-        tuple[dict[str, float | str | tuple[float, ...] | None], ...], Field(min_length=1, max_length=100_000)
-    ]
+    records: Annotated[tuple[dict[str, float | str | tuple[float, ...] | None], ...], Field(max_length=100_000)]

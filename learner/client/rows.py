@@ -73,7 +73,8 @@ def counted_from(start: int) -> Iterator[None]:
 
 
 def _are_records(rows: Sequence[Any] | npt.NDArray[Any]) -> bool:
-    return len(rows) > 0 and all(isinstance(row, Mapping) for row in rows)
+    """Whether each is one: of none so is a list, as of records that a program filtered."""
+    return (len(rows) > 0 or isinstance(rows, list | tuple)) and all(isinstance(row, Mapping) for row in rows)
 
 
 def _names_of(rows: TableRows) -> tuple[str, ...]:

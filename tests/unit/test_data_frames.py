@@ -47,6 +47,12 @@ def test_a_column_that_they_lack_is_named(name: str) -> None:
         columns_of(FRAMES[name], ("age", "height"))
 
 
+@pytest.mark.parametrize("rows", [[], (), {"age": [], "dose": []}, pd.DataFrame({"age": [], "dose": []})], ids=repr)
+def test_no_rows_are_rows_too(rows: object) -> None:
+    assert records_of(rows) == []
+    assert [len(column) for column in columns_of(rows, ("age", "dose")).values()] == [0, 0]
+
+
 def test_rows_without_names_are_refused() -> None:
     for rows in (pl.Series([1, 2]), 7, "age"):
         with pytest.raises(InvalidInputError, match=r"columns by name|must be"):
