@@ -20,7 +20,7 @@ def learn_command(
     epsilon: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
     delta: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
     config: Config = DEFAULT_CONFIG,
-    algorithm: Annotated[str, typer.Option(help="dp_gd, wu_strongly_convex or wu_subgradient.")] = "dp_gd",
+    algorithm: Annotated[str, typer.Option(help="dp_gd, wu_strongly_convex, wu_subgradient or feature.")] = "dp_gd",
     parameter: Annotated[
         list[str] | None, typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Of the algorithm; repeat.")
     ] = None,
@@ -59,6 +59,8 @@ def learn_command(
     with quietly():
         settings = PartySettings.load(config)
         names = [peer.name for peer in settings.peers] if party is None else party
+        if not names:
+            raise InvalidInputError("there is nobody to ask: the settings have no [[peers]]")
         given = {name: (each["epsilon"], each["delta"]) for name, each in read_budgets(budget).items()}
         if unknown := sorted(set(given) - set(names)):
             raise InvalidInputError(f"a budget is given for unknown parties: {', '.join(unknown)}")

@@ -68,6 +68,10 @@ def test_says_in_a_line_what_is_wrong(tmp_path: Path, arguments: tuple[str, ...]
     assert word in run(path, *arguments, status=status).stderr.splitlines()[-1]
 
 
+def test_who_has_no_peers_is_told_where_they_stand(tmp_path: Path) -> None:
+    assert "the settings have no [[peers]]" in run(config(Owners(tmp_path, n_parties=2), {}), status=3).stderr
+
+
 def test_the_help_says_what_is_not_protected() -> None:
     shown = " ".join(CliRunner().invoke(party_app, ["learn", "--help"]).stdout.split())
     assert "YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK" in shown
