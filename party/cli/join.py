@@ -67,7 +67,7 @@ def join_command(
         bool, typer.Option("--by-policy", help="Take part in all runs that the policy allows, without asking you.")
     ] = False,
     clip: Annotated[
-        bool, typer.Option("--clip", help="Clip values beyond the study's bounds instead of quietly.")
+        bool, typer.Option("--clip", help="Clip values beyond the study's bounds, rather than refuse the table.")
     ] = False,
     proxy: ProxyOption = None,
     port: PortOption = None,
