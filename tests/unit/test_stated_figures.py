@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from common.algorithms import settle
+from common.online import Leader
+from common.privacy.account import MICRO, SQUARE_UNITS, Cost, delta_units, limit
+from common.privacy.calibration import gaussian_mu
 from common.runs.pricing import guarantees
 from scripts.demo import RUNS, Laboratory, deploy, figure, parameters
 
@@ -84,6 +87,23 @@ def test_what_a_bet_moves_to_is_as_the_officer_reads() -> None:
     for epsilon, percent in rows:
         odds = math.exp(float(epsilon))
         assert abs(100 * odds / (1 + odds) - float(percent)) <= 0.5
+
+
+def test_a_budget_bears_as_many_runs_as_is_said() -> None:
+    text = " ".join((ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8").split())
+    found = re.findall(r"a budget of \(([\d.]+), (\S+)\) bears (\d+) runs of \(([\d.]+), (\S+)\) by `dp_gd`", text)[0]
+    epsilon, delta, runs, each, its_delta = map(float, found)
+    square = gaussian_mu(each, its_delta) ** 2
+    run = Cost(math.ceil(each * MICRO), delta_units(its_delta), math.ceil(square * SQUARE_UNITS))
+    assert limit(epsilon, delta).runs_left(run) == runs
+
+
+def test_the_regret_of_a_stream_is_bounded_as_is_shown() -> None:
+    text = (ROOT / "docs" / "how-to" / "commands.md").read_text(encoding="utf-8")
+    asked = r"--actions (\d+) --horizon (\d+) --epsilon (\S+) --delta (\S+) < costs.jsonl\n.* regret at most ([\d.]+)"
+    n_actions, horizon, epsilon, delta, bound = re.findall(asked, text)[0]
+    leader = Leader(int(n_actions), int(horizon), 1.0, float(epsilon), float(delta))
+    assert f"{leader.regret:.4g}" == bound
 
 
 def test_what_psgd_claims_and_spends_is_as_said() -> None:
