@@ -38,7 +38,9 @@ class Call(Generic[Reading]):
 
 
 def run_path(run: str, part: str = "") -> str:
-    """The path of a run, or of a part of it."""
+    """The path of a run, or of a part of it; raises InvalidInputError for what is no text, as a run itself is none."""
+    if not isinstance(run, str):
+        raise InvalidInputError(f"name a run by its identifier, as run.id is, not by a {type(run).__name__}")
     return f"/v1/runs/{quote(run, safe='')}{part and '/'}{part}"
 
 

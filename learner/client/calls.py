@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter
 
 from common.data.study import Study
+from common.errors import InvalidInputError
 from common.learning.description import Description
 from common.runs.model_document import ModelDocument
 from common.runs.specification import PublicRows
@@ -72,6 +73,8 @@ class Calls:
     @staticmethod
     def study(name: str) -> Call[Study]:
         """One study: columns with their public bounds or values, label, loss."""
+        if not isinstance(name, str):
+            raise InvalidInputError(f"name a study by a text, not by a {type(name).__name__}")
         return _get(f"/v1/studies/{quote(name)}", Study.model_validate_json)
 
     @staticmethod

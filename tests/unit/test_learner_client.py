@@ -170,6 +170,13 @@ class TestRequests:
             learner(answer).run("../a?b")
         assert seen == [(b"/v1/runs/..%2Fa%3Fb", f"Bearer {TOKEN}")]
 
+    @pytest.mark.parametrize("asked", ["run", "model", "cancel", "watch", "study"])
+    def test_a_name_that_is_no_text_is_refused(self, asked: str) -> None:
+        with refused(NotFoundError("not to be asked")) as client:
+            for name in (None, 7, object()):
+                with pytest.raises(InvalidInputError, match=f"not by a {type(name).__name__}"):
+                    list(getattr(client, asked)(name))
+
     @pytest.mark.parametrize("url", ["127.0.0.1:8000", "", "ftp://learner", "http://", None])
     def test_an_address_that_is_none_is_refused(self, url: str | None) -> None:
         with pytest.raises(InvalidInputError, match="http://"):
