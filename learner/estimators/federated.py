@@ -99,11 +99,17 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             return self.take(run.id)
 
     def take(self, run: str) -> Self:
-        """Be fitted by a run that was asked for before, such as one whose `fit` was interrupted; waits for its end."""
+        """Be fitted by a run that was asked for before, such as one whose `fit` was interrupted; waits for its end.
+
+        Raises EstimatorError for a run of another study.
+        """
         with self._asked() as learner:
             ended = learner.wait(run, progress=self.progress)
             document = learner.model(run)
         self._check(document.study)
+        named = self.study if isinstance(self.study, str) else self.study.name
+        if named and document.study.name != named:
+            raise EstimatorError(f"run {run} is of the study {document.study.name!r}, not of {named!r}")
         return self._fitted_by(document, run_=ended)
 
     @property

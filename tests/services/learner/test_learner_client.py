@@ -176,6 +176,11 @@ class TestEstimators:
             twin.predict(RECORDS)
         assert twin.take(fitted.run_.id).predict(RECORDS).tolist() == ["yes", "no"]
 
+    def test_a_run_of_another_study_is_refused(self, fitted: FederatedClassifier) -> None:
+        with pytest.raises(EstimatorError, match="is of the study 'made-up', not of 'another'"):
+            clone(fitted).set_params(study="another").take(fitted.run_.id)
+        assert clone(fitted).set_params(study="").take(fitted.run_.id).study_ == fitted.study_
+
     def test_what_cannot_be_is_said_before_a_run_is_asked_for(self, fitted: FederatedClassifier) -> None:
         learner = asked(fitted)
         before = len(list(learner.runs()))
