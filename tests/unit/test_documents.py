@@ -14,6 +14,7 @@ import pytest
 
 from common.algorithms import REGISTRY, Registry
 from common.data.shard import Shard
+from common.forecast.forecasters import forecaster_of
 from common.learning.losses import Logistic
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts
@@ -90,6 +91,14 @@ def test_every_algorithm_is_in_the_table_of_algorithms() -> None:
     table = [line for line in text("docs/reference/algorithms.md").splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table)))
     assert named == {name for name in REGISTRY if name != "probe"}
+
+
+def test_algorithms_with_a_forecast_are_those_that_are_said_to_have_one() -> None:
+    said = re.findall(
+        r"Forecasts of a model there are for (.*?);", " ".join(text("docs/explanation/forecasts.md").split())
+    )
+    having = {name for name in set(REGISTRY) - {"probe"} if not isinstance(forecaster_of(REGISTRY[name]()), str)}
+    assert set(re.findall(r"`(\w+)`", said[0])) == having
 
 
 # ── the examples of CONTRIBUTING.md ──────────────────────────────────────────
