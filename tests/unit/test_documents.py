@@ -14,8 +14,9 @@ import pytest
 
 from common.algorithms import REGISTRY, Registry
 from common.data.shard import Shard
+from common.errors import InvalidInputError
 from common.forecast.forecasters import forecaster_of
-from common.learning.losses import Logistic
+from common.learning.losses import Logistic, Softmax
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
@@ -91,6 +92,21 @@ def test_every_algorithm_is_in_the_table_of_algorithms() -> None:
     table = [line for line in text("docs/reference/algorithms.md").splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table)))
     assert named == {name for name in REGISTRY if name != "probe"}
+
+
+def test_the_table_of_algorithms_says_who_takes_two_classes_alone() -> None:
+    rows = [line.split("|") for line in text("docs/reference/algorithms.md").splitlines() if line.startswith("| `")]
+    said = {name: row[4].strip() for row in rows for name in re.findall(r"`(\w+)`", row[1])}
+    sizes, public = np.full(3, 100), np.ones((20, 4))
+    terms = {"epsilon": 1.0, "delta": 1e-5, "n_features": 4, "public": public, "public_shape": public.shape}
+    facts = FederationFacts.uniform(sizes, **terms, loss=Softmax(3))  # type: ignore[arg-type]
+    found = dict.fromkeys(said, "any")
+    for name in said:
+        try:
+            REGISTRY[name]().questions(facts)
+        except InvalidInputError as error:
+            found[name] = "two" if "a loss of one score" in str(error) else "any"  # or no such public rows
+    assert found == said
 
 
 def test_algorithms_with_a_forecast_are_those_that_are_said_to_have_one() -> None:
