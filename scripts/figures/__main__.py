@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = {name for figure in known for name in (figure.name, figure.paper.name)}
     if unknown := sorted(set(options.figures) - names):
         parser.error(f"no such figure: {', '.join(unknown)}")
+    if options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, not {options.jobs}")
     asked = [one for one in known if not options.figures or {one.name, one.paper.name} & set(options.figures)]
     if options.list:
         print("\n".join(f"{figure.name}: {figure.title}" for figure in asked))

@@ -133,6 +133,16 @@ def test_only_what_is_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) ->
     assert "no such figure: rajkumar_fig9" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("jobs", ["0", "-1"])
+def test_no_processes_are_refused_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["wu_fig02", "--quick", "--jobs", jobs, "--out", str(tmp_path / "out")])
+    assert f"--jobs must be at least 1, not {jobs}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_data_nothing_is_drawn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
