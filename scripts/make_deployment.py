@@ -31,6 +31,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -220,9 +221,13 @@ def main() -> None:
     if given.tls:
         _say_expiry(root)
         print(f"users reach the learner with PARLEY_CA={root / 'authority' / AUTHORITY_FILE} and an https address")
-    print("to start them, in the folder of docker-compose.yml:")
+    file: Path = given.compose.resolve()
+    print(f"to start them, in {quote(str(file.parent))}:")
+    if root.resolve() != file.parent / "deploy":
+        print(f"  export PARLEY_DEPLOY={quote(str(root.resolve()))}")
+    compose = "docker compose" if file.name == "docker-compose.yml" else f"docker compose -f {quote(file.name)}"
     for step in compose_steps(made):
-        print(f"  docker compose {' '.join(step)}")
+        print(f"  {compose} {' '.join(step)}")
 
 
 if __name__ == "__main__":

@@ -196,3 +196,15 @@ def test_the_study_is_one_for_all(root: Path) -> None:
     studies = [*(root / "data").rglob("study.json"), *(root / "data").rglob("biopsies.json")]
     assert len(studies) == 6
     assert {read_study(path).digest for path in studies} == {BIOPSIES.digest}
+
+
+@pytest.mark.parametrize(("folder", "file"), [("deploy", "docker-compose.yml"), ("another one", "seven.yml")])
+def test_the_steps_that_are_printed_start_what_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str, file: str
+) -> None:
+    run_script(monkeypatch, "--out", tmp_path / folder, "--compose", tmp_path / file)
+    told = capsys.readouterr().out
+    is_usual = folder == "deploy"
+    assert f"in {tmp_path}:" in told
+    assert (f"export PARLEY_DEPLOY='{tmp_path / folder}'" in told) is not is_usual
+    assert f"docker compose {'' if is_usual else '-f seven.yml '}up -d" in told
