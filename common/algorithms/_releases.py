@@ -24,6 +24,7 @@ from common.learning.losses import bounded_slope
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.mechanisms.generalized import generalized
 from common.privacy.mechanisms.objective import objective
+from common.privacy.mechanisms.one_against_rest import one_against_rest
 from common.privacy.mechanisms.output import exact, output
 from common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
 from common.privacy.noise import Noise
@@ -31,14 +32,28 @@ from common.protocol.algorithm import Algorithm, Choice
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.strict import Identifier, Strict
 
-Mechanism = Literal["output", "objective", "generalized", "none"]
+Mechanism = Literal["output", "objective", "generalized", "one_against_rest", "none"]
 MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "output": output,
     "objective": objective,
     "generalized": generalized,
+    "one_against_rest": one_against_rest,
     "none": exact,
 }
-DRIFTS: Mapping[Mechanism, float] = {"output": 0.7, "objective": 2.4, "generalized": 2.4, "none": 2.4}
+DRIFTS: Mapping[Mechanism, float] = {
+    "output": 0.7,
+    "objective": 2.4,
+    "generalized": 2.4,
+    "one_against_rest": 2.4,
+    "none": 2.4,
+}
+_MOST_AGAINST_REST = 5
+"""Up to so many classes pure noise inside K minimisations, a K-th of epsilon each, is better than on a softmax's.
+
+Noise on it needs 2.4 / .7 sqrt(2 / K) times the lambda, by the drifts. At how many classes one gives way to the other,
+and that Gaussian noise does not, was chosen by held-out accuracy on iris, wine, digits and synthetic examples. No
+epsilon counts that.
+"""
 _MOST_DOUBLINGS = 60
 _MOST_BLUR = 0.1
 """How far noise that hides how well a solver did may move scores, where lambda is chosen.
@@ -123,6 +138,8 @@ class Releases(Algorithm):
     @staticmethod
     def mechanism_for(facts: FederationFacts) -> Choice:
         """The mechanism that suits the loss."""
+        if 1 < facts.loss.outputs <= _MOST_AGAINST_REST and not facts.delta.any():
+            return Choice("one_against_rest", "of few classes, pure noise inside a minimisation each costs least")
         if facts.loss.outputs > 1 or not np.isfinite(facts.loss.smoothness):
             return Choice("output", "noise on the minimiser: of such a loss, no proof covers noise inside it")
         return Choice("objective", "noise inside the minimisation moves the model less than noise on it")

@@ -117,6 +117,10 @@ class Shard:
         """Some rows, as safe as all of them, and without a copy."""
         return self._view((..., rows))
 
+    def relabelled(self, y: FloatArray) -> Shard:
+        """The same rows with other labels (..., n), each -1 or +1."""
+        return assembled(Shard, X=self.X, y=y, mask=self.mask, norm=self.norm, _norms_l1=self._norms_l1)
+
     def parties(self, most: int) -> Iterator[tuple[slice | EllipsisType, Shard]]:
         """At most so many parties of a stack at a time, in order, and the index of each; ``...`` is that of all."""
         if self.y.ndim == 1 or len(self.y) <= most:

@@ -107,6 +107,10 @@ class SparseShard(Shard):
         for block in super().blocks():
             yield block if self.n_features > DENSE_COLUMNS else cast("SparseShard", block).dense()
 
+    def relabelled(self, y: FloatArray) -> Shard:
+        """As a shard's."""
+        return _assembled(self.rows, y, self.mask, self.norm, _norms_l1=self._norms_l1)
+
     def dense(self) -> Shard:
         """The same examples with dense rows."""
         return assembled(Shard, X=self.X, y=self.y, mask=self.mask, norm=self.norm, _norms_l1=list(self._norms_l1))

@@ -1,0 +1,75 @@
+"""One class against the rest: of K classes, K models of two, each by objective perturbation for a K-th of the budget.
+
+No proof covers noise inside a softmax's minimisation. For each class, its rows against all others under the logistic
+loss have one (`common.privacy.mechanisms.objective`). A record is in all K models; their epsilons and deltas add up.
+The K weights are scores of classes as a softmax's are: logarithms of odds, so that the largest is the likeliest class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+
+from common.arrays import IntArray
+from common.data.shard import Shard
+from common.encoding.classes import decode_classes
+from common.learning.losses import Logistic, Softmax
+from common.privacy.events import ApproximateEvent
+from common.privacy.mechanisms.objective import ObjectivePerturbation, objective
+from common.privacy.mechanisms.site import SiteRelease, SiteTerms
+from common.privacy.noise import Noise
+
+
+@dataclass(frozen=True, slots=True)
+class OneAgainstRest(SiteRelease):
+    """The mechanism for one site: ``each`` is that of every class."""
+
+    terms: SiteTerms
+    each: ObjectivePerturbation
+
+    @classmethod
+    def prepare(cls, sites: Sequence[Self], shard: Shard) -> Shard:  # noqa: ARG003
+        """Nothing: the noise comes before the minimisation."""
+        return shard
+
+    @classmethod
+    def answer(cls, sites: Sequence[Self], prepared: Shard, noise: Noise) -> IntArray:
+        """The models of the classes, one after the other."""
+        n_classes, each = sites[0].terms.loss.outputs, [site.each for site in sites]
+        classes = decode_classes(prepared.y, n_classes)
+        parts = (prepared.relabelled(np.where(classes == one, 1.0, -1.0)) for one in range(n_classes))
+        return np.concatenate([ObjectivePerturbation.answer(each, part, noise) for part in parts], axis=-1)
+
+    @property
+    def event(self) -> ApproximateEvent:
+        """K of the single models' in sequence."""
+        part = self.each.epsilon / self.each.terms.epsilon  # 1, unless the noise falls short of a paper's claim
+        return replace(self.each.event, epsilon=self.terms.epsilon * part, delta=self.terms.spent[1])
+
+    @property
+    def deviation(self) -> float:
+        """Of a class's model."""
+        return self.each.deviation
+
+    @property
+    def blur_deviation(self) -> float:
+        """Likewise."""
+        return self.each.blur_deviation
+
+    def check_noise(self) -> None:
+        """Likewise."""
+        self.each.check_noise()
+
+
+@lru_cache(maxsize=4096)
+def one_against_rest(terms: SiteTerms) -> OneAgainstRest | ObjectivePerturbation:
+    """The mechanism for a site, of one score `objective` itself; raises InvalidInputError as that does."""
+    if not isinstance(terms.loss, Softmax):
+        return objective(terms)
+    k = terms.loss.outputs
+    each = objective(replace(terms, loss=Logistic(), epsilon=terms.epsilon / k, delta=terms.delta / k))
+    return OneAgainstRest(terms, each)
