@@ -130,7 +130,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         return NoForecast(words)
     forecaster = forecaster_of(algorithm)
     if isinstance(forecaster, str):
-        return NoForecast(forecaster)
+        return NoForecast("; but ".join((forecaster, *algorithm.cautions(facts))))
     if any(question.public for question in asked):
         return NoForecast("the run starts from given weights, and nobody knows how good they are")
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)

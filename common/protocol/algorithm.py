@@ -134,6 +134,10 @@ class Algorithm(ABC):
         """What must hold for the events to cost what they say and no party can see, in words; often nothing."""
         return ()
 
+    def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
+        """What parameters that were given do that nobody may have meant, from public facts, in words; often nothing."""
+        return ()
+
     @property
     def public_rows(self) -> PublicRowsNeeded:
         """What rows that are no secret a run must name: none, rows, or rows whose last column is their label."""

@@ -211,7 +211,7 @@ def run_simulation(
         predicted,
         dataset.n_rows,
         dataset.n_dropped,
-        tuple(warnings(dataset, metrics[score_of(dataset.kind)].mean, predicted)),
+        (*algorithm.cautions(facts), *warnings(dataset, metrics[score_of(dataset.kind)].mean, predicted)),
     )
 
 

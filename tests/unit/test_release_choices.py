@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.algorithms import settle
 from common.algorithms._regularization import choose_regularization
 from common.algorithms._releases import DRIFTS, MECHANISMS, Mechanism, set_site
 from common.data.shard import Shard
 from common.errors import InvalidInputError
+from common.forecast.forecast import NoForecast, forecast
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
 from common.privacy.mechanisms.output import output
 from common.privacy.mechanisms.site import FLOATS, SiteTerms
@@ -231,3 +233,26 @@ def test_no_lambda_is_named_where_it_is_not_why_or_would_be_too_large() -> None:
     with pytest.raises(InvalidInputError, match=r"proof is for a loss of one score|a loss of one score") as refused:
         set_site("objective", SiteTerms(Softmax(3), 100, 3, 1.0, 1.0, 1e-5), "one")
     assert "it would do" not in str(refused.value)
+
+
+# ── cautions ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("mechanism", ["output", "objective"])
+def test_a_lambda_is_cautioned_against_that_is_far_less_than_the_noise_needs(mechanism: str) -> None:
+    of = replace(facts(n_features=8, epsilon=1.0, delta=0.0), n_examples=np.array([50_000] * 3))
+    algorithm, choices = settle("release", {"mechanism": mechanism}, of)
+    enough = float(choices["regularization"].value)
+    assert algorithm.cautions(of) == ()
+    assert settle("release", {"mechanism": mechanism, "regularization": enough / 3}, of)[0].cautions(of) == ()
+    (caution,) = settle("release", {"mechanism": mechanism, "regularization": enough / 8}, of)[0].cautions(of)
+    assert caution.startswith(f"regularization = {enough / 8:g} is far less than the noise needs")
+    assert caution.endswith(f"{enough:.3g} would be chosen")
+
+
+def test_who_asks_for_a_forecast_is_told_of_a_lambda_that_is_too_small() -> None:
+    of = replace(facts(n_features=8, epsilon=1.0, delta=0.0), n_examples=np.array([50_000] * 3))
+    for given, told in (({}, False), ({"regularization": 1e-5}, True)):
+        answer = forecast(settle("average", given, of)[0], of)
+        assert isinstance(answer, NoForecast)
+        assert ("; but regularization = 1e-05 is far less than the noise needs" in answer.reason) == told
