@@ -66,10 +66,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     ((1, 64), None)
 
     ``bounds`` are (lower, upper), a number or (d,) each, in the units of X, and *public knowledge*: values beyond are
-    clipped to them. ``row_norm`` is what a row is divided by: ``own``, its own norm; ``largest``, the largest that
-    bounds allow; or a number, and longer rows are projected. The intercept is a constant column, so that it counts in
-    the norm and is regularised. ``classes`` are those that y may have; without, they are read from y, and
-    ``guarantee_`` says so.
+    clipped to them, and bounds ten times too wide leave little to learn. ``row_norm`` is what a row is divided by:
+    ``own``, its own norm; ``largest``, the largest that bounds allow; or a number, and longer rows are projected. The
+    intercept is a constant column, so that it counts in the norm and is regularised. ``classes`` are those that y may
+    have; without, they are read from y, and ``guarantee_`` says so.
 
     ``delta`` = 0 is pure epsilon, by noise in a minimisation or on its result: ``objective``, ``generalized``,
     ``output``, with the ``calibration`` of `release` and, of those that delta allows, the law that moves weights less.

@@ -1,4 +1,4 @@
-"""What whoever reads a simulation's figures should not overlook: empty rows, and models that learnt nothing."""
+"""What whoever reads a simulation's figures should not overlook: empty rows, models that learnt nothing, and bounds."""
 
 from __future__ import annotations
 
@@ -37,6 +37,23 @@ def no_better_than_a_constant(kind: StudyKind, value: float, constant: float) ->
     return f"{how} better than predicting the {what} for all, {constant:.4f}{look}"
 
 
-def warnings(dataset: Dataset, value: float, constant: float) -> Iterator[str]:
+def not_for_privacy(kind: StudyKind, pooled: float | None, constant: float) -> str | None:
+    """A warning where a model of all data without privacy has hardly learnt anything either; None where it has."""
+    if pooled is None or no_better_than_a_constant(kind, pooled, constant) is None:
+        return None
+    return (
+        f"all data pooled, without privacy, come to {pooled:.4f}, hardly more than a constant: columns do not tell, "
+        "or the study's bounds are far wider than what is in them, which leaves rows alike; no epsilon mends that"
+    )
+
+
+def warnings(dataset: Dataset, value: float, constant: float, pooled: float | None = None) -> Iterator[str]:
     """All that a simulation is to be warned of."""
-    yield from filter(None, (mostly_dropped(dataset), no_better_than_a_constant(dataset.kind, value, constant)))
+    yield from filter(
+        None,
+        (
+            mostly_dropped(dataset),
+            no_better_than_a_constant(dataset.kind, value, constant),
+            not_for_privacy(dataset.kind, pooled, constant),
+        ),
+    )

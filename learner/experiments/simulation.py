@@ -199,6 +199,8 @@ def run_simulation(
         progress(repetition + 1, settings.repeat)
     metrics = _by_name(measured)
     predicted = math.fsum(constants) / len(constants)
+    beside = _beside(splits, dataset.kind, algorithm, settings, metrics) if splits else None
+    value, pooled = metrics[score_of(dataset.kind)].mean, beside.pooled if beside else None
     return SimulationResult(
         settings,
         dataset.kind,
@@ -207,11 +209,11 @@ def run_simulation(
         test.shape[-2],
         promised(algorithm, facts),
         chosen | choices,
-        _beside(splits, dataset.kind, algorithm, settings, metrics) if splits else None,
+        beside,
         predicted,
         dataset.n_rows,
         dataset.n_dropped,
-        (*algorithm.cautions(facts), *warnings(dataset, metrics[score_of(dataset.kind)].mean, predicted)),
+        (*algorithm.cautions(facts), *warnings(dataset, value, predicted, pooled)),
     )
 
 

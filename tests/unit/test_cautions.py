@@ -101,6 +101,26 @@ def test_no_better_than_a_constant_is_said_in_words(kind: StudyKind, value: floa
     assert ("AUC" in (said or "")) == (kind == "binary" and words is not None)
 
 
+@pytest.mark.parametrize(("upper", "times"), [(100, 0), (100_000, 1)])
+def test_bounds_far_too_wide_are_pointed_at_where_all_data_pooled_learn_nothing(
+    tmp_path: Path, upper: int, times: int
+) -> None:
+    rng = np.random.default_rng(1)
+    lines = [f"{value:.1f},{('no', 'yes')[int(value + rng.normal() > 50)]}" for value in rng.uniform(30, 70, 400)]
+    study = Study(
+        name="ills",
+        features=(Feature(name="marker", lower=0, upper=upper),),
+        label=Label(name="ill", values=("no", "yes")),
+        row_norm="largest",
+    )
+    (tmp_path / "t.csv").write_text("\n".join(["marker,ill", *lines]))
+    (tmp_path / "t.json").write_text(study.model_dump_json())
+    words = ["simulate", "--data", str(tmp_path / "t.csv"), "--study", str(tmp_path / "t.json"), "--parties", "2"]
+    result = CliRunner().invoke(learner_app, [*words, "--algorithm", "dp_gd", "--epsilon", "100"])
+    assert result.exit_code == 0
+    assert " ".join(result.output.split()).count("or the study's bounds are far wider") == times
+
+
 TRIED = Baselines(5, 0.6, 0.9, 0.7, 0.5, "dp_gd", 0.7976, {"best": 0.85})
 
 
