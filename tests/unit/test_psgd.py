@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,7 +13,7 @@ from common.arrays import FloatArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import to_reals
 from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Logistic
+from common.learning.losses import Hinge, Logistic, Loss, Squared
 from common.privacy.calibration import sigma_star, slack
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
 from common.privacy.noise import Noise, NoNoise, SeededNoise
@@ -105,3 +107,16 @@ def test_a_loss_without_curvature_is_refused_before_anything_is_asked() -> None:
     hinge = FederationFacts.uniform(np.array([10]), epsilon=1.0, delta=1e-4, n_features=D, loss=Hinge())
     with pytest.raises(InvalidInputError, match="bounded curvature"):
         next(PSGD.program(hinge))
+
+
+@pytest.mark.parametrize(
+    ("loss", "given", "of"),
+    [
+        (Logistic(), {}, ""),
+        (Logistic(), {"clip_norm": 0.5}, " of the clipped loss"),
+        (Squared(), {}, " of the clipped loss"),
+    ],
+)
+def test_the_claim_names_what_is_minimised(loss: Loss, given: dict[str, float], of: str) -> None:
+    (claim,) = build_algorithm("psgd", given).claims(replace(facts(), loss=loss).of(0))
+    assert claim.assumptions[0] == f"the model is the exact minimiser{of}"
