@@ -127,5 +127,5 @@ def test_the_script_says_when_certificates_expire(
     for said in (first, second):
         assert f"expire on {expiry(root):%Y-%m-%d}" in said
         assert "--renew" in said
-    assert "docker compose up -d" in first
+    assert "docker compose -f compose.yml up -d" in first
     assert "read them anew while they run" in second
