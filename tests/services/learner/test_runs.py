@@ -192,7 +192,7 @@ async def test_predicts_with_the_model(client: httpx.AsyncClient, cluster: Clust
 
 @pytest.mark.parametrize(
     "records",
-    [[], [{"x0": 1.0, "x1": 1.0}], [{"x0": "red", "x1": 1.0, "x2": 1.0}], [{"x0": None, "x1": 1.0, "x2": 1.0}]],
+    [[{"x0": 1.0, "x1": 1.0}], [{"x0": "red", "x1": 1.0, "x2": 1.0}], [{"x0": None, "x1": 1.0, "x2": 1.0}]],
 )
 async def test_refuses_records_it_cannot_predict_for(client: httpx.AsyncClient, records: list[object]) -> None:
     await train(client)
