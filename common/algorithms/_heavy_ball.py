@@ -44,7 +44,9 @@ from common.protocol.algorithm import Choice
 from common.protocol.facts import FederationFacts
 
 _DRIFT, _DRIFT_OF_NUMBERS = 1.8, 0.2
-_FEW_STEPS, _SETTLED = 7.5, 3.0
+SETTLED = 3.0
+"""How many times 1 / lambda a model travels at most, for a lambda that is given."""
+_FEW_STEPS = 7.5
 _LEAST_STEP = 1e-9
 _CLIPPED_DEVIATIONS = 0.8
 _DAMPING = 10.0
@@ -65,7 +67,7 @@ def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_roun
     if way <= _FEW_STEPS * flat and not isinstance(facts.loss, Squared):
         way = min(way, flat)
     until = f"noise of {noise:.2g} on a mean gradient would move scores by {way * noise:.2g}"
-    if "regularization" in given and way > (settled := _SETTLED / given["regularization"]):
+    if "regularization" in given and way > (settled := SETTLED / given["regularization"]):
         way, until = settled, "it has settled, by lambda"
     longest = given.get("step", flat)
     steps = way / longest

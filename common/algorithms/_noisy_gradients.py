@@ -19,15 +19,14 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from common.algorithms._bearable import bearable_drift, rounds_until_settled
 from common.algorithms._gradients import ask_gradients
-from common.algorithms._heavy_ball import drift_of
 from common.algorithms._parameters import CalibrationChoice, ClipNorm, Regularization, Rounds, algorithm
 from common.algorithms._regularization import choose_regularization
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.gradients import gradient_sum
-from common.learning.losses import Squared
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, LaplaceEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
@@ -68,14 +67,15 @@ class NoisyGradients(Algorithm):
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
         """Lambda by the rule of `common.algorithms._regularization`: the noise of T rounds is as that of one.
 
-        Of a number the rounds too: it wants all the way that noise allows (`common.algorithms._heavy_ball`). The
-        printed steps, for a rho, lead no further by more rounds.
+        The rounds too, by `common.algorithms._bearable`; printed steps, for a rho, lead no further by more rounds.
         """
         one, chosen = cls(**dict(given)), {}  # type: ignore[arg-type]
-        if isinstance(facts.loss, Squared) and "n_rounds" not in given and given.get("rho") is None:
-            drift = drift_of(facts)
+        if "n_rounds" not in given and given.get("rho") is None:
+            drift = bearable_drift(facts, one.calibration)
             rounds = max(1, bisect_right(range(1, most_rounds + 1), drift, key=lambda n: one.blur_of(facts, n)))
-            why = f"as many as time allows, until noise would move weights by {drift:.2g}; at least one"
+            rounds = rounds_until_settled(replace(one, n_rounds=rounds).steps(facts), facts, given)
+            why = f"as many as time allows, until noise moves weights by {drift:.2g} or lambda holds them; at least one"
+            why = why if drift else "the noise of more would cost more than they bring"
             one, chosen["n_rounds"] = replace(one, n_rounds=rounds), Choice(rounds, why)
         return chosen | choose_regularization(given, one.noise_of_mean(facts) / math.sqrt(one.n_rounds), _DRIFT)
 

@@ -231,14 +231,16 @@ class TestRegularization:
     def test_lambda_holds_the_noise_down(self, name: str, *, secure_sum: bool) -> None:
         chosen = []
         for n, epsilon in ((30, 0.1), (30, 1.0), (3000, 1.0), (3000, 10.0)):
-            algorithm, choices = settle(name, {}, facts := facts_of(n, epsilon, secure_sum=secure_sum))
-            assert algorithm == build_algorithm(name, {"regularization": choices["regularization"].value})
+            facts = facts_of(n, epsilon, secure_sum=secure_sum)
+            given = {"n_rounds": 10} if name.startswith("wu_") else {}
+            algorithm, choices = settle(name, given, facts)
+            assert algorithm == build_algorithm(name, given | {"regularization": choices["regularization"].value})
             assert set(choices) == {"regularization"}
             assert algorithm.questions(facts.curated() if algorithm.curator else facts)
             chosen.append(choices["regularization"].value)
         assert chosen == sorted(chosen, reverse=True), "less noise, less lambda"
         assert chosen[1] == pytest.approx(100 * chosen[2], rel=0.05), "as 1 / n"
-        assert settle(name, {"regularization": 0.5}, facts_of())[1] == {}
+        assert settle(name, given | {"regularization": 0.5}, facts_of())[1] == {}
 
     @pytest.mark.parametrize("name", ["wu_strongly_convex", "wu_subgradient"])
     @pytest.mark.parametrize("calibration", ["paper", "tight"])
@@ -257,6 +259,31 @@ class TestRegularization:
         assert rounds[0] < 10 < rounds[-1]
         assert settle(name, {}, facts, most_rounds=7)[0] == settle(name, {"n_rounds": 7}, facts)[0]
         assert "n_rounds" not in settle(name, {"n_rounds": 7}, facts)[1]
+
+    @pytest.mark.parametrize("name", ["wu_strongly_convex", "wu_subgradient"])
+    @pytest.mark.parametrize(("calibration", "most"), [("paper", 0.3), ("tight", 0.6)])
+    def test_of_classes_fewer_rounds_are_worth_their_noise(self, name: str, calibration: str, most: float) -> None:
+        rounds = []
+        for n in (10, 100, 1000, 100_000):
+            facts = facts_of(n)
+            algorithm, _ = settle(name, {"calibration": calibration}, facts)
+            assert isinstance(algorithm, NoisyGradients)
+            assert algorithm.n_rounds == 1 or algorithm.blur_of(facts, algorithm.n_rounds) <= 1.05 * most, (
+                "lambda is chosen after"
+            )
+            rounds.append(algorithm.n_rounds)
+        assert rounds == sorted(rounds)
+        assert rounds[0] == 1
+        assert rounds[-1] > 10
+        held, _ = settle(name, {"calibration": calibration, "regularization": 0.1}, facts)
+        assert isinstance(held, NoisyGradients)
+        assert held.steps(facts)[:-1].sum() < 3 / 0.1, "it has settled"
+        assert held.n_rounds < rounds[-1]
+
+    @pytest.mark.parametrize("name", ["wu_strongly_convex", "wu_subgradient"])
+    def test_of_many_classes_the_published_noise_of_a_second_round_is_too_much(self, name: str) -> None:
+        assert settle(name, {}, facts_of(10**5, loss=Softmax(5)))[1]["n_rounds"].value == 1
+        assert settle(name, {"calibration": "tight"}, facts_of(10**5, loss=Softmax(5)))[0].n_rounds > 10  # type: ignore[attr-defined]
 
     def test_printed_steps_lead_no_further_by_more_rounds(self) -> None:
         assert "n_rounds" not in settle("wu_strongly_convex", {"rho": 1.0}, facts_of(loss=Squared()))[1]
