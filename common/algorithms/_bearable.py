@@ -8,17 +8,20 @@ a bound on the 1-norm of K d numbers leaves so little of a step that the publish
 brings.
 
 *What was chosen by looking at data*: the drifts of classes, of .03 to 1.8, by test accuracy on breast cancer, wine,
-iris and digits of scikit-learn, Cod-RNA, a sample of card frauds and three made-up sets. No epsilon counts that.
+iris and digits of scikit-learn, Cod-RNA, a sample of card frauds and three made-up sets, and there the longest step
+between 16 and 64, which do alike. No epsilon counts that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.algorithms._heavy_ball import SETTLED, drift_of
+from common.algorithms._parameters import rounded
 from common.learning.losses import Squared
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from common.protocol.facts import FederationFacts
 
 _TIGHT, _PAPER = 0.6, 0.3
+_LONG_STEP, _SHORT_STEP = 32.0, 1.0
 
 
 def bearable_drift(facts: FederationFacts, calibration: Calibration) -> float:
@@ -43,3 +47,13 @@ def rounds_until_settled(steps: FloatArray, facts: FederationFacts, given: Mappi
     if isinstance(facts.loss, Squared) or "regularization" not in given:
         return len(steps)
     return 1 + int(np.searchsorted(np.cumsum(steps)[:-1], SETTLED / given["regularization"]))
+
+
+def bearable_step(facts: FederationFacts, calibration: Calibration, blur: float, regularization: float) -> float:
+    """The first of steps that fall by the root of their number, of classes; ``blur`` is a weight's by steps from 1.
+
+    T of them lead 2 sqrt(T) times as far as the first, and an intercept may want tens. Steps from 1 are short enough,
+    whatever the noise and lambda: to the sign of a score its scale is nothing.
+    """
+    most = (bearable_drift(facts, calibration) or _PAPER) / blur
+    return rounded(max(_SHORT_STEP, min(_LONG_STEP, most, 1 / regularization if regularization else math.inf)))

@@ -9,17 +9,20 @@ the box and S = sum 1 / epsilon_l^2, which is least at T ~ G n / (Xi sqrt(8 p S)
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
+from common.algorithms._bearable import bearable_step
 from common.algorithms._gradients import mean_gradient, start_of
 from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms._parameters import Step, algorithm
 from common.arrays import FloatArray
+from common.learning.losses import Squared
 from common.learning.model import Model
-from common.protocol.algorithm import Program
+from common.protocol.algorithm import Choice, Program
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
 
@@ -35,6 +38,18 @@ class WuSubgradient(NoisyGradients):
 
     step: Step = 1.0
     weight_bound: WeightBound = 10.0
+
+    @classmethod
+    def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
+        """The step of classes, by `common.algorithms._bearable`; then the rounds and lambda."""
+        if "step" in given or isinstance(facts.loss, Squared):
+            return super(WuSubgradient, cls).choose(facts, given, most_rounds)  # noqa: UP008 -- slots make it another
+        one = cls(**dict(given))  # type: ignore[arg-type]
+        blur = one.blur_of(facts, int(given.get("n_rounds", 1)))
+        step = bearable_step(facts, one.calibration, blur, given.get("regularization", 0.0))
+        chosen = super(WuSubgradient, cls).choose(facts, dict(given) | {"step": step}, most_rounds)  # noqa: UP008
+        why = "steps that fall by the root of their number lead far only if the first is long; noise limits it"
+        return {"step": Choice(step, why)} | chosen
 
     def program(self, facts: FederationFacts) -> Program:
         """Projected subgradient descent on the noisy sums of whoever contributed."""

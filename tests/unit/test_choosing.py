@@ -232,7 +232,8 @@ class TestRegularization:
         chosen = []
         for n, epsilon in ((30, 0.1), (30, 1.0), (3000, 1.0), (3000, 10.0)):
             facts = facts_of(n, epsilon, secure_sum=secure_sum)
-            given = {"n_rounds": 10} if name.startswith("wu_") else {}
+            given = {"n_rounds": 10, "step": 1.0} if name == "wu_subgradient" else {}
+            given = {"n_rounds": 10} if name == "wu_strongly_convex" else given
             algorithm, choices = settle(name, given, facts)
             assert algorithm == build_algorithm(name, given | {"regularization": choices["regularization"].value})
             assert set(choices) == {"regularization"}
@@ -284,6 +285,21 @@ class TestRegularization:
     def test_of_many_classes_the_published_noise_of_a_second_round_is_too_much(self, name: str) -> None:
         assert settle(name, {}, facts_of(10**5, loss=Softmax(5)))[1]["n_rounds"].value == 1
         assert settle(name, {"calibration": "tight"}, facts_of(10**5, loss=Softmax(5)))[0].n_rounds > 10  # type: ignore[attr-defined]
+
+    def test_subgradients_of_classes_start_with_a_step_that_leads_somewhere(self) -> None:
+        """Steps of 1 / sqrt(k) told the commonest class alone where it is not near as common as the other."""
+
+        def step(n: int, given: dict[str, float] | None = None) -> float:
+            return float(settle("wu_subgradient", dict(given or {}), facts_of(n))[1]["step"].value)
+
+        steps = [step(n) for n in (2, 20, 200, 20_000)]
+        assert steps == sorted(steps)
+        assert steps[0] == 1
+        assert steps[-1] == 32
+        assert step(200, {"n_rounds": 100}) < steps[2], "a hundred rounds have a hundred times the noise"
+        assert step(20_000, {"regularization": 0.25}) == 4, "more would overshoot"
+        assert "step" not in settle("wu_subgradient", {"step": 2.0}, facts_of())[1]
+        assert "step" not in settle("wu_subgradient", {}, facts_of(loss=Squared()))[1]
 
     def test_printed_steps_lead_no_further_by_more_rounds(self) -> None:
         assert "n_rounds" not in settle("wu_strongly_convex", {"rho": 1.0}, facts_of(loss=Squared()))[1]
