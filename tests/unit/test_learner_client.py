@@ -123,6 +123,7 @@ class TestRequests:
         public = {name for name in vars(Learner) if not name.startswith("_")}
         assert public == {name for name in vars(AsyncLearner) if not name.startswith("_")}
 
+    @pytest.mark.slow
     def test_many_rows_are_predicted_in_pieces_that_a_learner_takes(self) -> None:
         """In the rows' order; a refusal says of which piece its numbers are."""
         sizes: list[int] = []

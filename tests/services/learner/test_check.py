@@ -90,6 +90,7 @@ def test_of_those_that_connect_themselves_the_learner_is_asked(tmp_path: Path) -
         assert check(made, {}).exit_code == 0, "without a token nobody is asked"
 
 
+@pytest.mark.slow
 def test_key_holders_are_asked_too(tmp_path: Path) -> None:
     made, port = SecureCluster(tmp_path, n_parties=2, n_key_holders=2), free_port()
     keyholder = start_keyholder(made.keyholder_settings("key-holder-1", port=port))
