@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from common.arrays import FloatArray, IntArray
 from common.errors import InvalidInputError
 from common.privacy.calibration import Calibration
 from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.leader import COST_UNIT, LeaderTerms
+from common.privacy.mechanisms.leader import Adversary, LeaderTerms
+from common.privacy.mechanisms.leader_draws import COST_UNIT
 from common.privacy.noise import Noise, SystemNoise
 
 
@@ -34,19 +35,25 @@ from common.privacy.noise import Noise, SystemNoise
 class LeaderState:
     """Where a leader stands: the sums (p,) of its costs in units of bound / 2^16, after so many rounds.
 
-    ``acted`` says that the round after those has its action already, and that its cost is what comes next.
+    ``acted`` says that the round after those has its action already, and that its cost is what comes next. ``action``
+    is the last that there was, and ``paid`` what it cost in those units, where that is known; ``draws`` are all so far.
     """
 
     totals: IntArray
     rounds: int = 0
     acted: bool = False
+    action: int = 0
+    paid: int = 0
+    draws: int = 0
 
 
 class Leader:
     """A private leader over a horizon of T rounds, whose whole privacy cost is that of all T, however many there are.
 
-    ``bound`` is R: each cost is in [-R, R]; costs are rounded to its 2^-16th. ``noise`` is the operating system's if
-    not given. ``state`` is that of an earlier leader of the same terms, to go on from.
+    ``bound`` is R: each cost is in [-R, R]; costs are rounded to its 2^-16th. An ``adversary`` is "adaptive", whose
+    costs may hang on all actions before their round's, or "oblivious", whose costs hang on none: regret is several
+    times less then, over many rounds. ``noise`` is the operating system's if not given. ``state`` is that of an earlier
+    leader of the same terms, to go on from.
     """
 
     def __init__(  # noqa: PLR0913 -- what an online problem consists of
@@ -59,12 +66,13 @@ class Leader:
         *,
         noise: Noise | None = None,
         calibration: Calibration = "tight",
+        adversary: Adversary = "adaptive",
         state: LeaderState | None = None,
     ) -> None:
         """Raises InvalidInputError for fewer than 2 actions or 1 round, a bound or a budget that is none."""
         if not (math.isfinite(bound) and 1e-300 < bound < 1e300):  # noqa: PLR2004 -- its 2^-16th is a number
             raise InvalidInputError(f"the bound must be positive, between 1e-300 and 1e300, not {bound:g}")
-        self.terms = LeaderTerms(actions, horizon, epsilon, delta, calibration)
+        self.terms = LeaderTerms(actions, horizon, epsilon, delta, calibration, adversary)
         self.bound = bound
         self.noise: Noise = SystemNoise() if noise is None else noise
         self.state = LeaderState(np.zeros(actions, np.int64)) if state is None else state
@@ -87,8 +95,10 @@ class Leader:
         if self.state.acted:
             raise InvalidInputError(f"round {self.state.rounds + 1} has its action: its cost comes next")
         self._check_horizon()
-        action = self.terms.draw(self.state.totals, self.noise)
-        self.state = LeaderState(self.state.totals, self.state.rounds, acted=True)
+        at = self.state
+        kept = at.rounds > 0 and self.terms.keeps(at.paid, at.draws, self.noise)
+        action = at.action if kept else self.terms.draw(at.totals, self.noise)
+        self.state = replace(at, acted=True, action=action, draws=at.draws + (not kept))
         return action
 
     def observe(self, cost: Sequence[float] | FloatArray) -> None:
@@ -101,7 +111,8 @@ class Leader:
         if not self.state.acted:
             raise InvalidInputError(f"round {self.state.rounds + 1} has no action yet: its cost comes after")
         integers = cost_in_units(cost, self.terms.actions, self.bound)
-        self.state = LeaderState(self.state.totals + integers, self.state.rounds + 1)
+        at, paid = self.state, int(integers[self.state.action])
+        self.state = replace(at, totals=at.totals + integers, rounds=at.rounds + 1, acted=False, paid=paid)
 
     def _check_horizon(self) -> None:
         if self.state.rounds >= self.terms.horizon:

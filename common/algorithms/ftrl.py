@@ -2,7 +2,8 @@
 
 Columns are actions, and a party's rows, in their order, the costs of its rounds, in [-1, 1]. In round t each party
 draws an action by the sum of its rows before the t-th, so that its row t is not looked at before. The first answer pays
-for all rounds (`common.privacy.mechanisms.leader` has the proofs). Labels play no part.
+for all rounds (`common.privacy.mechanisms.leader` has the proofs). Labels play no part. A party remembers no action
+from one round to the next, so each is drawn anew: `common.online.Leader` may draw seldom.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
 from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.privacy.events import Event, NoEvent
-from common.privacy.mechanisms.leader import COST_UNIT, REACTS, LeaderTerms
+from common.privacy.mechanisms.leader import LeaderTerms
+from common.privacy.mechanisms.leader_draws import COST_UNIT
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -110,7 +112,7 @@ class PrivateLeader(Algorithm):
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """What costs may hang on."""
-        return (REACTS,)
+        return (self.terms(facts, own_indices(facts)[0]).assumption,)
 
 
 def _read(reply: Reply, actions: int) -> FloatArray:

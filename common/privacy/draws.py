@@ -85,7 +85,7 @@ def most_draws(spread: float, epsilon: float, delta: float) -> int:
     most = epsilon / spread
     if delta:
         by_gaussian = (gaussian_mu(epsilon, delta) / pure_mu(spread / 2)) ** 2
-        most = max(most, 8 * _largest_rho(epsilon, delta) / spread**2, by_gaussian)
+        most = max(most, 8 * largest_rho(epsilon, delta) / spread**2, by_gaussian)
     draws = math.floor(min(most, MOST_DRAWS) * (1 + 10 * ROUNDING)) + 1
     while draws and epsilon_of_draws(DrawEvent(spread, draws), delta) > epsilon:
         draws -= max(1, math.floor(draws * ROUNDING))
@@ -93,6 +93,6 @@ def most_draws(spread: float, epsilon: float, delta: float) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _largest_rho(epsilon: float, delta: float) -> float:
+def largest_rho(epsilon: float, delta: float) -> float:
     """The largest rho whose zCDP is (epsilon, delta)-private."""
     return bisect(lambda rho: rho == 0 or concentrated_epsilon(rho, delta) <= epsilon)[0]

@@ -12,6 +12,8 @@ import typer
 from common.errors import InvalidInputError
 from party.cli.output import DEFAULT_CONFIG, Config, quietly
 
+_WORTH_SAYING = 0.9
+
 
 def stream_command(
     name: Annotated[str, typer.Option(help="What the ledger calls the stream; the same command goes on with it.")],
@@ -21,6 +23,10 @@ def stream_command(
     delta: Annotated[float, typer.Option(help="What all rounds together may cost; 0 for pure privacy.")],
     bound: Annotated[float, typer.Option(help="R: no cost is larger, or less than -R.")] = 1.0,
     calibration: Annotated[Literal["tight", "paper"], typer.Option(help="Whose lambda: tight, or paper.")] = "tight",
+    adversary: Annotated[
+        Literal["adaptive", "oblivious"],
+        typer.Option(help="Costs may hang on the actions of earlier rounds, or (less regret) on no action at all."),
+    ] = "adaptive",
     receipt: Annotated[
         Path | None, typer.Option(help="A new file for the ledger's receipt, with which recover knows of the charge.")
     ] = None,
@@ -31,7 +37,9 @@ def stream_command(
     Writes {"round": 1, "action": 2} on standard output, an action a line, counted from 0, and reads costs on standard
     input, a round a line, [0.5, -1, 0] or {"cost": [0.5, -1, 0]}, one number an action. The first action comes before
     any cost is read. What is hidden is one round's costs, replaced by any other within the bound, from whoever sees all
-    actions. Choose a round's costs without looking at its action, or the bound on regret does not hold.
+    actions. Choose a round's costs without looking at its action, or the bound on regret does not hold. Costs that hang
+    on no action at all, as those of a file that is there before, allow to keep an action for many rounds: say
+    --adversary oblivious, and the same privacy costs several times less regret.
 
     All rounds are charged with the first action, and each action is stored before it is shown. After an interruption
     the same command goes on: it shows the last stored action again, whose costs are what it then reads. Costs are kept
@@ -54,7 +62,7 @@ def stream_command(
         try:
             terms = StreamTerms(
                 name=name, actions=actions, horizon=horizon, bound=bound, epsilon=epsilon, delta=delta,
-                calibration=calibration,
+                calibration=calibration, adversary=adversary,
             )  # fmt: skip
         except ValidationError as error:
             raise InvalidInputError(f"the stream's terms: {faults(error)}") from None
@@ -62,6 +70,9 @@ def stream_command(
             stream = Stream(ledger, settings.policy, terms)
             leader = stream.leader
             typer.echo(f"{name}: {leader.guarantee}, regret at most {leader.regret:.4g} on average", err=True)
+            seldom = terms.model_copy(update={"adversary": "oblivious"}).leader().regret
+            if seldom < _WORTH_SAYING * leader.regret:
+                typer.echo(f"{name}: {seldom:.4g} with --adversary oblivious, if costs hang on no action", err=True)
             try:
                 for action in play(stream, sys.stdin or ()):  # None where it is closed
                     if receipt is not None and not receipt.exists():

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -24,6 +24,7 @@ from common.encoding.canonical_json import canonical
 from common.errors import InvalidInputError
 from common.online import Leader, LeaderState
 from common.privacy.calibration import Calibration
+from common.privacy.mechanisms.leader import Adversary
 from common.privacy.noise import Noise, SystemNoise
 from common.runs.pricing import price_at_once
 from common.strict import Identifier, Strict, faults
@@ -47,12 +48,13 @@ class StreamTerms(Strict):
     epsilon: FiniteFloat
     delta: FiniteFloat
     calibration: Calibration = "tight"
+    adversary: Adversary = "adaptive"
 
     def leader(self, noise: Noise | None = None, state: LeaderState | None = None) -> Leader:
         """A leader of these terms; raises InvalidInputError where there is none."""
         return Leader(
             self.actions, self.horizon, self.bound, self.epsilon, self.delta,
-            calibration=self.calibration, noise=noise, state=state,
+            calibration=self.calibration, adversary=self.adversary, noise=noise, state=state,
         )  # fmt: skip
 
 
@@ -67,13 +69,24 @@ _COSTS: TypeAdapter[CostLine] = TypeAdapter(CostLine)
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What was drawn in a round, both counted: rounds from 1, actions from 0."""
+    """A round's action, both counted: rounds from 1, actions from 0; and whether it was drawn anew, or kept."""
 
     round: int
     action: int
+    drawn: bool = True
 
     def __str__(self) -> str:
         return json.dumps({"round": self.round, "action": self.action})
+
+    @property
+    def body(self) -> bytes:
+        """As the ledger keeps it."""
+        return canonical(asdict(self))
+
+    @classmethod
+    def read(cls, body: bytes) -> Action:
+        """One that was kept."""
+        return cls(**json.loads(body))
 
 
 class Stream:
@@ -101,13 +114,15 @@ class Stream:
         self._told = b""
         self._shown: Action | None = None
         self._query = hashlib.sha256(spec).digest()
-        totals = np.zeros(terms.actions, np.int64)
+        totals, draws = np.zeros(terms.actions, np.int64), 0
         for round, number in book.answers.items():
             if round > 1:
                 totals += self._hear(ledger.attachment(number, TOLD))
-            self._shown = Action(**json.loads(ledger.attachment(number, "body")))
-        done = book.last
-        self.leader = terms.leader(state=LeaderState(totals, max(0, done - 1), acted=done > 0))
+            self._shown = Action.read(ledger.attachment(number, "body"))
+            draws += self._shown.drawn
+        rounds, action = (self._shown.round - 1, self._shown.action) if self._shown else (0, 0)
+        state = LeaderState(totals, rounds, acted=self._shown is not None, action=action, draws=draws)
+        self.leader = terms.leader(state=state)
 
     @property
     def is_over(self) -> bool:
@@ -117,11 +132,13 @@ class Stream:
     def act(self) -> Action:
         """The action of the round that is to come: stored by now; the same until its cost is known."""
         if self._shown is None:
-            round = self.leader.state.rounds + 1
+            before = self.leader.state
+            round = before.rounds + 1
             ask = Ask(OWNER, self._name, round, self._query.hex(), "act", self._told)
             stored = self._ledger.answer(ask, lambda kept: (self._draw(round), kept))
-            self._shown = Action(**json.loads(stored.body))  # what another process stored first, where one did
-            self.leader.state = replace(self.leader.state, acted=True)
+            shown = self._shown = Action.read(stored.body)  # what another process stored first, where one did
+            draws = before.draws + shown.drawn
+            self.leader.state = replace(before, acted=True, action=shown.action, draws=draws)
         return self._shown
 
     def observe(self, cost: tuple[float, ...]) -> None:
@@ -135,7 +152,8 @@ class Stream:
 
     def _draw(self, round: int) -> bytes:
         self.leader.noise = self._noise(round)
-        return str(Action(round, self.leader.act())).encode()
+        draws, action = self.leader.state.draws, self.leader.act()
+        return Action(round, action, drawn=self.leader.state.draws > draws).body
 
     def _hear(self, told: bytes) -> IntArray:
         """A cost as it is kept, back as integers (p,); from then on it is part of what the next round asks."""

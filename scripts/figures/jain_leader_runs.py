@@ -3,7 +3,8 @@
 Actions whose costs are always alike are one group, so that 100,000 of them are quickly added up. The expectation over
 the draws of leaders is exact; that of counters, whose noise is drawn, is over rounds in as many equal stretches.
 
-Beside the leader of `common.privacy.mechanisms.leader` stand: one without privacy (the lambda of the least regret); one
+Beside the leader of `common.privacy.mechanisms.leader` stand: one who draws seldom, for an oblivious adversary as all
+of these are, each action with the same chances at its lambda; one without privacy (the lambda of the least regret); one
 who follows the smallest of private sums, each kept by a counter of its own (Dwork, Naor, Pitassi & Rothblum 2010), of
 which every node of every action's tree has Laplace noise, all together of the same epsilon; and one who picks anything.
 """
@@ -20,10 +21,13 @@ import numpy as np
 from common.arrays import FloatArray, IntArray
 from common.privacy.calibration import bisect
 from common.privacy.draws import concentrated_epsilon
+from common.privacy.mechanisms.leader import Adversary as Against
 from common.privacy.mechanisms.leader import LeaderTerms, best_scale, regret_bound
 
 DELTA = 1e-6
 NO_PRIVACY, UNIFORM = "no privacy", "any action"
+WAYS: Mapping[str, Against] = {"": "adaptive", ", drawn seldom": "oblivious"}
+"""What the names of leaders end with."""
 _DISTINCT = 1_000
 """Of more actions than these, several toss one coin."""
 _BLOCK = 2**20
@@ -88,7 +92,10 @@ ADVERSARIES = {"one good": one_good, "turning": turning, "coins": coins}
 
 def regrets(adversary: str, actions: int, rounds: int, epsilons: list[float], seed: int) -> Mapping[str, float]:
     """The expected regret of each method for costs in [-1, 1], and bounds, by ``bound of`` a method."""
-    terms = {f"ε = {epsilon:g}": LeaderTerms(actions, rounds, epsilon, DELTA) for epsilon in epsilons}
+    terms = {
+        f"ε = {epsilon:g}{ending}": LeaderTerms(actions, rounds, epsilon, DELTA, adversary=against)
+        for ending, against in WAYS.items() for epsilon in epsilons
+    }  # fmt: skip
     scales = {name: one.scale for name, one in terms.items()} | {NO_PRIVACY: best_scale(actions, rounds)}
     world = ADVERSARIES[adversary](actions, rounds, seed)
     paid, total = dict.fromkeys([*scales, UNIFORM], 0.0), np.zeros(len(world.sizes))

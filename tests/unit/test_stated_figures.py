@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,6 +16,7 @@ from common.algorithms import settle
 from common.online import Leader
 from common.privacy.account import MICRO, SQUARE_UNITS, Cost, delta_units, limit
 from common.privacy.calibration import gaussian_mu
+from common.privacy.mechanisms.leader import Adversary
 from common.runs.pricing import guarantees
 from scripts.demo import RUNS, Laboratory, deploy, figure, parameters
 
@@ -104,6 +106,18 @@ def test_the_regret_of_a_stream_is_bounded_as_is_shown() -> None:
     n_actions, horizon, epsilon, delta, bound = re.findall(asked, text)[0]
     leader = Leader(int(n_actions), int(horizon), 1.0, float(epsilon), float(delta))
     assert f"{leader.regret:.4g}" == bound
+
+
+def test_what_is_gained_by_drawing_seldom_is_as_said() -> None:
+    text = " ".join((ROOT / "docs/decisions/0038-a-leader-may-draw-seldom.md").read_text(encoding="utf-8").split())
+    bounds = text.partition("drawn anew and seldom: ")[2].partition("Without")[0]
+    horizon, found = "", list[str]()
+    for given, epsilon, anew, seldom in re.findall(r"(?:T = ([\d,]+), )?ε = (\d+): ([\d,]+) and ([\d,]*\d)", bounds):
+        horizon = given.replace(",", "") or horizon
+        leaders = [Leader(10, int(horizon), 1.0, float(epsilon), 1e-6, adversary=each) for each in get_args(Adversary)]
+        found += [f"{leader.terms.regret:,.0f}" for leader in leaders]
+        assert found[-2:] == [anew, seldom]
+    assert len(found) == 6
 
 
 def test_what_psgd_claims_and_spends_is_as_said() -> None:

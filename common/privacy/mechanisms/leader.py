@@ -21,8 +21,10 @@ whatever the costs, as long as a round's cost does not hang on its action. It is
 where it is sqrt(2 T log p). Privacy asks for a lambda of its own, which knows no p: where that is the larger, regret
 grows as log p, not as its root.
 
-*Rounding.* Sums are exact integers. With u = 2^-53, a logarithm of a weight is off by at most u (2 T / lambda + 16) and
-the factor before it by parts in 8 u; both neighbours' weights are.
+An *oblivious* adversary, whose costs hang on no action at all, cannot tell whether actions are drawn anew each round or
+seldom, with the same chances: by a `Dartboard`. Fewer draws need a lambda of some (T log(1/delta))^(1/3) / epsilon, not
+(T log(1/delta))^(1/2) / epsilon (Asi, Feldman, Koren & Talwar 2023), where delta > 0. Who sees an action knows then
+what the next ones most likely are: costs that hang on it may make regret as large as T.
 """
 
 from __future__ import annotations
@@ -30,27 +32,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-
-import numpy as np
+from typing import Literal
 
 from common.arrays import IntArray
-from common.encoding.fixed_point import FEATURE_BITS
 from common.errors import InvalidInputError
 from common.privacy.calibration import ROUNDING, Calibration, bisect, check_epsilon
 from common.privacy.draws import epsilon_of_draws
-from common.privacy.events import DrawEvent
+from common.privacy.events import DrawEvent, SequentialEvent
 from common.privacy.guarantee import Guarantee
+from common.privacy.mechanisms.leader_draws import Dartboard, draw, least_dartboard, spread_of_a_draw
 from common.privacy.noise import Noise
 
-COST_UNIT = 2**FEATURE_BITS
-"""A cost of 1, in the integers that are added up."""
+Adversary = Literal["adaptive", "oblivious"]
 MOST_ROUNDS_LED = 2**30
 MOST_ACTIONS = 2**24
-_U = 2.0**-53
-_LEAST_WEIGHT, _MOST_WEIGHT = 2.0**52, 2.0**53 - 1
-REACTS = (
-    "a round's cost is chosen before its action is seen, or does not hang on it: the bound on regret needs that, and "
-    "privacy does not; later costs may hang on the actions so far, and on a hidden cost by these alone"
+REACTS: dict[Adversary, str] = {
+    "adaptive": "a round's cost is chosen before its action is seen, or does not hang on it",
+    "oblivious": "no cost hangs on any action: as where all are chosen before the first",
+}
+"""What costs may hang on, where the bound on regret is to hold."""
+_ANYHOW = (
+    ": the bound on regret needs that, and privacy does not; later costs may hang on the actions so far, and on a "
+    "hidden cost by these alone"
 )
 
 
@@ -58,8 +61,9 @@ REACTS = (
 class LeaderTerms:
     """Public numbers of a leader of ``actions`` p over ``horizon`` T rounds, and the budget of all of them.
 
-    ``scale`` is lambda: the least that the budget allows, or that of the least regret where that is more. Raises
-    InvalidInputError for p < 2, T < 1, or a budget that is none, or too small to hide the rounding of weights.
+    ``scale`` is lambda: the least that the budget allows, or that of the least regret where that is more. Where the
+    adversary is oblivious, and less of lambda private by one, ``board`` is the dartboard by which actions are drawn.
+    Raises InvalidInputError for p < 2, T < 1, or a budget that is none, or too small to hide the rounding of weights.
     """
 
     actions: int
@@ -67,7 +71,9 @@ class LeaderTerms:
     epsilon: float
     delta: float
     calibration: Calibration = "tight"
+    adversary: Adversary = "adaptive"
     scale: float = field(init=False)
+    board: Dartboard | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if not 2 <= self.actions <= MOST_ACTIONS or self.actions % 1:  # noqa: PLR2004 -- of one there is nothing to choose
@@ -82,36 +88,52 @@ class LeaderTerms:
         if self.calibration == "paper" and not self.delta:
             raise InvalidInputError("the paper's calibration needs a delta above 0: take calibration = 'tight'")
         private = least_scale(self.horizon, self.epsilon, self.delta, self.calibration)
-        object.__setattr__(self, "scale", max(private, best_scale(self.actions, self.horizon)))
+        best = best_scale(self.actions, self.horizon)
+        object.__setattr__(self, "scale", max(private, best))
+        if self.adversary == "oblivious" and self.calibration == "tight" and self.delta and private > best:
+            board = least_dartboard(self.horizon, self.epsilon, self.delta, best)
+            if board is not None and board.scale < private:
+                object.__setattr__(self, "board", board)
+                object.__setattr__(self, "scale", board.scale)
 
     @property
-    def event(self) -> DrawEvent:
+    def event(self) -> DrawEvent | SequentialEvent:
         """What all actions together cost."""
-        return DrawEvent(spread_of_a_round(self.scale, self.horizon), self.horizon)
+        return self._anew if self.board is None else self.board.event
+
+    @property
+    def _anew(self) -> DrawEvent:
+        """What they cost, drawn anew each round."""
+        return DrawEvent(spread_of_a_draw(self.scale, self.horizon), self.horizon)
 
     @property
     def guarantee(self) -> Guarantee:
         """What all actions together promise to each round's cost vector; no delta, where pure epsilon needs none."""
-        delta = 0.0 if self.event.epsilon <= self.epsilon * (1 + ROUNDING) else self.delta
-        epsilon = epsilon_of_draws(self.event, delta)
-        return Guarantee(epsilon, delta, "transcript", self.calibration, assumptions=(REACTS,))
+        if self.board is not None:
+            delta, epsilon = self.delta, self.board.epsilon(self.delta)
+        else:
+            delta = 0.0 if self._anew.epsilon <= self.epsilon * (1 + ROUNDING) else self.delta
+            epsilon = epsilon_of_draws(self._anew, delta)
+        return Guarantee(epsilon, delta, "transcript", self.calibration, assumptions=(self.assumption,))
+
+    @property
+    def assumption(self) -> str:
+        """What costs may hang on, where the bound on regret and the promise of privacy are to hold."""
+        return REACTS[self.adversary] + _ANYHOW
 
     @property
     def regret(self) -> float:
         """The bound on the expected regret, of costs in [-1, 1] on their grid: 2 a round, where no better is known."""
-        return min(regret_bound(self.actions, self.horizon, self.scale), 2.0 * self.horizon)
+        kept_for_good = 0.0 if self.board is None else 1.0
+        return min(regret_bound(self.actions, self.horizon, self.scale) + kept_for_good, 2.0 * self.horizon)
+
+    def keeps(self, paid: int, draws: int, noise: Noise) -> bool:
+        """Whether an action is kept that has just cost so much, in units of 1 / `COST_UNIT`, after so many draws."""
+        return self.board is not None and (draws >= self.board.draws or self.board.keeps(paid, noise))
 
     def draw(self, totals: IntArray, noise: Noise) -> int:
         """An action, from 0, by the sums (p,) of the costs so far in units of 1 / `COST_UNIT`."""
-        powers = (totals - totals.min()) * (-1 / (COST_UNIT * self.scale * math.log(2)))
-        exponents = np.floor(powers)
-        mantissas = np.clip(np.trunc(np.exp2(powers - exponents) * _LEAST_WEIGHT), _LEAST_WEIGHT, _MOST_WEIGHT)
-        return int(noise.categorical(mantissas.astype(np.int64), exponents.astype(np.int64), 1)[0])
-
-
-def spread_of_a_round(scale: float, horizon: int) -> float:
-    """The widest range of the log-chances of an action on neighbouring costs, rounding included."""
-    return 4 / scale * (1 + 8 * _U) + 4 * _U * (2 * horizon / scale + 16)
+        return draw(totals, self.scale, noise)
 
 
 def regret_bound(actions: int, horizon: int, scale: float) -> float:
@@ -139,7 +161,7 @@ def least_scale(horizon: int, epsilon: float, delta: float, calibration: Calibra
     """
 
     def holds(inverse: float) -> bool:
-        event = DrawEvent(spread_of_a_round(1 / inverse, horizon), horizon) if inverse else None
+        event = DrawEvent(spread_of_a_draw(1 / inverse, horizon), horizon) if inverse else None
         return event is None or epsilon_of_draws(event, delta) <= epsilon
 
     if calibration == "paper":

@@ -22,7 +22,8 @@ from tests.support.ledgers import open_ledger
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 ROUNDS = 100
-TERMS = StreamTerms(name="prices", actions=4, horizon=ROUNDS, bound=1.0, epsilon=2.0, delta=1e-6)
+TERMS = StreamTerms(name="prices", actions=4, horizon=ROUNDS, bound=1.0, epsilon=2.0, delta=1e-6, adversary="oblivious")
+"""It keeps an action over many rounds, so that more has to be known again than the sums of costs."""
 POLICY = Policy(epsilon=3, delta=1e-5, max_epsilon_per_run=3, max_delta_per_run=1e-5)
 LIMIT = limit(3, 1e-5)
 
@@ -60,7 +61,8 @@ def killed(directory: Path, shown: Path, seconds: float) -> bool:
 
 def uninterrupted() -> tuple[Leader, dict[int, int]]:
     """A leader with the same noise that nobody stops, and its actions."""
-    leader, actions = Leader(4, ROUNDS, 1.0, 2.0, 1e-6), {}
+    leader, actions = Leader(4, ROUNDS, 1.0, 2.0, 1e-6, adversary="oblivious"), {}
+    assert leader.terms.board is not None
     for round in range(1, ROUNDS + 1):
         leader.noise = SeededNoise([9, round])
         actions[round] = leader.act()

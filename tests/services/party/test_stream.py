@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, InvalidInputError
 from common.online import Leader
 from common.privacy.account import limit
-from common.privacy.mechanisms.leader import COST_UNIT
+from common.privacy.mechanisms.leader_draws import COST_UNIT
 from common.privacy.noise import SeededNoise
 from party.api.app import create_party_app
 from party.cli.main import party_app
@@ -71,7 +71,7 @@ def test_the_first_action_is_charged_for_all_and_each_is_stored_before_it_is_sho
     for done, action in enumerate(play(stream, LINES), start=1):
         answers = ledger.answers()
         assert len(answers) == action.round == done
-        assert ledger.attachment(len(ledger.entries()), "body") == str(action).encode()
+        assert Action.read(ledger.attachment(len(ledger.entries()), "body")) == action
         charged = sum(answer.cost.epsilon for answer in answers) / 1e6
         assert charged == pytest.approx(stream.leader.guarantee.epsilon, abs=1e-6)
         assert all(answer.cost.units == (0, 0, 0, 0) for answer in answers[1:])
@@ -98,6 +98,32 @@ def test_a_stream_that_is_taken_up_again_is_the_one_that_was_never_left(ledger: 
         first += list(play(again, LINES[stop:]))[1:]
     assert [action.action for action in first] == whole()
     assert [action.round for action in first] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("stop", [1, 40, 99])
+def test_a_stream_that_draws_seldom_keeps_its_action_over_a_restart(ledger: Ledger, stop: int) -> None:
+    terms = TERMS.model_copy(update={"horizon": 100, "adversary": "oblivious"})
+    costs = np.random.default_rng(7).uniform(-2, 2, (100, 3)).round(3).tolist()
+    leader, expected = terms.leader(), []
+    assert leader.terms.board is not None
+    for round, cost in enumerate(costs, start=1):
+        leader.noise = SeededNoise([3, round])
+        expected.append(leader.act())
+        leader.observe(cost)
+    lines = [json.dumps(cost) for cost in costs]
+
+    def taken_up() -> Stream:
+        return opened(ledger, name="seldom", horizon=100, adversary="oblivious")
+
+    found = [action.action for action in play(taken_up(), lines[:stop])]
+    draws = taken_up().leader.state.draws
+    assert draws == sum(
+        Action.read(ledger.attachment(each, "body")).drawn
+        for each in ledger.books.runs[OWNER, "seldom"].answers.values()
+    )
+    found += [action.action for action in play(taken_up(), lines[stop:])][1:]
+    assert found == expected
+    assert sum(one != other for one, other in itertools.pairwise(found)) < 30
 
 
 def test_two_processes_cannot_part(ledger: Ledger) -> None:
@@ -253,7 +279,7 @@ def test_the_documents_show_what_it_prints(config: Path) -> None:
     asked = typed.removeprefix("parley-party ").removesuffix(" < costs.jsonl").split()
     result = CliRunner().invoke(party_app, [*asked, "--config", str(config)], input=lines.replace("\\n", "\n"))
     assert result.exit_code == 0, result.output
-    told = [result.stderr.splitlines()[0], *result.stdout.splitlines(), *result.stderr.splitlines()[1:]]
+    told = [*result.stderr.splitlines()[:2], *result.stdout.splitlines(), *result.stderr.splitlines()[2:]]
     assert [ACTION.sub("", line) for line in told] == [ACTION.sub("", line) for line in printed]
 
 
@@ -274,11 +300,12 @@ def test_costs_after_the_horizon_are_refused(config: Path) -> None:
         ({"epsilon": 0}, "epsilon must be positive"),
         ({"delta": 1}, "delta must be at least 0 and below 1"),
         ({"calibration": "none"}, "calibration"),
+        ({"adversary": "kind"}, "adversary"),
         ({"name": "two words"}, "name: String should match"),
     ],
 )
 def test_unfit_terms_cost_nothing(config: Path, terms: dict[str, object], words: str) -> None:
-    misused = 2 if "calibration" in terms else 3
+    misused = 2 if terms.keys() & {"calibration", "adversary"} else 3
     assert words in command(config, LINES[0], status=misused, **terms).stderr
     log = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
     assert "prices" not in log.stdout
