@@ -25,6 +25,14 @@ LINES = {
     "samples (paper)": Line("samples (paper)", "#009E73", "o", "--"),
     "free": Line("free", "#0072B2", "o"),
     "in the orthant": Line("projected onto the positive orthant", "#D55E00", "o"),
+    "ε = 1": Line("drawn anew, ε = 1", "#0072B2", "o"),
+    "ε = 10": Line("drawn anew, ε = 10", "#D55E00", "o"),
+    "ε = 1, drawn seldom": Line("drawn seldom, ε = 1", "#0072B2", "s", "--"),
+    "ε = 10, drawn seldom": Line("drawn seldom, ε = 10", "#D55E00", "s", "--"),
+    "counters, ε = 1": Line("counters, ε = 1", "#56B4E9", "v", "-."),
+    "counters, ε = 10": Line("counters, ε = 10", "#E69F00", "v", "-."),
+    "no privacy": Line("no privacy", "#000000", "o"),
+    "any action": Line("any action", "#7F7F7F", ""),
 }
 _SPARE = ("#009E73", "#7F7F7F", "#0072B2", "#D55E00", "#CC79A7", "#E69F00")
 
