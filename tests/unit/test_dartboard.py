@@ -98,6 +98,7 @@ def test_the_coin_is_tossed_with_just_that_chance() -> None:
     class Watched(Relay):
         def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
             self.weights = [int(m) * 2.0 ** int(e) for m, e in zip(mantissas, exponents, strict=True)]
+            assert n == 1
             return super().categorical(mantissas, exponents, n)
 
     for scale, chance, cost in ((1.0, 0.5, COST_UNIT), (486.0, 0.0093, 5), (1e9, 2.0**-40, -COST_UNIT)):
@@ -201,7 +202,7 @@ def test_a_coin_and_draws_cost_what_the_gaussian_release_that_covers_them_does()
     assert epsilon_after([board.event], DELTA) == pytest.approx(board.epsilon(DELTA), rel=1e-9), "as a ledger charges"
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, DELTA), (10.0, 1e-3)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, DELTA), (10.0, 1e-3), (0.1, 0.01)])
 @pytest.mark.parametrize("horizon", [100, 10_000, 10**6])
 def test_the_least_lambda_is_private_and_less_is_not_known_to_be(horizon: int, epsilon: float, delta: float) -> None:
     board = least_dartboard(horizon, epsilon, delta)
@@ -215,6 +216,16 @@ def test_the_least_lambda_is_private_and_less_is_not_known_to_be(horizon: int, e
     assert floored is not None
     assert floored.scale == pytest.approx(2 * board.scale)
     assert floored.mu < board.mu, "more of lambda than privacy needs costs less"
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-3, 1e-12), (1.0, 0.5), (1e4, 0.5), (1e9, 1e-12)])
+def test_gamma_lies_where_it_may_whatever_is_allowed(epsilon: float, delta: float) -> None:
+    for horizon in (1, 3, 1000, 2**30):
+        board = least_dartboard(horizon, epsilon, delta)
+        assert board is not None
+        assert 2.0**-40 <= board.chance <= 0.5
+        assert board.scale >= 1
+        assert board.epsilon(delta) <= epsilon
 
 
 def test_where_no_board_is_private_there_is_none() -> None:

@@ -157,10 +157,10 @@ def _least_of(horizon: int, allowed: tuple[float, float], product: float, floor:
         return Dartboard(horizon, 1 / inverse, product * inverse)
 
     def holds(inverse: float) -> bool:
-        if inverse < least:
-            return True
+        if not least <= inverse <= most:
+            return False
         mine = board(inverse)
-        return inverse <= most and (mine.mu <= allowed[0] or mine.rho <= allowed[1])
+        return mine.mu <= allowed[0] or mine.rho <= allowed[1]
 
-    inverse = most if holds(most) else bisect(holds)[0]
-    return board(inverse) if inverse >= least else None
+    inverse = bisect(holds)[0]
+    return board(inverse) if inverse else None
