@@ -79,7 +79,7 @@ async def recruit(
 
 def views_of(facts: Mapping[str, PartyFacts]) -> dict[str, View]:
     """Each party's adversary view, by name."""
-    return {name: fact.views[0] for name, fact in facts.items()}
+    return {name: fact.view for name, fact in facts.items()}
 
 
 def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
@@ -208,8 +208,8 @@ def _check_facts(name: str, facts: PartyFacts, study: str) -> None:
         raise _refused(name, "wrong-name", f"it calls itself {facts.name}")
     if facts.study_digest != study:
         raise _refused(name, "wrong-study", f"it holds another study ({facts.study_digest[:12]}, not {study[:12]})")
-    if not facts.views or facts.n_examples < 1:
-        raise _refused(name, "wrong-facts", "it reports no examples or no adversary view")
+    if facts.n_examples < 1:
+        raise _refused(name, "wrong-facts", "it reports no examples")
 
 
 def _refused(name: str, reason: str, detail: str) -> PartyRefusedError:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from common.runs.specification import RunSpec
-from common.secure_sum.messages import MAX_D
+from common.secure_sum.packing import MAX_D
+
+if TYPE_CHECKING:
+    from common.protocol.messages import Question
+    from common.runs.specification import RunSpec
 
 NUMBER = 8
 """Bytes of a number on the wire."""
@@ -48,9 +52,8 @@ def longest_body(shapes: Iterable[tuple[int, ...]]) -> int:
     return max((math.prod(shape) * NUMBER + _HEAD for shape in shapes), default=0)
 
 
-def lengths(spec: RunSpec) -> tuple[int, int]:
-    """Bytes of a run's longest question, and of its longest answer; raises InvalidInputError."""
-    questions = spec.questions()
+def lengths(questions: Sequence[Question]) -> tuple[int, int]:
+    """Bytes of the longest of a run's questions, and of its longest answer."""
     return (
         longest_body(question.message for question in questions),
         longest_body((question.answer,) for question in questions),
@@ -72,7 +75,8 @@ def costs_of(spec: RunSpec, most: int) -> RunCosts:
 
     A secure sum's own bytes (pads, ciphertexts, signatures) are not counted.
     """
-    questions, longest, limit = spec.questions(), max(lengths(spec)), limit_of(spec)
+    questions, limit = spec.questions(), limit_of(spec)
+    longest = max(lengths(questions))
     asked = [math.prod(question.message) for question in questions]
     answered = [question.answer for question in questions]
     rounds = [(one + other) * NUMBER + 2 * _HEAD for one, other in zip(asked, answered, strict=True)]

@@ -22,12 +22,11 @@ from common.encoding.canonical_json import canonical
 from common.encoding.fixed_point import FRACTION_BITS
 from common.secure_sum.envelope import HASH_BYTES, KEY_BYTES, Signed, sha256_hex
 from common.secure_sum.errors import ContributorsError, MessageError, Reason, RoundError
-from common.secure_sum.packing import GUARD_BITS, LANE_BITS, MAX_CONTRIBUTORS, Layout
+from common.secure_sum.packing import GUARD_BITS, LANE_BITS, MAX_CONTRIBUTORS, MAX_D, Layout
 from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
 
 VERSION = 1
 SESSION_BYTES = 16
-MAX_D = 2**24
 MAX_ROUND = 2**31 - 1
 MAX_KEY_HOLDERS = 16
 MAX_TEXT = 100

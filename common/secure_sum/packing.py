@@ -25,6 +25,7 @@ GUARD_BITS = 10
 VALUE_BITS = LANE_BITS - GUARD_BITS
 OFFSET = 2 ** (VALUE_BITS - 1)
 MAX_CONTRIBUTORS = 2**GUARD_BITS
+MAX_D = 2**24
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,20 @@ from common.encoding.canonical_json import canonical
 from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import InvalidInputError, UnknownMembersError
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
-from common.privacy.guarantee import Adjacency, Composition, View
+from common.privacy.guarantee import Adjacency, Composition
+from common.runs.consent import OwnerRules
 from common.runs.members import MemberColumns
 from common.runs.specification import RunOutline, RunSpec
 from common.strict import Digest, Identifier, OneLine, PlainName, Strict, faults
 
 
-class PartyFacts(Strict):
+class PartyFacts(OwnerRules):
     """What a party says of itself to a learner it knows: nothing private but the declared size of its shard."""
 
     name: Identifier
     version: PlainName
     study_digest: Digest
     n_examples: Annotated[int, Field(le=MAX_EXAMPLES)]
-    algorithms: tuple[PlainName, ...]
-    views: tuple[View, ...]
-    adjacency: Adjacency
-    minimum_contributors: NonNegativeInt
-    require_secure_sum: bool
-    max_epsilon_per_run: FiniteFloat
-    max_delta_per_run: FiniteFloat
 
 
 _Whole = Annotated[int, Field(ge=0, le=10**30)]

@@ -23,12 +23,13 @@ from common.privacy.guarantee import View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
 from common.runs.cohort import Cohort
+from common.runs.consent import ReviewedRun
 from common.runs.costs import costs_of, limit_of
 from common.runs.pricing import highest_charge
 from common.runs.specification import RunSpec
 from common.service.settings import Limits
 from common.wire.party_api import BudgetReport, PartyFacts
-from learner.forecasting.objections import objections
+from learner.forecasting.objections import Charge, objections
 from learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from learner.storage.run_store import RunStore
 from learner.timing import UNKNOWN, RoundTime, round_time
@@ -103,35 +104,37 @@ def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoFore
         return forecast(algorithm, facts)
 
 
-def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, Cost]:
-    """What the run would be charged to each owner at most, by name; empty for a run without noise.
+def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, Charge]:
+    """What the run would be charged to each owner at most, by name.
 
     An owner without a view is given the transcript's, the parties' default.
     """
-    try:
-        return {
-            name: highest_charge(algorithm, facts.of(index), views.get(name, "transcript"))
-            for index, name in enumerate(facts.parties)
-        }
-    except BudgetExhaustedError:
-        return {}
+
+    def charge(index: int, name: str) -> Charge:
+        try:
+            return highest_charge(algorithm, facts.of(index), views.get(name, "transcript"))
+        except BudgetExhaustedError as error:
+            return error
+
+    return {name: charge(index, name) for index, name in enumerate(facts.parties)}
 
 
 def _owners(  # noqa: PLR0913 -- what is known of the run and of its owners, by name
     spec: RunSpec,
     facts: FederationFacts,
     answer: Forecast | NoForecast,
-    charges: Mapping[str, Cost],
+    charges: Mapping[str, Charge],
     budgets: Mapping[str, BudgetReport],
     *,
     told: Mapping[str, PartyFacts],
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
-    algorithm = spec.build()
+    run = ReviewedRun.of(spec)
     deltas = facts.everyone.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
     for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
-        cost = charges.get(member.name)
+        charge = charges[member.name]
+        cost = charge if isinstance(charge, Cost) else None
         now = budgets[member.name].account if member.name in budgets else None
         fits = None if now is None or cost is None else now.bears(cost)
         yield OwnerView(
@@ -142,9 +145,7 @@ def _owners(  # noqa: PLR0913 -- what is known of the run and of its owners, by 
             epsilon_now=now and now.epsilon_left,
             epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
             fits=fits,
-            objections=tuple(objections(spec, algorithm, member, told[member.name], cost))
-            if member.name in told
-            else (),
+            objections=objections(run, member, told[member.name], charge) if member.name in told else (),
             value=found and found.value,
             recommended=found and found.recommended,
             alone=found and IntervalView.of(found.alone),

@@ -86,7 +86,7 @@ class OwnerView(BaseModel):
     ]
     objections: Annotated[
         tuple[str, ...],
-        Field(description="rules of its own that the party would refuse the run by, as far as it tells them"),
+        Field(description="why the party would refuse the run, in its own words, but for what its ledger bears (fits)"),
     ] = ()
     value: Annotated[
         Figure,

@@ -39,7 +39,7 @@ from party.answering.release import NoiseFactory, Pack, answering
 from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
-from party.policy.approval import Terms, check_lengths, review, sum_policy, terms
+from party.policy.approval import Terms, review, rules_of, sum_policy, terms
 from party.settings import PartySettings, Policy
 
 _T = TypeVar("_T")
@@ -68,19 +68,12 @@ def budget_of(policy: Policy) -> Account:
 
 def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
     """What a learner may know of a party before it proposes a run."""
-    policy = settings.policy
     return PartyFacts(
         name=settings.name,
         version=version("parley"),
         study_digest=holding.study.digest,
         n_examples=holding.n_examples,
-        algorithms=policy.algorithms,
-        views=(policy.view,),
-        adjacency=policy.adjacency,
-        minimum_contributors=policy.minimum_contributors,
-        require_secure_sum=policy.require_secure_sum,
-        max_epsilon_per_run=policy.max_epsilon_per_run,
-        max_delta_per_run=policy.max_delta_per_run,
+        **dict(rules_of(settings.policy, settings.limits)),
     )
 
 
@@ -300,16 +293,13 @@ class Party:
         structlog.get_logger().info("ended", learner=learner, run=run)
 
     def _review(self, spec: RunSpec) -> Price:
-        policy, name = self.settings.policy, self.settings.name
+        settings, holding = self.settings, self.holding
+        rules = rules_of(settings.policy, settings.limits)
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused
-                price = review(
-                    spec, policy, name, self.holding.study, self.holding.n_examples, self.settings.known_parties
-                )
-            check_lengths(spec, self.settings.limits)
+                return review(spec, rules, settings.name, holding.study, holding.n_examples, settings.known_parties)
         except (ArithmeticError, ValueError):
             raise InvalidInputError("the run's parameters and budgets cannot be computed with") from None
-        return price
 
     @contextmanager
     def _noting(self, learner: str, run: str, spec: RunSpec) -> Iterator[None]:

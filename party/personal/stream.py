@@ -30,7 +30,7 @@ from common.runs.pricing import price_at_once
 from common.strict import Identifier, Strict, faults
 from party.ledger.books import OWNER
 from party.ledger.ledger import SALT, TOLD, Ask, Ledger
-from party.policy.approval import check_own
+from party.policy.approval import check_cost, rules_of
 from party.settings import Policy
 
 _KEPT = np.dtype("<i4")
@@ -106,7 +106,7 @@ class Stream:
         """
         leader = terms.leader()
         due = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
-        check_own(due, policy)
+        check_cost(due, rules_of(policy))
         spec = canonical(terms.model_dump(mode="json"))
         book = ledger.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
         self._ledger, self._name, self._noise = ledger, terms.name, noise

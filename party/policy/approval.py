@@ -7,25 +7,22 @@ round, so that no round can be asked a question that its price was not made for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from common.data.study import Study
-from common.encoding.spelling import so_many
 from common.errors import ForbiddenError, InvalidInputError
 from common.learning.classifiers import LocalClassifier
-from common.privacy.account import DELTA_UNITS, MICRO, Cost, Price, limit
+from common.privacy.account import Cost, Price
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import OwnFacts
 from common.protocol.messages import Query, Question
-from common.runs.costs import lengths, limit_of
+from common.runs.consent import NO_SUMS, Objection, OwnerRules, ReviewedRun, dear
 from common.runs.pricing import price
 from common.runs.specification import PublicRows, RunSpec, digest_of_rows
 from common.secure_sum.party import PartyPolicy
 from common.service.settings import Limits
 from party.settings import PartySettings, Policy
-
-_NO_SUMS = "the owner pins no public key of {}, so there is no secure sum"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +48,15 @@ class Terms:
             raise InvalidInputError(f"round {query.round} must ask about the public rows that were approved")
 
 
+def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
+    """What the owner allows of one run, by its policy and the limits of its party's service; of none, the defaults."""
+    told = {name: getattr(policy, name) for name in OwnerRules.model_fields.keys() & Policy.model_fields.keys()}
+    limits = limits or Limits()
+    return OwnerRules(**told, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes)
+
+
 def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
-    spec: RunSpec, policy: Policy, party: str, study: Study, n_examples: int, known: Collection[str] | None = None
+    spec: RunSpec, rules: OwnerRules, party: str, study: Study, n_examples: int, known: Collection[str] | None = None
 ) -> Price:
     """The price of a run that the owner allows.
 
@@ -61,99 +65,34 @@ def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
     Raises ForbiddenError, whose ``rule`` says which rule refuses it, BudgetExhaustedError where no budget bears it, and
     InvalidInputError where the specification contradicts itself.
     """
-    algorithm, own = spec.build(), spec.facts().of(spec.index(party))
+    run, index = ReviewedRun.of(spec), spec.index(party)
+    own = spec.facts().of(index)
     if spec.study.digest != study.digest:
         raise ForbiddenError("the study is not the one that the owner agreed to", rule="study")
-    if spec.parties[spec.index(party)].n_examples != n_examples:
+    if spec.parties[index].n_examples != n_examples:
         raise ForbiddenError(
             "the run misstates the size of this party's shard; its rows have changed since, perhaps: ask for a new run",
             rule="n_examples",
         )
     spec.check_hold_out()
-    if own.secure_sum and known is None:
-        raise ForbiddenError(_NO_SUMS.format("key holders"), rule="secure_sum")
-    unknown = len(set(spec.names) - {party, *(known or ())}) if own.secure_sum else 0
-    for rule, reason in _violations(spec, policy, algorithm, own, unknown):
-        raise ForbiddenError(reason, rule=rule)
-    algorithm.check_noise(own)
-    due = price(algorithm, own, policy.view)
+    _refuse_by(run.objections(spec.parties[index], rules, known))
+    run.algorithm.check_noise(own)
+    due = price(run.algorithm, own, rules.view)
     if due.whole == Cost(0, 0):
         raise InvalidInputError("this party has no part in any round of the run")
-    _check_affordable(due, policy)
+    check_cost(due, rules)
     return due
 
 
-def _violations(
-    spec: RunSpec, policy: Policy, algorithm: Algorithm, own: OwnFacts, unknown: int
-) -> Iterator[tuple[str, str]]:
-    """The owner's rules that a run breaks, each with the reason in words; ``unknown`` of its parties are not pinned."""
-    if spec.algorithm not in policy.algorithms:
-        yield "algorithms", f"the owner does not allow {spec.algorithm}"
-    if algorithm.curator and len(spec.parties) > 1:
-        yield "algorithms", f"{spec.algorithm} needs a curator who holds all data"
-    if policy.adjacency == "whole_party" and algorithm.adjacency != "whole_party":
-        yield "adjacency", f"the owner protects all its data at once, and {spec.algorithm} protects one record"
-    if spec.public and policy.public_rows is not None and spec.public.digest not in policy.public_rows:
-        yield "public_rows", "the owner does not allow these public rows"
-    questions = spec.questions()
-    if len(questions) > policy.max_rounds:
-        yield "max_rounds", f"a run may have at most {so_many(policy.max_rounds, 'round')}"
-    if own.secure_sum and any(question.reveal != "sum" for question in questions):
-        yield "secure_sum", f"{spec.algorithm} reveals each answer, so it has no secure sum"
-    yield from _weak_terms(spec, policy, own, unknown)
+def check_cost(due: Price, rules: OwnerRules) -> None:
+    """Raise ForbiddenError unless the owner's rules for one run allow one at this price, be it a run of its own."""
+    _refuse_by(dear(due.whole, due.adjacency, rules))
 
 
-def _weak_terms(spec: RunSpec, policy: Policy, own: OwnFacts, unknown: int) -> Iterator[tuple[str, str]]:
-    """The rules by which a run promises too little, or hides too few among too few: the learner may be all unknown."""
-    why = (
-        f": the keys of {unknown} of its parties are not pinned, so each may be the learner's (parley-party pin)"
-        if unknown
-        else ""
-    )
-    fewest, colluders = policy.minimum_contributors + unknown, policy.colluders + unknown
-    if own.own_epsilon > policy.max_epsilon_per_run:
-        yield "max_epsilon_per_run", f"one run may cost at most epsilon {policy.max_epsilon_per_run:g}"
-    if own.own_delta > policy.max_delta_per_run:
-        yield "max_delta_per_run", f"one run may cost at most delta {policy.max_delta_per_run:g}"
-    if spec.minimum_contributors < fewest:
-        yield "minimum_contributors", f"each sum needs at least {fewest} contributors{why}"
-    if policy.require_secure_sum and not own.secure_sum:
-        yield "require_secure_sum", "the owner requires a secure sum"
-    if own.secure_sum and spec.colluders < colluders:
-        yield "colluders", f"shared noise must tolerate at least {colluders} colluders{why}"
-
-
-def check_own(due: Price, policy: Policy) -> None:
-    """Raise ForbiddenError unless the owner's rules for one run allow a run of its own at this price."""
-    if policy.adjacency == "whole_party" and due.adjacency != "whole_party":
-        raise ForbiddenError("the owner protects all its data at once, and the run one record", rule="adjacency")
-    _check_affordable(due, policy)
-
-
-def _check_affordable(due: Price, policy: Policy) -> None:
-    """Raise ForbiddenError if the owner does not let one run cost that much."""
-    most = limit(policy.max_epsilon_per_run, policy.max_delta_per_run)
-    for name, cost, may, unit in (
-        ("epsilon", due.whole.epsilon, most.epsilon_limit, MICRO),
-        ("delta", due.whole.delta, most.delta_limit, DELTA_UNITS),
-    ):
-        if cost > may:
-            raise ForbiddenError(
-                f"the run costs {name} {cost / unit:g} in the owner's {policy.view} view; one may cost {may / unit:g}",
-                rule=f"max_{name}_per_run",
-            )
-
-
-def check_lengths(spec: RunSpec, limits: Limits) -> None:
-    """Raise ForbiddenError, naming the setting, for a run whose questions or answers are longer than a party allows."""
-    name = limit_of(spec)
-    needed, most = lengths(spec), getattr(limits, name)
-    if max(needed) > most:
-        raise ForbiddenError(
-            f"the run's questions have up to {needed[0]} bytes and its answers {needed[1]}, and this party's "
-            f"limits.{name} is {most}",
-            rule=f"limits.{name}",
-        )
+def _refuse_by(objections: Iterable[Objection]) -> None:
+    """Raise ForbiddenError by the first rule that is broken, if any is."""
+    for rule, reason in objections:
+        raise ForbiddenError(reason, rule=rule)
 
 
 def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) -> Terms:
@@ -172,7 +111,7 @@ def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
     pin = next(known.public_key for known in settings.learners if known.name == learner)
     if settings.secure_sum is None or pin is None:
         whose = "key holders" if settings.secure_sum is None else "the learner"
-        raise ForbiddenError(_NO_SUMS.format(whose), rule="secure_sum")
+        raise ForbiddenError(NO_SUMS.format(whose), rule="secure_sum")
     return PartyPolicy(
         learner=pin,
         key_holders=settings.secure_sum.pins,

@@ -33,7 +33,7 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query, Reply
 from common.runs.pricing import guarantees, price
 from common.runs.specification import PublicRows
-from party.policy.approval import review
+from party.policy.approval import review, rules_of
 from tests.support.cluster import Cluster
 from tests.support.minimisers import longest
 from tests.support.rounds import run_spec
@@ -392,13 +392,13 @@ def test_exact_votes_are_for_owners_who_fear_the_model_alone(name: str, calibrat
     policy = cluster.party_settings("party-1").policy
     terms = ("party-1", cluster.study, cluster.n_examples, spec.names)
     if calibration == "tight":
-        whole = review(spec, policy, *terms).whole
+        whole = review(spec, rules_of(policy), *terms).whole
         assert whole.epsilon == pytest.approx(10**6, rel=1e-4)
         assert whole.delta > 0
         return
     with pytest.raises(BudgetExhaustedError, match="without noise; no budget bears that"):
-        review(spec, policy, *terms)
-    whole = review(spec, policy.model_copy(update={"view": "model"}), *terms).whole
+        review(spec, rules_of(policy), *terms)
+    whole = review(spec, rules_of(policy.model_copy(update={"view": "model"})), *terms).whole
     assert whole.epsilon == 10**6
     assert (whole.delta > 0) == (calibration == "output_tight")
 

@@ -20,8 +20,7 @@ from common.runs.pricing import guarantees, highest_charge, price, schedule
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
 from party.ledger.ledger import Ask
-from party.policy.approval import review
-from party.settings import Policy
+from party.policy.approval import review, rules_of
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
 from tests.support.rounds import run_spec
@@ -82,7 +81,7 @@ def test_a_run_without_any_part_is_refused(tmp_path: Path, monkeypatch: pytest.M
     cluster = Cluster(tmp_path, n_parties=3)
     spec = run_spec(cluster, n_rounds=5)
     monkeypatch.setattr(RunSpec, "build", lambda _: ALGORITHM)
-    policy = cluster.party_settings("party-1").policy
+    policy = rules_of(cluster.party_settings("party-1").policy)
     assert review(spec, policy, "party-1", cluster.study, 40).whole.epsilon > 0
     with pytest.raises(InvalidInputError, match="this party has no part in any round of the run"):
-        review(spec, Policy.model_validate(policy), "party-3", cluster.study, 42)
+        review(spec, policy, "party-3", cluster.study, 42)

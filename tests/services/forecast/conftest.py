@@ -45,9 +45,9 @@ class ModelViewers(Owners):
 
 
 class CrowdSeekers(Owners):
-    """Five parties that want two more in each sum."""
+    """Five parties that want two more in each sum, and to be asked about no public rows."""
 
-    fears: ClassVar[dict[str, Any]] = {"minimum_contributors": 3}
+    fears: ClassVar[dict[str, Any]] = {"minimum_contributors": 3, "public_rows": ()}
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from common.privacy.account import SQUARE_UNITS, Cost, limit
 from common.privacy.calibration import gaussian_mu
 from tests.services.forecast.conftest import BUDGETS, DELTA, CrowdSeekers, left_after
-from tests.support.cluster import submit, watch
+from tests.support.cluster import submit, upload, watch
 from tests.support.intercepted import Intercepted
 
 Parties = dict[str, Intercepted]
@@ -87,20 +87,25 @@ async def test_a_horizon_longer_than_the_owner_allows_is_refused(client: httpx.A
 
 
 @pytest.mark.parametrize("owners", [CrowdSeekers], indirect=True)
-async def test_what_owners_would_refuse_is_told_before_they_are_asked(client: httpx.AsyncClient) -> None:
-    """Each as the party itself then refuses it: rules for one run, and what a claim costs beyond its own epsilon."""
-    for terms, owner, told in (
-        ({"epsilon": 11.0, **WU}, "party-1", "at most epsilon 10"),
-        ({"epsilon": 0.2, "delta": 1e-4, **WU}, "party-1", "at most delta 1e-05"),
-        ({"epsilon": 0.2, "algorithm": "average"}, "party-1", "does not allow average"),
-        ({"epsilon": 0.2, "minimum_contributors": 1, **WU}, "party-1", "each sum needs at least 3 contributors"),
-        ({"epsilon": 9.0, "algorithm": "psgd", "parameters": {"n_rounds": 40}}, "party-1", "and one may cost 10"),
+async def test_what_owners_would_refuse_is_told_before_they_are_asked(
+    owners: CrowdSeekers, client: httpx.AsyncClient
+) -> None:
+    """In the words in which the party itself then refuses it, by each rule for one run."""
+    long, start = {"n_rounds": 51, "calibration": "tight"}, await upload(client, owners.public_table(1))
+    for terms, told in (
+        ({"epsilon": 11.0, **WU}, "at most epsilon 10"),
+        ({"epsilon": 0.2, "delta": 1e-4, **WU}, "at most delta 1e-05"),
+        ({"epsilon": 0.2, "algorithm": "average"}, "the owner does not allow average"),
+        ({"epsilon": 0.2, "minimum_contributors": 1, **WU}, "each sum needs at least 3 contributors"),
+        ({"epsilon": 0.2, "algorithm": "wu_subgradient", "parameters": long}, "a run may have at most 50 rounds"),
+        ({"epsilon": 0.2, "algorithm": "dp_gd", "public": start["digest"]}, "these public rows"),
+        ({"epsilon": 9.0, "algorithm": "psgd", "parameters": {"n_rounds": 40}}, "one may cost 10"),
     ):
         request = {"study": "made-up", "delta": 1e-5} | terms
         answer = (await client.post("/v1/forecasts", json=request)).raise_for_status().json()
-        objections = {each["name"]: each["objections"] for each in answer["owners"]}
-        assert any(told in each for each in objections[owner]), (terms, objections)
+        (objection,) = answer["owners"][0]["objections"]
+        assert told in objection, (terms, objection)
         problem = await problem_of(client, **terms)
-        assert problem["reason"] in {"policy-refusal", "budget-exhausted"}, problem
+        assert problem["detail"] == f"party-1 refused: {objection}"
     fine = (await client.post("/v1/forecasts", json={"study": "made-up", "epsilon": 0.2, "delta": 1e-5, **WU})).json()
     assert not any(each["objections"] for each in fine["owners"])

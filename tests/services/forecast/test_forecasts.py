@@ -121,6 +121,8 @@ async def test_says_plainly_that_there_is_no_forecast_and_that_no_budget_bears_i
     for name in ("value", "alone", "worth_joining", "recommended", "epsilon", "epsilon_left"):
         assert [owner[name] for owner in answer["owners"]] == [None] * 5
     assert [owner["epsilon_now"] for owner in answer["owners"]] == list(BUDGETS.values())
+    unborne = ["the owner does not allow local", "the run releases answers without noise; no budget bears that"]
+    assert [owner["objections"] for owner in answer["owners"]] == [unborne] * 5
 
 
 @pytest.mark.parametrize(("algorithm", "epsilon"), [("gop", 10.0), ("pooled", None)])

@@ -23,12 +23,17 @@ FACTS = PartyFacts(
     study_digest="0" * 64,
     n_examples=41,
     algorithms=("dp_gd",),
-    views=("transcript",),
+    view="transcript",
     adjacency="replace_one",
     minimum_contributors=1,
+    colluders=0,
     require_secure_sum=False,
     max_epsilon_per_run=1.0,
     max_delta_per_run=0.1,
+    max_rounds=100,
+    public_rows=None,
+    round_bytes=2**28,
+    body_bytes=2**24,
 )
 
 

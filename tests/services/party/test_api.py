@@ -51,11 +51,16 @@ def test_says_of_itself_what_a_learner_may_know(client: httpx.Client, cluster: C
         "n_examples",
         "adjacency",
         "algorithms",
-        "views",
+        "view",
         "minimum_contributors",
+        "colluders",
         "require_secure_sum",
         "max_epsilon_per_run",
         "max_delta_per_run",
+        "max_rounds",
+        "public_rows",
+        "round_bytes",
+        "body_bytes",
     }
 
 

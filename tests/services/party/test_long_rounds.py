@@ -76,7 +76,7 @@ def test_a_run_that_does_not_fit_is_refused_before_it_costs(cluster: Cluster, tm
         refusal = propose(client, spec)
         assert refusal.status_code == 403
         assert refusal.json()["rule"] == "limits.round_bytes"
-        assert str(max(lengths(spec))) in refusal.text
+        assert str(max(lengths(spec.questions()))) in refusal.text
         assert client.get("/v1/budget").json() == before
 
 

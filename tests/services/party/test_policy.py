@@ -16,14 +16,16 @@ from common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputErro
 from common.privacy.account import Price
 from common.privacy.guarantee import View
 from common.protocol.messages import Query
+from common.runs.costs import lengths
 from common.runs.specification import PublicRows, RunSpec
 from common.secure_sum.party import PartyPolicy
+from common.service.settings import Limits
 from common.service.tokens import hash_token
 from common.wire.party_api import RunProposal
 from party.answering.party import Party
 from party.api.app import create_party_app
 from party.policy import approval
-from party.policy.approval import review, sum_policy, terms
+from party.policy.approval import review, rules_of, sum_policy, terms
 from party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, completed, propose, run_spec
@@ -39,7 +41,7 @@ OWNERS: dict[str, Any] = {
 
 def price(cluster: Cluster, spec: RunSpec, **policy: object) -> Price:
     """The first party's price of a run, whose owner pins all other parties."""
-    owner = Policy.model_validate(OWNERS | policy)
+    owner = rules_of(Policy.model_validate(OWNERS | policy))
     return review(spec, owner, "party-1", cluster.study, cluster.n_examples, spec.names)
 
 
@@ -77,7 +79,7 @@ def test_a_rule_kept_to_the_letter_is_kept(cluster: Cluster) -> None:
 
 
 def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Path) -> None:
-    cluster, policy = Cluster(tmp_path, n_parties=5), Policy.model_validate(OWNERS)
+    cluster, policy = Cluster(tmp_path, n_parties=5), rules_of(Policy.model_validate(OWNERS))
     for known, least in ((5, 0), (4, 1), (3, 2), (2, 3)):
         for colluders in range(5):
             spec = run_spec(cluster, secure_sum="paillier", colluders=colluders, minimum_contributors=5)
@@ -154,6 +156,27 @@ def test_a_claim_whose_delta_is_past_one_runs_limit_is_refused(
         price(cluster, run_spec(cluster))
 
 
+@pytest.mark.parametrize(("kind", "limit"), [("none", "round_bytes"), ("paillier", "body_bytes")])
+def test_a_run_fits_the_limits_of_its_party_to_the_byte(cluster: Cluster, kind: str, limit: str) -> None:
+    """Of a secure sum, whose messages hold more, another limit counts."""
+    spec = run_spec(cluster, secure_sum=kind)
+    asked, answered = lengths(spec.questions())
+    for most in (max(asked, answered), max(asked, answered) - 1):
+        limits = Limits.model_construct(**(Limits().model_dump() | {limit: most}))
+        rules = rules_of(Policy.model_validate(OWNERS), limits)
+        terms = spec, rules, "party-1", cluster.study, cluster.n_examples, spec.names
+        if most == max(asked, answered):
+            assert review(*terms)
+            continue
+        with pytest.raises(ForbiddenError) as refused:
+            review(*terms)
+        assert refused.value.facts == {"rule": f"limits.{limit}"}
+        assert refused.value.detail == (
+            f"the run's questions have up to {asked} bytes and its answers {answered}, and this party's limits.{limit} "
+            f"is {most}"
+        )
+
+
 def test_a_curators_run_is_one_partys_alone(cluster: Cluster) -> None:
     spec = run_spec(cluster, algorithm="gop", parameters={})
     alone = spec.model_copy(update={"parties": spec.parties[:1], "minimum_contributors": 1})
@@ -163,7 +186,7 @@ def test_a_curators_run_is_one_partys_alone(cluster: Cluster) -> None:
 
 
 def test_where_the_owner_pins_nobody_there_are_no_sums(cluster: Cluster) -> None:
-    policy, spec = Policy.model_validate(OWNERS), run_spec(cluster, secure_sum="paillier", colluders=1)
+    policy, spec = rules_of(Policy.model_validate(OWNERS)), run_spec(cluster, secure_sum="paillier", colluders=1)
     with pytest.raises(ForbiddenError, match="pins no public key of key holders") as refused:
         review(spec, policy, "party-1", cluster.study, cluster.n_examples)
     assert refused.value.facts == {"rule": "secure_sum"}
@@ -236,9 +259,9 @@ def test_a_run_without_noise_is_borne_by_no_budget(cluster: Cluster) -> None:
 def test_a_run_that_names_another_party_or_size_is_not_this_partys(cluster: Cluster) -> None:
     spec = run_spec(cluster)
     with pytest.raises(InvalidInputError, match="does not name the party"):
-        review(spec, Policy.model_validate(OWNERS), "party-3", cluster.study, cluster.n_examples)
+        review(spec, rules_of(Policy.model_validate(OWNERS)), "party-3", cluster.study, cluster.n_examples)
     with pytest.raises(ForbiddenError, match=r"misstates the size of .* ask for a new run"):
-        review(spec, Policy.model_validate(OWNERS), "party-1", cluster.study, cluster.n_examples + 1)
+        review(spec, rules_of(Policy.model_validate(OWNERS)), "party-1", cluster.study, cluster.n_examples + 1)
 
 
 @pytest.mark.parametrize(("view", "epsilon"), [("model", 1.0), ("transcript", 4.0)])

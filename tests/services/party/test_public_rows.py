@@ -14,7 +14,7 @@ from common.arrays import FloatArray
 from common.errors import ForbiddenError
 from common.runs.specification import PublicRows
 from party.api.app import create_party_app
-from party.policy.approval import review
+from party.policy.approval import review, rules_of
 from party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec
@@ -84,10 +84,10 @@ def test_an_owner_may_pin_the_rows_that_runs_may_ask_about(cluster: Cluster, row
     policy = cluster.party_settings("party-1").policy.model_dump()
     spec = run_spec(cluster, **NO_ROWS, public=name)
     for allowed in ((name.digest,), (other.digest, name.digest), None):
-        pinned = Policy.model_validate(policy | {"public_rows": allowed})
+        pinned = rules_of(Policy.model_validate(policy | {"public_rows": allowed}))
         assert review(spec, pinned, "party-1", cluster.study, cluster.n_examples).whole.epsilon > 0
     for forbidden in ((other.digest,), ()):
-        pinned = Policy.model_validate(policy | {"public_rows": forbidden})
+        pinned = rules_of(Policy.model_validate(policy | {"public_rows": forbidden}))
         with pytest.raises(ForbiddenError) as refused:
             review(spec, pinned, "party-1", cluster.study, cluster.n_examples)
         assert refused.value.facts == {"rule": "public_rows"}

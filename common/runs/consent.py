@@ -1,0 +1,147 @@
+"""What an owner allows of one run, and what of it a run breaks: one reading of the rules, wherever they are read.
+
+A party reads them when a run is proposed, and refuses by the first that is broken; a learner reads them as the party
+tells them, and says which it would refuse by, before anybody is asked. Pure, and in public terms alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from pydantic import FiniteFloat, NonNegativeInt
+
+from common.encoding.spelling import so_many
+from common.privacy.account import DELTA_UNITS, MICRO, Cost, limit
+from common.privacy.guarantee import Adjacency, View
+from common.runs.costs import lengths, limit_of
+from common.strict import Digest, PlainName, Strict
+
+if TYPE_CHECKING:
+    from common.protocol.algorithm import Algorithm
+    from common.runs.members import Member
+    from common.runs.specification import RunSpec
+
+NO_SUMS = "the owner pins no public key of {}, so there is no secure sum"
+
+Objection = tuple[str, str]
+"""The rule that a run breaks, by its name in a party's settings, and the reason in words."""
+
+
+class OwnerRules(Strict):
+    """What an owner allows of one run, by the names that its settings have for it.
+
+    Telling them harms no owner: they say what it wants, nothing of its data, and a learner that may ask finds the
+    figures by runs that are refused, for nothing. ``public_rows`` are digests, which tell who has the rows, and nobody
+    else, that these are allowed. What the owner alone decides, such as the classifier that it trains, is not among
+    them, nor is whom it trusts.
+    """
+
+    algorithms: tuple[PlainName, ...]
+    view: View
+    adjacency: Adjacency
+    minimum_contributors: NonNegativeInt
+    colluders: NonNegativeInt
+    require_secure_sum: bool
+    max_epsilon_per_run: FiniteFloat
+    max_delta_per_run: FiniteFloat
+    max_rounds: NonNegativeInt
+    public_rows: tuple[Digest, ...] | None
+    round_bytes: NonNegativeInt
+    body_bytes: NonNegativeInt
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedRun:
+    """A run as owners look at it; ``longest`` are the bytes of its longest question and answer."""
+
+    spec: RunSpec
+    algorithm: Algorithm
+    n_rounds: int
+    reveals_each: bool
+    longest: tuple[int, int]
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Self:
+        """Raises InvalidInputError where the run's terms contradict each other."""
+        questions = spec.questions()
+        reveals_each = any(question.reveal != "sum" for question in questions)
+        return cls(spec, spec.build(), len(questions), reveals_each, lengths(questions))
+
+    def objections(self, member: Member, rules: OwnerRules, known: Collection[str] | None) -> Iterator[Objection]:
+        """What of its owner's rules the run would break at a party that is a ``member`` of it.
+
+        ``known`` are the parties whose keys the owner pins; None where it has no secure sums. What the run costs is
+        another question: `dear`.
+        """
+        spec, name = self.spec, self.spec.algorithm
+        is_sum = spec.secure_sum != "none"
+        if is_sum and known is None:
+            yield "secure_sum", NO_SUMS.format("key holders")
+        if name not in rules.algorithms:
+            yield "algorithms", f"the owner does not allow {name}"
+        if self.algorithm.curator and len(spec.parties) > 1:
+            yield "algorithms", f"{name} needs a curator who holds all data"
+        if reason := _hides_too_little(self.algorithm.adjacency, rules, name):
+            yield "adjacency", reason
+        if spec.public and rules.public_rows is not None and spec.public.digest not in rules.public_rows:
+            yield "public_rows", "the owner does not allow these public rows"
+        if self.n_rounds > rules.max_rounds:
+            yield "max_rounds", f"a run may have at most {so_many(rules.max_rounds, 'round')}"
+        if is_sum and self.reveals_each:
+            yield "secure_sum", f"{name} reveals each answer, so it has no secure sum"
+        yield from self._weak_terms(member, rules, known or ())
+        yield from self._long_bodies(rules)
+
+    def _weak_terms(self, member: Member, rules: OwnerRules, known: Collection[str]) -> Iterator[Objection]:
+        """By which a run promises too little, or hides too few among too few: the learner may be all strangers."""
+        spec, budget = self.spec, member.budget
+        is_sum = spec.secure_sum != "none"
+        strangers = len(set(spec.names) - {member.name, *known}) if is_sum else 0
+        why = (
+            f": the keys of {strangers} of its parties are not pinned, so each may be the learner's (parley-party pin)"
+            if strangers
+            else ""
+        )
+        fewest, colluders = rules.minimum_contributors + strangers, rules.colluders + strangers
+        if budget.epsilon > rules.max_epsilon_per_run:
+            yield "max_epsilon_per_run", f"one run may cost at most epsilon {rules.max_epsilon_per_run:g}"
+        if budget.delta > rules.max_delta_per_run:
+            yield "max_delta_per_run", f"one run may cost at most delta {rules.max_delta_per_run:g}"
+        if spec.minimum_contributors < fewest:
+            yield "minimum_contributors", f"each sum needs at least {fewest} contributors{why}"
+        if rules.require_secure_sum and not is_sum:
+            yield "require_secure_sum", "the owner requires a secure sum"
+        if is_sum and spec.colluders < colluders:
+            yield "colluders", f"shared noise must tolerate at least {colluders} colluders{why}"
+
+    def _long_bodies(self, rules: OwnerRules) -> Iterator[Objection]:
+        """Questions or answers that are longer than the party takes or gives."""
+        name = limit_of(self.spec)
+        most = getattr(rules, name)
+        if max(self.longest) > most:
+            asked, answered = self.longest
+            reason = f"the run's questions have up to {asked} bytes and its answers {answered}, and this party's"
+            yield f"limits.{name}", f"{reason} limits.{name} is {most}"
+
+
+def dear(cost: Cost, adjacency: Adjacency, rules: OwnerRules) -> Iterator[Objection]:
+    """What of its owner's rules a run breaks by what it costs, a party's own runs too; it hides by ``adjacency``."""
+    if reason := _hides_too_little(adjacency, rules, "the run"):
+        yield "adjacency", reason
+    most = limit(rules.max_epsilon_per_run, rules.max_delta_per_run)
+    for name, costs, may, unit in (
+        ("epsilon", cost.epsilon, most.epsilon_limit, MICRO),
+        ("delta", cost.delta, most.delta_limit, DELTA_UNITS),
+    ):
+        if costs > may:
+            reason = f"the run costs {name} {costs / unit:g} in the owner's {rules.view} view"
+            yield f"max_{name}_per_run", f"{reason}; one may cost {may / unit:g}"
+
+
+def _hides_too_little(adjacency: Adjacency, rules: OwnerRules, what: str) -> str | None:
+    """Why the owner does not take what hides by this adjacency, if it does not."""
+    if rules.adjacency == "whole_party" and adjacency != "whole_party":
+        return f"the owner protects all its data at once, and {what} protects one record"
+    return None
