@@ -25,9 +25,10 @@ def settled(
 ) -> tuple[RunSpec, dict[str, str]]:
     """The specification with all that it leaves open chosen, and why, by name of the parameter or ``algorithm``.
 
-    Where ``any_algorithm`` may be taken, it is one that all parties allow, by what they say of themselves. Raises
-    InvalidInputError where none of them has a forecast.
+    In so many rounds at most, and no more than any party allows. Where ``any_algorithm`` may be taken, it is one that
+    all parties allow, by what they say of themselves. Raises InvalidInputError where none of them has a forecast.
     """
+    most_rounds = min([most_rounds, *(each.max_rounds for each in (facts or {}).values())])
     if any_algorithm:
         spec, why = _best(spec, _allowed(facts), most_rounds)
     else:

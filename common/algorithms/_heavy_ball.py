@@ -77,7 +77,7 @@ def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_roun
     if "momentum" not in given:  # what a given step needs, so as not to diverge
         momentum = max(momentum, min(_MOST_MOMENTUM, _ROOM * longest / flat / 2 - 1))
     step = max(_LEAST_STEP, min(longest, way * (1 - momentum) / rounds))
-    short = "" if rounds >= wanted else f"; {wanted} would take longer than was allowed"
+    short = "" if rounds >= wanted else f"; {wanted} would be more than time or owners allow"
     chosen = {
         "n_rounds": Choice(
             rounds, f"as many as let the model travel {rounds * step / (1 - momentum):.3g}, until {until}{short}"

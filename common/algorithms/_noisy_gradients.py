@@ -74,8 +74,8 @@ class NoisyGradients(Algorithm):
             drift = bearable_drift(facts, one.calibration)
             rounds = max(1, bisect_right(range(1, most_rounds + 1), drift, key=lambda n: one.blur_of(facts, n)))
             rounds = rounds_until_settled(replace(one, n_rounds=rounds).steps(facts), facts, given)
-            why = f"as many as time allows, until noise moves weights by {drift:.2g} or lambda holds them; at least one"
-            why = why if drift else "the noise of more would cost more than they bring"
+            why = f"as many as time and owners allow, until noise moves weights by {drift:.2g} or lambda holds them"
+            why = f"{why}; at least one" if drift else "the noise of more would cost more than they bring"
             one, chosen["n_rounds"] = replace(one, n_rounds=rounds), Choice(rounds, why)
         return chosen | choose_regularization(given, one.noise_of_mean(facts) / math.sqrt(one.n_rounds), _DRIFT)
 

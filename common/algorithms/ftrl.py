@@ -52,7 +52,7 @@ class PrivateLeader(Algorithm):
         if "n_rounds" in given:
             return {}
         rows = int(facts.n_examples.min())
-        why = "as many as the smallest party has rows" if rows <= most_rounds else "as many as there is time for"
+        why = "as many as the smallest party has rows" if rows <= most_rounds else "as many as time and owners allow"
         return {"n_rounds": Choice(max(1, min(rows, most_rounds)), why)}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:

@@ -67,7 +67,7 @@ class Algorithm(ABC):
     ) -> dict[str, Choice]:
         """Parameters for a run of which some are ``given``, by name: from public facts, before any party is asked.
 
-        ``most_rounds`` is how many rounds the user has time for. By default nothing: the defaults stand.
+        ``most_rounds`` is how many the user has time for and the owners allow. By default nothing: the defaults stand.
         """
         return {}
 

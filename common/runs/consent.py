@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from pydantic import FiniteFloat, NonNegativeInt
+from pydantic import FiniteFloat, NonNegativeInt, PositiveInt
 
 from common.encoding.spelling import so_many
 from common.privacy.account import DELTA_UNITS, MICRO, Cost, limit
@@ -46,7 +46,7 @@ class OwnerRules(Strict):
     require_secure_sum: bool
     max_epsilon_per_run: FiniteFloat
     max_delta_per_run: FiniteFloat
-    max_rounds: NonNegativeInt
+    max_rounds: PositiveInt
     public_rows: tuple[Digest, ...] | None
     round_bytes: NonNegativeInt
     body_bytes: NonNegativeInt

@@ -152,7 +152,7 @@ class TestRule:
         free, (hasty, choices) = chosen(facts), settle("dp_gd", {}, facts, 12)
         assert isinstance(hasty, DpGd)
         assert hasty.n_rounds == 12 < free.n_rounds
-        assert f"{free.n_rounds} would take longer than was allowed" in choices["n_rounds"].why
+        assert f"{free.n_rounds} would be more than time or owners allow" in choices["n_rounds"].why
         assert hasty.momentum == pytest.approx(1 - 10 / 12, abs=1e-4)
 
     def test_what_is_given_stays_and_the_rest_follows(self) -> None:

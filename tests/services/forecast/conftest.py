@@ -50,6 +50,12 @@ class CrowdSeekers(Owners):
     fears: ClassVar[dict[str, Any]] = {"minimum_contributors": 3, "public_rows": ()}
 
 
+class Hasty(Owners):
+    """Five parties that answer two rounds of a run."""
+
+    fears: ClassVar[dict[str, Any]] = {"max_rounds": 2}
+
+
 @pytest.fixture
 def owners(tmp_path: Path, request: pytest.FixtureRequest) -> Owners:
     kind: type[Owners] = getattr(request, "param", Owners)

@@ -10,7 +10,7 @@ import pytest
 
 from common.privacy.account import SQUARE_UNITS, Cost, limit
 from common.privacy.calibration import gaussian_mu
-from tests.services.forecast.conftest import BUDGETS, DELTA, CrowdSeekers, left_after
+from tests.services.forecast.conftest import BUDGETS, DELTA, CrowdSeekers, Hasty, left_after
 from tests.support.cluster import submit, upload, watch
 from tests.support.intercepted import Intercepted
 
@@ -84,6 +84,20 @@ async def test_a_horizon_longer_than_the_owner_allows_is_refused(client: httpx.A
     terms = {"calibration": "tight", "n_rounds": 51}
     problem = await problem_of(client, algorithm="wu_subgradient", epsilon=0.1, parameters=terms)
     assert problem["detail"] == "party-1 refused: a run may have at most 50 rounds"
+
+
+@pytest.mark.parametrize("owners", [Hasty], indirect=True)
+async def test_rounds_that_are_left_open_are_no_more_than_the_owners_allow(client: httpx.AsyncClient) -> None:
+    terms: dict[str, Any] = {"algorithm": "dp_gd", "epsilon": 2.0, "parties": ["party-1", "party-2", "party-3"]}
+    request = {"study": "made-up", "delta": 1e-5} | terms
+    unasked = request | {"owners": {"party-1": 40, "party-2": 41, "party-3": 42}}
+    wanted, answer = [
+        (await client.post("/v1/forecasts", json=each)).raise_for_status().json() for each in (unasked, request)
+    ]
+    assert wanted["rounds"] > answer["rounds"] == 2
+    assert answer["chosen"]["n_rounds"].endswith(f"; {wanted['rounds']} would be more than time or owners allow")
+    ended = await watch(client, await submit(client, **terms))
+    assert ended[-1][1]["state"] == "completed"
 
 
 @pytest.mark.parametrize("owners", [CrowdSeekers], indirect=True)

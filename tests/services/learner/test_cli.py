@@ -284,4 +284,4 @@ def test_seconds_limit_the_rounds_of_a_run(command: Commands) -> None:
     command("watch", hasty["id"])
     shown = next(run for run in command.json("list") if run["id"] == hasty["id"])
     assert shown["rounds"]["of"] == 1
-    assert "would take longer than was allowed" in shown["chosen"]["n_rounds"]
+    assert "would be more than time or owners allow" in shown["chosen"]["n_rounds"]
