@@ -15,7 +15,7 @@ from common.protocol.receipts import APPROVAL, Binding
 from common.runs.certificate import SignedApproval
 from common.runs.costs import longest_body
 from common.secure_sum.envelope import Signed
-from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunProposal
+from common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunProposal
 
 _LONGEST_REFUSAL = 2**16
 
@@ -32,6 +32,10 @@ class PartyClient(ReceiptedPeer):
     async def facts(self) -> PartyFacts:
         """What the party says of itself."""
         return self._parse(PartyFacts, await self._ask("GET", "/v1/party"))
+
+    async def pins(self) -> PinnedKeys:
+        """Whom its owner trusts in secure sums with this learner."""
+        return self._parse(PinnedKeys, await self._ask("GET", "/v1/party/pins"))
 
     async def budget(self) -> BudgetReport:
         """What the party's ledger has left."""

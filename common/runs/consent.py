@@ -91,7 +91,7 @@ class ReviewedRun:
             yield "max_rounds", f"a run may have at most {so_many(rules.max_rounds, 'round')}"
         if is_sum and self.reveals_each:
             yield "secure_sum", f"{name} reveals each answer, so it has no secure sum"
-        yield from self._weak_terms(member, rules, known or ())
+        yield from self._weak_terms(member, rules, spec.names if known is None else known)
         yield from self._long_bodies(rules)
 
     def _weak_terms(self, member: Member, rules: OwnerRules, known: Collection[str]) -> Iterator[Objection]:

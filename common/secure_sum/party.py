@@ -7,7 +7,7 @@ What `Party.answer` returns is also the party's journal: store it before sending
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -55,22 +55,30 @@ class PartyPolicy:
 
     def check(self, roster: Roster, own_name: str) -> None:
         """Raise SignatureError(wrong_pin), RosterError(too_few_required) or KeyMaterialError(wrong_key_size)."""
-        if roster.learner != self.learner:
-            raise SignatureError("the learner's key is not the pinned one", reason=Reason.WRONG_PIN)
-        if {holder.name: holder.key for holder in roster.key_holders} != dict(self.key_holders):
-            raise SignatureError("the key holders are not the pinned ones", reason=Reason.WRONG_PIN)
+        holders = {holder.name: holder.key for holder in roster.key_holders}
+        for reason in self.wrong_pins(roster.learner, holders, {party.name: party.key for party in roster.parties}):
+            raise SignatureError(reason, reason=Reason.WRONG_PIN)
         self._check_parties(roster, own_name)
-        if roster.key_bits < self.minimum_key_bits:
-            raise KeyMaterialError(
-                f"key_bits is {roster.key_bits}, this party's policy asks for {self.minimum_key_bits}",
-                reason=Reason.WRONG_KEY_SIZE,
-            )
+        for reason in self.small_keys(roster.key_bits):
+            raise KeyMaterialError(reason, reason=Reason.WRONG_KEY_SIZE)
+
+    def wrong_pins(self, learner: str, key_holders: Mapping[str, str], parties: Mapping[str, str]) -> Iterator[str]:
+        """Which of a sum's public keys, by name, are not as they are pinned, in words."""
+        if learner != self.learner:
+            yield "the learner's key is not the pinned one"
+        if dict(key_holders) != dict(self.key_holders):
+            yield "the key holders are not the pinned ones"
+        for name, key in parties.items():
+            if self.parties.get(name, key) != key:
+                yield f"the key of {name} is not the pinned one"
+
+    def small_keys(self, bits: int) -> Iterator[str]:
+        """Why Paillier keys of so many bits are too small, in words, if they are."""
+        if bits < self.minimum_key_bits:
+            yield f"key_bits is {bits}, this party's policy asks for {self.minimum_key_bits}"
 
     def _check_parties(self, roster: Roster, own_name: str) -> None:
         """Whom the roster's sums hide this party among."""
-        for party in roster.parties:
-            if self.parties.get(party.name, party.key) != party.key:
-                raise SignatureError(f"the key of {party.name} is not the pinned one", reason=Reason.WRONG_PIN)
         unknown = sum(party.name not in {own_name, *self.parties} for party in roster.parties)
         for name, has, least in (
             ("minimum_contributors", roster.minimum_contributors, self.minimum_contributors + unknown),

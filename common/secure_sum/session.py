@@ -6,20 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.secure_sum.envelope import public_hex
 from common.secure_sum.errors import Reason, RosterError, StateError
-from common.secure_sum.messages import Message, Roster, RosterMember, RoundMessage
+
+if TYPE_CHECKING:
+    from common.secure_sum.messages import Message, Roster, RosterMember, RoundMessage
 
 
 class End:
     """The event that ends a session."""
 
 
-SessionEvent = type[Message] | type[End]
-Transitions = Mapping[Enum, Mapping[SessionEvent, Enum]]
+SessionEvent: TypeAlias = "type[Message | End]"
+Transitions: TypeAlias = "Mapping[Enum, Mapping[SessionEvent, Enum]]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -9,13 +10,14 @@ from pydantic import Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from common.encoding.canonical_json import canonical
 from common.encoding.fixed_point import MAX_EXAMPLES
-from common.errors import InvalidInputError, UnknownMembersError
+from common.errors import ForbiddenError, InvalidInputError, UnknownMembersError
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
 from common.privacy.guarantee import Adjacency, Composition
-from common.runs.consent import OwnerRules
+from common.runs.consent import NO_SUMS, OwnerRules
 from common.runs.members import MemberColumns
 from common.runs.specification import RunOutline, RunSpec
-from common.strict import Digest, Identifier, OneLine, PlainName, Strict, faults
+from common.secure_sum.party import PartyPolicy
+from common.strict import Digest, Identifier, OneLine, PlainName, PublicKey, Strict, faults
 
 
 class PartyFacts(OwnerRules):
@@ -25,6 +27,42 @@ class PartyFacts(OwnerRules):
     version: PlainName
     study_digest: Digest
     n_examples: Annotated[int, Field(le=MAX_EXAMPLES)]
+
+
+class PinnedKeys(Strict):
+    """Whose public keys an owner pins for its secure sums with one learner, by name, and what those must be like.
+
+    Told apart from the rest, which a learner shows its users. It harms no owner: keys are public, a pin that is known
+    is as hard to pass as before, and any learner is shown the receipts that the party holds of those whom it pins,
+    which bear both name and key (``GET /v1/receipts``).
+    """
+
+    learner: PublicKey | None
+    key_holders: dict[Identifier, PublicKey]
+    parties: dict[Identifier, PublicKey]
+    minimum_key_bits: NonNegativeInt
+
+    @property
+    def known(self) -> Collection[str] | None:
+        """The other parties that a sum may hide this one among; None where it has no key holders, and so no sums."""
+        return self.parties.keys() if self.key_holders else None
+
+    def policy(self, rules: OwnerRules) -> PartyPolicy:
+        """What the owner insists on in a secure sum.
+
+        Raises ForbiddenError where it pins no key of the learner, or none of key holders.
+        """
+        if self.learner is None or not self.key_holders:
+            whose = "the learner" if self.key_holders else "key holders"
+            raise ForbiddenError(NO_SUMS.format(whose), rule="secure_sum")
+        return PartyPolicy(
+            learner=self.learner,
+            key_holders=self.key_holders,
+            parties=self.parties,
+            minimum_contributors=rules.minimum_contributors,
+            colluders=rules.colluders,
+            minimum_key_bits=self.minimum_key_bits,
+        )
 
 
 _Whole = Annotated[int, Field(ge=0, le=10**30)]

@@ -181,7 +181,14 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             parties = [learner.roster[name] for name in draft.names]
             deadline = learner.settings.deadline_seconds
             foreseen = await foresee_parties(
-                draft, parties, learner.store, deadline, order.seconds, settle=settle, cohort=order.cohort
+                draft,
+                parties,
+                learner.store,
+                deadline,
+                order.seconds,
+                settle=settle,
+                sums=learner.sums,
+                cohort=order.cohort,
             )
         return foreseen.model_copy(
             update={"majority": draft.study.majority or learner.engine.majority(draft.study.digest)}

@@ -144,6 +144,7 @@ def explained(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is to be said of the run as a whole, and under which heading."""
     yield from (("refused", line) for line in refusals(answer))
+    yield from (("warning", line) for line in answer["key_holders"])
     if (outcome := answer["outcome"]) is None:
         yield "no forecast", answer["no_forecast"]
     else:

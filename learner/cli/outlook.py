@@ -34,6 +34,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     if explain:
         yield from (f"{name} = {value}: {why}" for name, value, why in chosen(answer))
     yield from (f"warning: refused {line}" for line in refusals(answer))
+    yield from (f"warning: {line}" for line in answer["key_holders"])
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
     yield from costly(answer)
     if answer["majority"] is not None:

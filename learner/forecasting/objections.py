@@ -10,15 +10,25 @@ from common.privacy.account import Cost
 from common.runs.consent import Objection, ReviewedRun, dear
 from common.runs.members import Member
 from common.wire.party_api import PartyFacts
+from learner.secure_sum.foreseen import ForeseenSum
 
 Charge = Cost | BudgetExhaustedError
 """What a run would be charged to a party at most, or why no budget bears it."""
 
 
-def objections(run: ReviewedRun, member: Member, facts: PartyFacts, charge: Charge) -> tuple[str, ...]:
-    """Why the party would refuse the run, a reason for each rule."""
+def objections(
+    run: ReviewedRun, member: Member, facts: PartyFacts, charge: Charge, foreseen: ForeseenSum | None
+) -> tuple[str, ...]:
+    """Why the party would refuse the run, a reason for each rule; ``foreseen`` is its secure sum."""
+    pins = foreseen.pins.get(member.name) if foreseen else None
+    known = () if foreseen is None else run.spec.names if pins is None else pins.known
+    broken = chain(
+        run.objections(member, facts, known),
+        _of_charge(run, facts, charge),
+        foreseen.objections(facts) if foreseen else (),
+    )
     reasons: dict[str, str] = {}
-    for rule, reason in chain(run.objections(member, facts, run.spec.names), _of_charge(run, facts, charge)):
+    for rule, reason in broken:
         reasons.setdefault(rule, reason)
     return tuple(reasons.values())
 

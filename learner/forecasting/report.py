@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,8 +36,21 @@ from learner.forecasting.views import CostsView, ForecastView, IntervalView, Out
 from learner.storage.run_store import RunStore
 from learner.timing import UNKNOWN, RoundTime, round_time
 
+if TYPE_CHECKING:
+    from learner.secure_sum.coordinator import SecureSumCoordinator
+    from learner.secure_sum.foreseen import ForeseenSum
+
 Choosing = Callable[[RunSpec, Mapping[str, PartyFacts] | None, int], tuple[RunSpec, dict[str, str]]]
 """Chooses what a run leaves open, in so many rounds at most, and says why: `learner.selection.settled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What parties say, by name: None where nobody is asked; ``foreseen`` is the run's secure sum."""
+
+    facts: Mapping[str, PartyFacts] | None = None
+    budgets: Mapping[str, BudgetReport] = field(default_factory=dict)
+    foreseen: ForeseenSum | None = None
 
 
 async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
@@ -43,7 +58,7 @@ async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: floa
 
     ``seconds`` is how long its rounds may take.
     """
-    return await _foresee(with_sizes(draft, sizes), None, {}, UNKNOWN, seconds, settle=settle)
+    return await _foresee(with_sizes(draft, sizes), _Told(), UNKNOWN, seconds, settle=settle)
 
 
 async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in what time
@@ -54,6 +69,7 @@ async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in wh
     seconds: float,
     *,
     settle: Choosing,
+    sums: SecureSumCoordinator,
     cohort: Cohort | None = None,
 ) -> ForecastView:
     """The forecast of a run among parties, who have ``deadline`` seconds to say their sizes and budgets.
@@ -65,23 +81,23 @@ async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in wh
     found = await recruit("", parties, draft, deadline, cohort)
     members = [party for party in parties if party.name in found.facts]
     reports = dict(zip(found.spec.names, await ask_all(members, PartyClient.budget, deadline), strict=True))
-    told = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
+    budgets = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
+    foreseen = None if draft.secure_sum == "none" else await sums.foresee(members, deadline)
     time = await round_time(found.spec, members, store, deadline)
-    return await _foresee(found.spec, found.facts, told, time, seconds, settle=settle)
+    return await _foresee(found.spec, _Told(found.facts, budgets, foreseen), time, seconds, settle=settle)
 
 
-async def _foresee(  # noqa: PLR0913 -- what is known, by name
+async def _foresee(
     draft: RunSpec,
-    told: Mapping[str, PartyFacts] | None,
-    budgets: Mapping[str, BudgetReport],
+    told: _Told,
     time: RoundTime,
     seconds: float,
     *,
     settle: Choosing,
 ) -> ForecastView:
     """The forecast of a run; in a thread, for of a thousand owners it takes a second."""
-    most, views = time.rounds_in(seconds), views_of(told or {})
-    spec, why = await asyncio.to_thread(settle, draft, told, most)
+    most, views = time.rounds_in(seconds), views_of(told.facts or {})
+    spec, why = await asyncio.to_thread(settle, draft, told.facts, most)
     algorithm, facts = spec.build(), spec.facts()
     answer = await asyncio.to_thread(_forecast, algorithm, facts)
     charges = await asyncio.to_thread(_charges, algorithm, facts, views)
@@ -92,7 +108,8 @@ async def _foresee(  # noqa: PLR0913 -- what is known, by name
         rounds=len(spec.questions()),
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
-        owners=tuple(_owners(spec, facts, answer, charges, budgets, told=told or {})),
+        owners=tuple(_owners(spec, facts, answer, charges, told)),
+        key_holders=told.foreseen.hindrances if told.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
         costs=CostsView.of(costs_of(spec, getattr(Limits(), limit_of(spec)))),
     )
@@ -119,17 +136,15 @@ def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, V
     return {name: charge(index, name) for index, name in enumerate(facts.parties)}
 
 
-def _owners(  # noqa: PLR0913 -- what is known of the run and of its owners, by name
+def _owners(
     spec: RunSpec,
     facts: FederationFacts,
     answer: Forecast | NoForecast,
     charges: Mapping[str, Charge],
-    budgets: Mapping[str, BudgetReport],
-    *,
-    told: Mapping[str, PartyFacts],
+    told: _Told,
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
-    run = ReviewedRun.of(spec)
+    run, known, budgets = ReviewedRun.of(spec), told.facts or {}, told.budgets
     deltas = facts.everyone.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
     for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
@@ -145,7 +160,9 @@ def _owners(  # noqa: PLR0913 -- what is known of the run and of its owners, by 
             epsilon_now=now and now.epsilon_left,
             epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
             fits=fits,
-            objections=objections(run, member, told[member.name], charge) if member.name in told else (),
+            objections=objections(run, member, known[member.name], charge, told.foreseen)
+            if member.name in known
+            else (),
             value=found and found.value,
             recommended=found and found.recommended,
             alone=found and IntervalView.of(found.alone),

@@ -225,5 +225,9 @@ class ForecastView(BaseModel):
     outcome: OutcomeView | None
     no_forecast: Annotated[str | None, Field(description="why there is no outcome")]
     owners: tuple[OwnerView, ...]
+    key_holders: Annotated[
+        tuple[str, ...],
+        Field(description="why key holders would not open the run's sums now: it waits for one that is away"),
+    ] = ()
     run_time: RunTime
     costs: Annotated[CostsView, Field(description="what the run costs to carry: bytes, memory, seconds of noise")]

@@ -8,7 +8,7 @@ gave before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.client.endpoints import PeerEntry
 from common.client.party import PartyClient
 from common.client.peer import Line, all_of, ask_all
-from common.errors import InvalidInputError, NotFoundError, UnavailableError
+from common.errors import InvalidInputError, NotFoundError, ParleyError, UnavailableError
 from common.protocol.receipts import Receipt
 from common.runs.secure_terms import draft_roster, session_of
 from common.runs.specification import RunSpec
@@ -26,8 +26,11 @@ from common.secure_sum.envelope import public_hex
 from common.secure_sum.learner import LearnerRole
 from common.secure_sum.messages import Roster, RosterKeyHolder
 from common.secure_sum.paillier import require_gmpy2
+from common.wire.key_holder_api import KeyHolderFacts
+from common.wire.party_api import PinnedKeys
 from learner.run import Run
 from learner.secure_sum.federation import SecureSumFederation
+from learner.secure_sum.foreseen import ForeseenSum
 from learner.secure_sum.key_holder_client import KeyHolderClient
 from learner.settings import LearnerSettings
 from learner.storage.session_store import SessionStore, StoredSession
@@ -75,9 +78,35 @@ class SecureSumCoordinator:
         if spec.secure_sum == "none":
             return
         if not self.key_holders:
-            raise InvalidInputError("secure_sum: this learner has no key holders ([[key_holders]] of its settings)")
+            raise InvalidInputError(
+                "secure_sum: this learner has no key holders: name them in [[key_holders]] of its settings, or confirm "
+                "those that have joined by invitation (parley-learner roster list)"
+            )
         if missing := [name for name in spec.names if name not in self.party_keys]:
             raise InvalidInputError(f"secure_sum: the settings give no public_key of {', '.join(missing[:5])}")
+
+    async def foresee(self, parties: Sequence[PartyClient], seconds: float) -> ForeseenSum:
+        """What a sum of these parties would begin with, by what all say of themselves in so many seconds."""
+        holders, keys = self.key_holders, self.party_keys
+        told, pins = await asyncio.gather(
+            ask_all(holders, KeyHolderClient.facts, seconds), ask_all(parties, PartyClient.pins, seconds)
+        )
+        hindrances = [
+            f"{each.detail}; the run would wait for it" if isinstance(each, UnavailableError) else each.detail
+            for each in told
+            if isinstance(each, ParleyError)
+        ]
+        bits = {
+            who.name: each.key_bits for who, each in zip(holders, told, strict=True) if isinstance(each, KeyHolderFacts)
+        }
+        return ForeseenSum(
+            learner=public_hex(self.key),
+            key_holders={holder.name: holder.public_key for holder in holders},
+            parties={party.name: keys[party.name] for party in parties if party.name in keys},
+            pins={party.name: each for party, each in zip(parties, pins, strict=True) if isinstance(each, PinnedKeys)},
+            bits=min(bits.values(), default=None),
+            hindrances=(*hindrances, *_of_unlike_sizes(bits)),
+        )
 
     async def convene(self, run: Run, parties: Sequence[PartyClient]) -> list[str]:
         """Have key holders and parties sign the roster of a run that the parties have approved; the former's names.
@@ -148,9 +177,9 @@ class SecureSumCoordinator:
         self.check(run.spec)
         seconds = self.settings.key_holder_seconds
         moduli = all_of(await ask_all(self.key_holders, lambda holder: holder.begin(session), seconds))
-        if len({n.bit_length() for n in moduli}) > 1:
-            sizes = [f"{holder.name} {n.bit_length()} bits" for holder, n in zip(self.key_holders, moduli, strict=True)]
-            raise InvalidInputError(f"the key holders' keys differ in size: {', '.join(sizes)}")
+        sizes = {holder.name: n.bit_length() for holder, n in zip(self.key_holders, moduli, strict=True)}
+        for reason in _of_unlike_sizes(sizes):
+            raise InvalidInputError(reason)
         roster = draft_roster(
             run.id,
             run.spec,
@@ -176,3 +205,9 @@ class SecureSumCoordinator:
         if missing := [entry.name for entry in roster.key_holders if (entry.name, entry.key) not in known]:
             raise NotFoundError(f"the settings do not have the key holder {', '.join(missing)} with the run's key")
         return [known[entry.name, entry.key] for entry in roster.key_holders]
+
+
+def _of_unlike_sizes(bits: Mapping[str, int]) -> Iterator[str]:
+    """Why key holders whose keys have these sizes cannot open a sum together, in words, if they cannot."""
+    if len(set(bits.values())) > 1:
+        yield f"the key holders' keys differ in size: {', '.join(f'{name} {size} bits' for name, size in bits.items())}"

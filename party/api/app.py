@@ -35,12 +35,13 @@ from common.service.prometheus import Metrics
 from common.service.witnessing.desk import Desk, add_witness
 from common.service.worker import Worker
 from common.strict import Strict
-from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer
+from common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunOffer
 from common.wire.roster_api import Signature
 from party.answering.noise_pool import NoisePool
 from party.answering.party import Party, open_witness
 from party.answering.release import NoiseFactory
 from party.api.budget_metrics import BudgetGauges
+from party.policy.approval import pins_of
 from party.policy.questions import Notifier
 from party.secure_sum.obfuscator_pool import Obfuscators
 from party.secure_sum.participant import SecureSumParticipant
@@ -146,6 +147,12 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
     async def show_party(request: Request, response: Response) -> PartyFacts:
         """The party's name, the digest of the study it agreed to, the size of its shard, and what its policy allows."""
         return await desk.do(request, response, lambda: facts)
+
+    @app.get("/v1/party/pins", summary="Whom the owner trusts in secure sums with this learner", tags=["party"])
+    async def show_pins(request: Request, response: Response) -> PinnedKeys:
+        """The public keys that the owner pins: the learner's own, key holders' and other parties'; none: no sums."""
+        learner = caller(request)
+        return await desk.do(request, response, lambda: pins_of(desk.party.settings, learner))
 
     @app.get("/v1/budget", summary="What may be spent, and what has been", tags=["party"])
     async def show_budget(request: Request, response: Response) -> BudgetReport:

@@ -17,11 +17,12 @@ from common.privacy.account import Cost, Price
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import OwnFacts
 from common.protocol.messages import Query, Question
-from common.runs.consent import NO_SUMS, Objection, OwnerRules, ReviewedRun, dear
+from common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from common.runs.pricing import price
 from common.runs.specification import PublicRows, RunSpec, digest_of_rows
 from common.secure_sum.party import PartyPolicy
 from common.service.settings import Limits
+from common.wire.party_api import PinnedKeys
 from party.settings import PartySettings, Policy
 
 
@@ -103,20 +104,16 @@ def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) 
     return Terms(spec.build(), facts.of(index), spec.questions(), spec.public, digest)
 
 
-def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
-    """What the owner insists on in a secure sum of this learner.
-
-    Raises ForbiddenError where the settings pin no key of the learner, or name no key holders.
-    """
+def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:
+    """Whose keys the owner pins for secure sums with this learner."""
     pin = next(known.public_key for known in settings.learners if known.name == learner)
-    if settings.secure_sum is None or pin is None:
-        whose = "key holders" if settings.secure_sum is None else "the learner"
-        raise ForbiddenError(NO_SUMS.format(whose), rule="secure_sum")
-    return PartyPolicy(
-        learner=pin,
-        key_holders=settings.secure_sum.pins,
-        parties=settings.secure_sum.party_pins,
-        minimum_contributors=settings.policy.minimum_contributors,
-        colluders=settings.policy.colluders,
-        minimum_key_bits=settings.secure_sum.minimum_key_bits,
+    if (sums := settings.secure_sum) is None:
+        return PinnedKeys(learner=pin, key_holders={}, parties={}, minimum_key_bits=0)
+    return PinnedKeys(
+        learner=pin, key_holders=sums.pins, parties=sums.party_pins, minimum_key_bits=sums.minimum_key_bits
     )
+
+
+def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
+    """What the owner insists on in a secure sum of this learner; raises ForbiddenError, see `PinnedKeys.policy`."""
+    return pins_of(settings, learner).policy(rules_of(settings.policy, settings.limits))

@@ -29,7 +29,8 @@ export class ForecastPane {
   /** Shows a forecast for a study, whose label gives units, among parties. */
   take(answer, study, parties) {
     this.element.removeAttribute("aria-busy");
-    this.summary.replaceChildren(h("div", {}, this.expected(answer, study.label)));
+    const hindrances = answer.key_holders.map((why) => h("p", { class: "warn" }, sentence(why)));
+    this.summary.replaceChildren(h("div", {}, hindrances, this.expected(answer, study.label)));
     const open = [...this.details.querySelectorAll("details")].map((each) => each.open);
     const chosen = Object.entries(answer.chosen);
     const budgets = new Map(parties.map((party) => [party.name, party.budget]));
