@@ -10,13 +10,14 @@ import asyncio
 import base64
 import ssl
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
 from cryptography import x509
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, HttpUrl, ValidationError
 
 from common.client.endpoints import LearnerAddress
 from common.errors import InvalidInputError, UnavailableError
@@ -50,34 +51,44 @@ async def open_to(address: LearnerAddress) -> tuple[asyncio.Transport, bytes]:
 async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
     """Connect, and have the learner switch."""
     url = httpx.URL(str(address.url))
-    context = shown_to(address)
+    shown = shown_to(address)
+    context = shown.context
     port = url.port or (80 if context is None else 443)
     if address.proxy is None:
         await shake.connect(url.host, port, context)
     else:
         await shake.connect(address.proxy.host or "", address.proxy.port or 80, None)
-        await _pass(shake, address, f"{url.netloc.decode().removesuffix(f':{port}')}:{port}")
+        place = f"{url.netloc.decode().removesuffix(f':{port}')}:{port}"
+        await _pass(shake, place, address.proxy, shown.proxy_password)
         if context is not None:
             await shake.secure(context, url.host)
-    own = [f"Authorization: Bearer {address.token_text()}", "Connection: Upgrade", f"Upgrade: {UPGRADE}"]
+    own = [f"Authorization: Bearer {shown.token}", "Connection: Upgrade", f"Upgrade: {UPGRADE}"]
     path = url.raw_path.decode().rstrip("/") + CONNECT_PATH
     status = await shake.ask(f"GET {path}", url.netloc.decode(), own)
     if status != _SWITCHED:
         raise UnavailableError(f"{address.name} does not take the connection: {_meaning(status)}")
 
 
-def shown_to(address: LearnerAddress) -> ssl.SSLContext | None:
-    """How a learner is met, by the files as they are now: TLS, or nothing where that is plain HTTP.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a learner is met, by the files as they were read: ``context`` is TLS, or None where that is plain HTTP."""
+
+    token: str = field(repr=False)
+    proxy_password: bytes = field(repr=False)
+    context: ssl.SSLContext | None
+
+
+def shown_to(address: LearnerAddress) -> Shown:
+    """How a learner is met, by the files as they are now.
 
     Raises InvalidInputError for files that cannot be used, UnavailableError for a certificate that is shown in vain.
     """
-    address.token_text()
-    _proxy_password(address)
+    token, password = address.token_text(), _proxy_password(address)
     is_tls = httpx.URL(str(address.url)).scheme == "https"
     context = client_context(address.ca, address.certificate, address.key) if is_tls else None
     if address.certificate is not None:
         _check_lasts(address.certificate)
-    return context
+    return Shown(token, password, context)
 
 
 def _check_lasts(path: Path) -> None:
@@ -134,16 +145,15 @@ def _proxy_password(address: LearnerAddress) -> bytes:
         raise InvalidInputError(f"{address.name!r}: {address.proxy_password_file} cannot be read") from None
 
 
-async def _pass(shake: _Handshake, address: LearnerAddress, place: str) -> None:
+async def _pass(shake: _Handshake, place: str, proxy: HttpUrl, password: bytes) -> None:
     """Have the proxy connect to a place; raises UnavailableError."""
-    password = _proxy_password(address)
     own = [f"Proxy-Authorization: Basic {base64.b64encode(password).decode()}"] if password else []
     status = await shake.ask(f"CONNECT {place}", place, own)
     if status == _PROXY_PASSWORD:
         missing = "does not take this password" if own else "asks for a password: name proxy_password_file"
-        raise UnavailableError(f"the proxy {address.proxy} {missing}")
+        raise UnavailableError(f"the proxy {proxy} {missing}")
     if status != _OK:
-        raise UnavailableError(f"the proxy {address.proxy} does not connect to {place}: {_meaning(status)}")
+        raise UnavailableError(f"the proxy {proxy} does not connect to {place}: {_meaning(status)}")
 
 
 class _Handshake(asyncio.Protocol):

@@ -1,0 +1,41 @@
+"""What a party shows a learner when it opens a connection itself."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+
+from pydantic import HttpUrl
+
+from common.client.endpoints import LearnerAddress
+from common.client.handshake import open_to, shown_to
+
+
+async def test_what_was_read_and_found_good_is_what_is_shown(tmp_path: Path) -> None:
+    """Though token and password change while the proxy connects."""
+    token, password = tmp_path / "token", tmp_path / "password"
+    token.write_text("good\n")
+    password.write_text("clinic:good\n")
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for status in (b"200 Connected", b"101 Switching Protocols"):
+            heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            token.unlink(missing_ok=True)
+            password.unlink(missing_ok=True)
+            writer.write(b"HTTP/1.1 %b\r\n\r\n" % status)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        proxy = HttpUrl(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        url = HttpUrl("http://learner.example.org:8100")
+        address = LearnerAddress(
+            name="learner", url=url, plain_http=True, token_file=token, proxy=proxy, proxy_password_file=password
+        )
+        assert "good" not in repr(shown_to(address))
+        transport, _ = await open_to(address)
+        transport.close()
+    connect, upgrade = heads
+    assert f"Proxy-Authorization: Basic {base64.b64encode(b'clinic:good').decode()}\r\n" in connect
+    assert "Authorization: Bearer good\r\n" in upgrade
