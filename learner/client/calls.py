@@ -18,7 +18,7 @@ from common.runs.model_document import ModelDocument
 from common.runs.specification import PublicRows
 from learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
 from learner.client.call import Call, run_path, upload_call
-from learner.client.rows import TableRows, pieces_of, records_of
+from learner.client.rows import TableRows, bodies_of, records_of
 from learner.forecasting.views import ForecastView
 
 _Answer = TypeVar("_Answer")
@@ -153,8 +153,9 @@ class Calls:
     @staticmethod
     def predictions(run: str, rows: TableRows) -> Iterator[Call[list[Prediction]]]:
         """What a run's model predicts for rows, asked for in pieces that a learner takes."""
-        for records in pieces_of(records_of(rows)):
-            yield _post(run_path(run, "predictions"), _PREDICTIONS.validate_json, {"records": records})
+        path, headers = run_path(run, "predictions"), {"Content-Type": "application/json"}
+        for body in bodies_of(records_of(rows)):
+            yield Call("POST", path, _PREDICTIONS.validate_json, headers=headers, content=body)
 
     @staticmethod
     def evaluate(  # noqa: PLR0913 -- a keyword each

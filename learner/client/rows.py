@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,18 +47,23 @@ def records_of(rows: TableRows) -> list[dict[str, Any]]:
     return [dict(zip(names, map(_plain, row), strict=True)) for row in zip(*lists, strict=True)]
 
 
-def pieces_of(records: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Records in pieces that a learner takes in one request; no record is one empty piece."""
-    piece: list[dict[str, Any]] = []
+def bodies_of(records: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """Records as JSON in bodies that a learner takes in one request each; of no record one that holds none."""
+    piece: list[bytes] = []
     size = 0
-    for record in records:
-        length = len(body_bytes(record)) + 2
+    for spelt in map(body_bytes, records):
+        length = len(spelt) + 2
         if piece and (size + length > _MOST_BYTES or len(piece) == _MOST_RECORDS):
-            yield piece
+            yield _body_of(piece)
             piece, size = [], 0
-        piece.append(record)
+        piece.append(spelt)
         size += length
-    yield piece
+    yield _body_of(piece)
+
+
+def _body_of(records: Sequence[bytes]) -> bytes:
+    """The body of one request."""
+    return b'{"records": [%b]}' % b", ".join(records)
 
 
 @contextmanager

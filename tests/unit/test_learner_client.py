@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import httpx
 import numpy as np
@@ -29,7 +30,8 @@ from common.errors import (
 from common.service.problems import document_of
 from common.service.settings import Limits
 from learner.api.requests import RunRequest
-from learner.client import AsyncLearner, Learner, watching
+from learner.client import AsyncLearner, Learner, rows, watching
+from learner.client.call import body_bytes
 from learner.client.calls import Calls, RunOptions
 from learner.client.progress import RunBar
 from learner.client.refusals import refusal_of
@@ -122,6 +124,21 @@ class TestRequests:
         assert inspect.getdoc(Learner.submit) == inspect.getdoc(AsyncLearner.submit)
         public = {name for name in vars(Learner) if not name.startswith("_")}
         assert public == {name for name in vars(AsyncLearner) if not name.startswith("_")}
+
+    def test_each_record_is_spelt_once_whatever_pieces_it_is_sent_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        spelt: list[object] = []
+        records: list[dict[str, Any]] = [{"x": 1.5, "c": "\u0437"}, {"x": None}, {}, {"x": [1, 2]}, {"x": 0}]
+
+        def spell(record: object) -> bytes:
+            spelt.append(record)
+            return body_bytes(record)
+
+        monkeypatch.setattr(rows, "_MOST_RECORDS", 2)
+        monkeypatch.setattr(rows, "body_bytes", spell)
+        bodies = list(rows.bodies_of(records))
+        assert [json.loads(body)["records"] for body in bodies] == [records[:2], records[2:4], records[4:]]
+        assert spelt == records
+        assert list(rows.bodies_of([])) == [body_bytes({"records": []})]
 
     @pytest.mark.slow
     def test_many_rows_are_predicted_in_pieces_that_a_learner_takes(self) -> None:
