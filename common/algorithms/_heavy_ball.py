@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from common.algorithms._parameters import rounded
+from common.algorithms._parameters import LEAST_STEP, rounded
 from common.errors import InvalidInputError
 from common.learning.losses import Logistic, Loss, Softmax, Squared, curvature_of
 from common.privacy.calibration import gaussian_sigmas
@@ -47,7 +47,6 @@ _DRIFT, _DRIFT_OF_NUMBERS = 1.8, 0.2
 SETTLED = 3.0
 """How many times 1 / lambda a model travels at most, for a lambda that is given."""
 _FEW_STEPS = 7.5
-_LEAST_STEP = 1e-9
 _CLIPPED_DEVIATIONS = 0.8
 _DAMPING = 10.0
 _REGULARIZATION = 1e-6
@@ -76,7 +75,7 @@ def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_roun
     momentum = given.get("momentum", _momentum(rounds, steps if "step" in given else math.inf))
     if "momentum" not in given:  # what a given step needs, so as not to diverge
         momentum = max(momentum, min(_MOST_MOMENTUM, _ROOM * longest / flat / 2 - 1))
-    step = max(_LEAST_STEP, min(longest, way * (1 - momentum) / rounds))
+    step = max(LEAST_STEP, min(longest, way * (1 - momentum) / rounds))
     short = "" if rounds >= wanted else f"; {wanted} would be more than time or owners allow"
     chosen = {
         "n_rounds": Choice(

@@ -23,7 +23,8 @@ CalibrationChoice = Annotated[
 ClipNorm = Annotated[
     float, Field(ge=1e-9, le=math.sqrt(2), description="C: the largest norm of one example's gradient, clipped to it")
 ]
-Step = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False, description="step length")]
+LEAST_STEP = 1e-9
+Step = Annotated[float, Field(ge=LEAST_STEP, le=1e9, allow_inf_nan=False, description="step length")]
 
 
 def rounded(figure: float) -> float:
