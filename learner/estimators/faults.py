@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
 
@@ -20,6 +20,19 @@ def check_number(name: str, value: object) -> None:
     """Raise EstimatorError, which names and tells a parameter, unless it is a number."""
     if not isinstance(value, Real):
         raise EstimatorError(f"{name} must be a number, not {value!r}")
+
+
+def refuse_weights(estimator: object, given: Iterable[str]) -> None:
+    """Raise TypeError for what `fit` was ``given`` and does not take, such as weights of examples.
+
+    By the words of Python, which scikit-learn's ensembles look for in what they train; and `fit` names no such argument
+    itself, or they would take weights for supported.
+    """
+    for name in given:
+        why = ""
+        if name == "sample_weight":
+            why = ": weights are not supported, for noise and bounds are of examples that count as one each"
+        raise TypeError(f"{type(estimator).__name__}.fit() got an unexpected keyword argument {name!r}{why}")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from common.runs.model_document import ModelDocument
 from common.runs.predictions import Predictor
 from learner.client.learner import Learner
 from learner.client.rows import TableRows, columns_of, records_of
-from learner.estimators.faults import EstimatorError
+from learner.estimators.faults import EstimatorError, refuse_weights
 from learner.models.card import model_card
 from learner.models.verification import verification_of
 
@@ -75,12 +75,13 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.options = options
         self.progress = progress
 
-    def fit(self, X: None = None, y: None = None) -> Self:
+    def fit(self, X: None = None, y: None = None, **unsupported: object) -> Self:
         """Have the learner run a training among the owners of the study, and wait for its end.
 
         Raises EstimatorError for data, which are not wanted here, for no study and for one of another kind of label,
-        and what `Learner.submit` and `Learner.wait` raise.
+        and what `Learner.submit` and `Learner.wait` raise. TypeError for weights of examples, ``sample_weight``.
         """
+        refuse_weights(self, unsupported)
         if X is not None or y is not None:
             raise EstimatorError("fit takes no data: the owners of the study have them, and they stay there")
         if not self.study:

@@ -31,7 +31,7 @@ from common.privacy.calibration import check_budget
 from common.privacy.mechanisms.site import SiteCalibration
 from learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
 from learner.estimators.budget import PrivacyBudget
-from learner.estimators.faults import EstimatorError, as_estimator_errors
+from learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -123,11 +123,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.budget = budget
         self.random_state = random_state
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, **unsupported: object) -> Self:
         """Train on examples X (n, d) of classes y (n,).
 
         Raises EstimatorError, a ValueError, for parameters that cannot be right: among them bounds that are missing.
+        TypeError for weights of examples, ``sample_weight``: there are none.
         """
+        refuse_weights(self, unsupported)
         with as_estimator_errors():
             return self._fit(*validate_data(self, X, y, dtype=np.float64))
 

@@ -22,7 +22,7 @@ from common.data.study import Study
 from common.privacy.calibration import check_budget
 from learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
 from learner.estimators.budget import PrivacyBudget
-from learner.estimators.faults import EstimatorError, as_estimator_errors
+from learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
 from learner.estimators.private import PrivateClassifier
 
 if TYPE_CHECKING:
@@ -114,11 +114,13 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.budget = budget
         self.random_state = random_state
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, **unsupported: object) -> Self:
         """Train on examples X (n, d) with numbers y (n,).
 
         Raises EstimatorError, a ValueError, for parameters that cannot be right: among them bounds that are missing.
+        TypeError for weights of examples, ``sample_weight``: there are none.
         """
+        refuse_weights(self, unsupported)
         with as_estimator_errors():
             return self._fit(*validate_data(self, X, y, dtype=np.float64, y_numeric=True))
 

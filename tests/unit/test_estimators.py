@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
+from sklearn.ensemble import AdaBoostClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.validation import has_fit_parameter
 
 from common.algorithms import settle
 from common.arrays import FloatArray, IntArray
@@ -27,7 +29,13 @@ from common.privacy.noise import SeededNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.pricing import transcript
-from learner.estimators import EXPECTED_FAILED_CHECKS, PrivateClassifier
+from learner.estimators import (
+    EXPECTED_FAILED_CHECKS,
+    FederatedClassifier,
+    PrivateClassifier,
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+)
 
 N, D = 600, 3
 
@@ -61,6 +69,34 @@ def statuses(estimator: PrivateClassifier, expected: dict[str, str] | None = Non
 
 
 class TestConventions:
+    @pytest.mark.parametrize(
+        "estimator",
+        [
+            PrivateClassifier(bounds=(-2, 4)),
+            PrivateLogisticRegression(epsilon=1.0, bounds=(-2, 4)),
+            PrivateLinearRegression(epsilon=1.0, bounds=(-2, 4), target_bounds=(0, 1)),
+            FederatedClassifier(study="made-up"),
+        ],
+    )
+    def test_weights_of_examples_are_refused_in_words(self, estimator: BaseEstimator) -> None:
+        """Where they come from does not matter; scikit-learn's ensembles are told, as by any that takes none."""
+        (X, y), name = rows(), type(estimator).__name__
+        weights = np.ones(N)
+        refused = rf"^{name}.fit\(\) got an unexpected keyword argument 'sample_weight': weights are not supported"
+        with pytest.raises(TypeError, match=refused):
+            estimator.fit(X, y, sample_weight=weights)
+        with pytest.raises(TypeError, match=refused):
+            make_pipeline(estimator).fit(X, y, **{f"{name.lower()}__sample_weight": weights})
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'weights'$"):
+            estimator.fit(X, y, weights=weights)
+        assert not has_fit_parameter(estimator, "sample_weight")
+        if name != "PrivateClassifier":
+            return
+        with pytest.raises(TypeError, match="does not support sample weights"):
+            VotingClassifier([("one", estimator)]).fit(X, y, sample_weight=weights)
+        with pytest.raises(ValueError, match="doesn't support sample_weight"):
+            AdaBoostClassifier(estimator).fit(X, y)
+
     def test_by_default_no_check_fails_but_those_listed(self) -> None:
         found = statuses(PrivateClassifier(bounds=(-5, 5)), EXPECTED_FAILED_CHECKS)
         assert found["xfail"] == set(EXPECTED_FAILED_CHECKS), "an expectation is stale"
