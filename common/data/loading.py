@@ -28,6 +28,9 @@ from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 
 BLOCK_ROWS = 2**14
+NARROW = 0.1
+"""Of the width of bounds. Where these were ten times too wide, at epsilon 1, breast cancer fell from .92 to .78, and
+wine from .78 to .43; five times, to .90 and .52."""
 _CACHED = 2**18
 """Numbers that stay in a processor's cache while they are scaled: 2 MiB."""
 
@@ -36,7 +39,8 @@ _CACHED = 2**18
 class Loaded:
     """A shard and what its owner may want to know of it: shares of values clipped, by column, and of rows dropped.
 
-    ``missing`` counts by column the rows dropped for it, the most first. The rows that the study holds out come last.
+    ``missing`` counts by column the rows dropped for it, the most first. ``narrow`` are the numeric columns whose
+    values differ by less than `NARROW` of their bounds, if they differ. The rows that the study holds out come last.
     """
 
     shard: Shard
@@ -44,6 +48,7 @@ class Loaded:
     clipped_share: float = 0.0
     dropped_share: float = 0.0
     missing: Mapping[str, int] = field(default_factory=dict)
+    narrow: tuple[str, ...] = ()
 
 
 class Loading:
@@ -58,6 +63,7 @@ class Loading:
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._seen = Faults(), set[str]()
         self._clipped, self._missing = Counter[str](), Counter[str]()
+        self._least, self._most = layout.numbers.upper.copy(), layout.numbers.lower.copy()
 
     def _room(self, n_rows: int) -> FloatArray:
         """Where columns are put: each is written to or absent."""
@@ -110,7 +116,14 @@ class Loading:
             clipped_share=self._clipped.total() / max(n_numbers, 1),
             dropped_share=float(dropped.mean()),
             missing=dict((+self._missing).most_common()),
+            narrow=self._narrow(),
         )
+
+    def _narrow(self) -> tuple[str, ...]:
+        """The columns whose values differ by little of their bounds."""
+        numbers, width = self._layout.numbers, self._most - self._least
+        is_narrow = (width > 0) & (width < NARROW * (numbers.upper - numbers.lower))
+        return tuple(numbers.features[i].name for i in np.flatnonzero(is_narrow).tolist())
 
     def _shard(self, n_rows: int, dropped: BoolArray) -> Shard:
         """The shard of the first rows, those dropped zero."""
@@ -142,10 +155,13 @@ class Loading:
         lower, upper = numbers.lower[which], numbers.upper[which]
         cells = [as_numbers(column) for column in block.values()]
         values = np.stack([found for found, _ in cells])
-        fine = (values.min(axis=1, initial=math.inf) >= lower) & (values.max(axis=1, initial=-math.inf) <= upper)
-        for i in np.flatnonzero(~fine).tolist():  # NaN is not fine either
-            feature = numbers.features[which[i]]
+        least, most = values.min(axis=1, initial=math.inf), values.max(axis=1, initial=-math.inf)
+        for i in np.flatnonzero(~((least >= lower) & (most <= upper))).tolist():  # NaN is not fine either
+            feature, known = numbers.features[which[i]], values[i][~np.isnan(values[i])]
+            least[i], most[i] = known.min(initial=math.inf), known.max(initial=-math.inf)
             values[i] = self._mended(start, feature, values[i], cells[i][1])
+        self._least[which] = np.minimum(self._least[which], np.maximum(least, lower))
+        self._most[which] = np.maximum(self._most[which], np.minimum(most, upper))
         values -= lower[:, None]
         values /= (upper - lower)[:, None]
         values *= 2 * unit

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.data.columns import Feature
 from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
-from common.data.loading import Loaded
+from common.data.loading import NARROW, Loaded
 from common.data.study import Study
 from common.encoding.spelling import so_many
 from common.files.column_names import check_header, identifier_words, near_name, person_words
@@ -31,7 +31,7 @@ class StudyFit:
     columns that the study does not name, which are never read. ``identifiers`` are columns of the *study* whose names
     say that they tell who somebody is. ``n_rows`` is None where faults kept the table from being loaded. ``clipped``
     are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value, ``missing`` how
-    many miss that of a column, the most first.
+    many miss that of a column, the most first. ``narrow`` are columns whose bounds are far wider than what is in them.
     """
 
     study: str
@@ -43,6 +43,7 @@ class StudyFit:
     clipped: Mapping[str, float] = field(default_factory=dict)
     dropped: float = 0.0
     missing: Mapping[str, int] = field(default_factory=dict)
+    narrow: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -77,6 +78,21 @@ class StudyFit:
 
     def _warnings(self) -> list[str]:
         """What an owner should not overlook where a table fits."""
+        return [*self._emptiness(), *self._narrowness()]
+
+    def _narrowness(self) -> list[str]:
+        """That rows are alike, for the study expects far wider ones."""
+        if not self.narrow:
+            return []
+        more = f" and {len(self.narrow) - _MOST_NAMED:,} more" if len(self.narrow) > _MOST_NAMED else ""
+        columns = "1 column fills" if len(self.narrow) == 1 else f"{len(self.narrow):,} columns fill"
+        return [
+            f"warning: {columns} less than {NARROW:.0%} of the bounds, which leaves rows alike: noise is the more",
+            f"  namely {', '.join(self.narrow[:_MOST_NAMED])}{more}; take narrower bounds if they are common knowledge",
+        ]
+
+    def _emptiness(self) -> list[str]:
+        """That most rows miss a value."""
         if self.n_rows is None or not self.mostly_empty:
             return []
         told = ", ".join(f"{name} in {rows:,}" for name, rows in list(self.missing.items())[:_MOST_NAMED])
@@ -136,9 +152,17 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
             name: dict(error.rows[name]) for name in sorted(error.rows, key=lambda name: order.get(name, math.inf))
         }
         return StudyFit(study.name, None, minimum_rows, faults, extra, wanted)
-    n_rows = int(loaded.shard.n_examples)
     return StudyFit(
-        study.name, n_rows, minimum_rows, {}, extra, wanted, dict(loaded.clipped), loaded.dropped_share, loaded.missing
+        study.name,
+        int(loaded.shard.n_examples),
+        minimum_rows,
+        {},
+        extra,
+        wanted,
+        dict(loaded.clipped),
+        loaded.dropped_share,
+        loaded.missing,
+        loaded.narrow,
     )
 
 

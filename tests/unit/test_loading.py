@@ -69,6 +69,25 @@ def test_a_file_is_the_shard_of_its_columns(tmp_path: Path, kind: str) -> None:
     assert loaded.shard.X.shape == (50_000, 5)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_that_fill_little_of_their_bounds_are_told_whatever_the_blocks(tmp_path: Path, kind: str) -> None:
+    """A column is as wide as all of its blocks; by the letter, and beyond the bounds as far as they go."""
+    n = 50_000
+    late = np.where(np.arange(n) < n - 1, 95, 84)  # of age: 11 in all, though no block but the last has more than one
+    for changes, clip, narrow in (
+        ({"age": late}, False, ()),
+        ({"age": late + (late == 84)}, False, ()),
+        ({"age": late + 2 * (late == 84)}, False, ("age",)),
+        ({"age": late + 20 * (late == 95)}, True, ()),
+        ({"age": np.where(late == 95, 101, 92)}, True, ("age",)),
+        ({"dose": np.where(late == 95, 0.0, 0.19)}, False, ("dose",)),
+        ({"dose": np.where(late == 95, 0.0, 0.21)}, False, ()),
+        ({"age": [7] * n}, False, ()),
+    ):
+        data = save(table(n, **changes), tmp_path / f"data.{kind}")
+        assert load_examples(data, STUDY, clip=clip).narrow == narrow, (changes, clip)
+
+
 @pytest.mark.parametrize(
     "column",
     [

@@ -570,6 +570,27 @@ def test_too_few_rows_and_what_fits(tmp_path: Path) -> None:
     assert none.exit_code == 3
 
 
+def test_bounds_far_wider_than_what_is_in_them_are_warned_of(tmp_path: Path) -> None:
+    """By names alone; not of a column that does not vary, and not by what stands in for a missing value."""
+    thin: list[object] = [40, 41, None, 49]
+    wide: list[object] = [40, 41, None, 50]
+    bounds = {"thin": "0:100", "wide": "0:100", "far": "0:1000", "same": "0:100"}
+    data = table(tmp_path, thin=thin, wide=wide, far=[7, 8, 9, 7], same=[5] * 4, ill=["no", "yes", "no", "yes"])
+    said = [f"{name}={bound}" for name, bound in bounds.items()]
+    made(data, "--label", "ill", "--values", "ill=no,yes", *(word for each in said for word in ("--bounds", each)))
+    for app in (party_app, learner_app):
+        arguments = ["study", "check", str(tmp_path / "study.json"), "--data", str(data)]
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        verdict, warning, named, *_ = done.stdout.splitlines()
+        assert verdict.startswith("the data fits ")
+        assert (
+            warning == "warning: 2 columns fill less than 10% of the bounds, which leaves rows alike: noise is the more"
+        )
+        assert named == "  namely thin, far; take narrower bounds if they are common knowledge"
+        assert not set(done.stdout.split()) & {"40", "41", "49", "7", "8", "9"}
+
+
 def test_a_study_that_wants_an_identifier_is_told_of(tmp_path: Path) -> None:
     data = table(tmp_path, patient_id=[1, 2, 3], ill=["no", "yes", "no"])
     made(data, "--public", "--label", "ill", "--bounds", "patient_id=0:9")
