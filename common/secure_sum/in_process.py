@@ -88,7 +88,13 @@ class LocalSession:
             learner=LearnerRole(roster, identities["learner"].signing_key),
             parties={party.name: PartyRole(identities[party.name], policy) for party in roster.parties},
             key_holders=tuple(
-                KeyHolderRole(identities[holder.name], key, roster.learner, minimum_key_bits=roster.key_bits)
+                KeyHolderRole(
+                    identities[holder.name],
+                    key,
+                    roster.learner,
+                    random_bytes=random_bytes,
+                    minimum_key_bits=roster.key_bits,
+                )
                 for holder, key in zip(roster.key_holders, keys, strict=True)
             ),
             random_bytes=random_bytes,

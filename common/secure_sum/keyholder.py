@@ -17,7 +17,8 @@ from common.secure_sum.checks import check_contribution, check_set, open_blob
 from common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RoundError
 from common.secure_sum.messages import Contribution, Open, Opened, Roster, set_digest
-from common.secure_sum.paillier import DEFAULT_KEY_BITS, add_blocks, blocks_to_blob, decrypt_blocks
+from common.secure_sum.pad import reduced_sum
+from common.secure_sum.paillier import DEFAULT_KEY_BITS, RandomBytes, add_blocks, blocks_to_blob, decrypt_blocks
 from common.secure_sum.session import End, Identity, Role, Transitions
 
 Decrypt = Callable[[PaillierPrivateKey, Sequence[int]], list[int]]
@@ -45,12 +46,13 @@ class KeyHolderRole(Role):
     Raises KeyMaterialError(wrong_key_size) when the key has fewer than ``minimum_key_bits``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- its parts, by name
         self,
         identity: Identity,
         private_key: PaillierPrivateKey,
         learner: str,
         *,
+        random_bytes: RandomBytes,
         minimum_key_bits: int = DEFAULT_KEY_BITS,
         decrypt: Decrypt = decrypt_blocks,
     ) -> None:
@@ -63,6 +65,7 @@ class KeyHolderRole(Role):
         self._identity = identity
         self._key: PaillierPrivateKey | None = private_key
         self._learner = learner
+        self._random_bytes = random_bytes
         self._decrypt = decrypt
         self._last: tuple[Opened, Signed] | None = None
 
@@ -137,7 +140,10 @@ class KeyHolderRole(Role):
         ]
         totals = self._decrypt(self._private_key, add_blocks(self._private_key.public_key, vectors))
         # Unreduced, the carries above bit L would tell something of the single shares.
-        return blocks_to_blob([total % layout.modulus for total in totals], layout.block_bytes)
+        n = self._private_key.public_key.n
+        return blocks_to_blob(
+            [reduced_sum(total, n, layout, self._random_bytes) for total in totals], layout.block_bytes
+        )
 
 
 def _contributions(

@@ -7,7 +7,8 @@ zero::
     bit   L = 64 * lanes                      128        64         0
           | value lanes-1 + 2^53 | ... | value 1 + 2^53 | 1 (count) |
 
-L stays at least 10 bits below the key, so k <= 1,024 plaintexts below 2^L add up without wrapping modulo n.
+L stays at least 64 bits below the key, so k <= 1,024 plaintexts below 2^L add up without wrapping modulo n, and a key
+holder has room to hide whether dishonest ones do (`common.secure_sum.pad.reduced_sum`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Layout:
     @property
     def lanes(self) -> int:
         """Lanes a plaintext has, the counting one included."""
-        return (self.key_bits - 1 - GUARD_BITS) // LANE_BITS
+        return self.key_bits // LANE_BITS - 1
 
     @property
     def blocks(self) -> int:

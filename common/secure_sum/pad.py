@@ -7,13 +7,18 @@ additive, so the sums of the parts over parties are a split of the sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from common.secure_sum.packing import Layout, blocks_from_bytes
 
+if TYPE_CHECKING:
+    from common.secure_sum.paillier import RandomBytes
+
 SEED_BYTES = 32
+_MULTIPLE_BYTES = 7
 _NONCE = bytes(16)  # a seed is drawn for one answer and never used again, so the nonce may be constant
 
 
@@ -33,6 +38,17 @@ def split(plaintexts: Sequence[int], seeds: Sequence[bytes], layout: Layout) -> 
     taken = add([pad, *shares], layout)
     last = [(block - part) % modulus for block, part in zip(plaintexts, taken, strict=True)]
     return (*shares, last)
+
+
+def reduced_sum(total: int, n: int, layout: Layout, random_bytes: RandomBytes) -> int:
+    """What a key holder tells of a sum of shares that was decrypted modulo n: the sum modulo 2^L.
+
+    A dishonest share may lie just below n. Then whether the sum has wrapped modulo n, which shifts it modulo 2^L, would
+    compare the sum of the others, as integers, with a number of the dishonest party's choice. So a random multiple of
+    2^L is added first, for which honest sums leave room: chance decides, and whatever the others' shares are, they
+    change its odds by less than 2^-45.
+    """
+    return (total + int.from_bytes(random_bytes(_MULTIPLE_BYTES)) * layout.modulus) % n % layout.modulus
 
 
 def add(vectors: Sequence[Sequence[int]], layout: Layout) -> list[int]:

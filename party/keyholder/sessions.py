@@ -156,6 +156,7 @@ class Sessions:
             self.identity,
             self._vault.load(session.n),
             self._pins[session.learner],
+            random_bytes=os.urandom,
             minimum_key_bits=self._key_bits,
             decrypt=self._cores.decrypt,
         )

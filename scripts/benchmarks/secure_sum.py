@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import time
@@ -130,6 +131,7 @@ def new_session(key: PaillierPrivateKey, d: int, cores: Cores, obfuscators: Sequ
         session.identities["key-holder-1"],
         key,
         session.roster.learner,
+        random_bytes=os.urandom,
         minimum_key_bits=session.roster.key_bits,
         decrypt=cores.decrypt,
     )

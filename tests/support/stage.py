@@ -44,7 +44,9 @@ class Stage:
             key_holders=[RosterKeyHolder(HOLDER, self.identities[HOLDER].key, f"{self.key.public_key.n:x}")],
         )
         self.learner = LearnerRole(self.roster, self.identities["learner"].signing_key)
-        self.holder = KeyHolderRole(self.identities[HOLDER], self.key, self.roster.learner, minimum_key_bits=KEY_BITS)
+        self.holder = KeyHolderRole(
+            self.identities[HOLDER], self.key, self.roster.learner, random_bytes=os.urandom, minimum_key_bits=KEY_BITS
+        )
         self.invitation = self.learner.invite({HOLDER: self.holder.accept(self.learner.propose())})
         pins = {name: self.identities[name].key for name in cluster.names}
         policy = PartyPolicy(

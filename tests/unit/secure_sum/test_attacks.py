@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,15 +15,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 
 from common.errors import SecureSumError
+from common.secure_sum.checks import open_blob
 from common.secure_sum.envelope import Signed, public_hex, sha256_hex
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
 from common.secure_sum.keyholder import KeyHolderRole
 from common.secure_sum.learner import LearnerRole
 from common.secure_sum.messages import Contribution, Open, Opened, Roster, SumQuery
-from common.secure_sum.packing import decode
-from common.secure_sum.pad import add, expand
-from common.secure_sum.paillier import blocks_to_blob, encrypt_blocks, make_obfuscators, public_key
+from common.secure_sum.packing import MAX_CONTRIBUTORS, Layout, decode
+from common.secure_sum.pad import add, expand, reduced_sum
+from common.secure_sum.paillier import (
+    blocks_to_blob,
+    decrypt_blocks,
+    encrypt_blocks,
+    make_obfuscators,
+    public_key,
+)
 from common.secure_sum.party import PartyPolicy, PartyRole, PartyState
 from common.secure_sum.sealing import agreement_key, unseal
 from common.secure_sum.session import Identity
@@ -125,6 +133,41 @@ def test_the_negatives_of_others_ciphertexts(start: Start, refused: Refused) -> 
     left = add([[int.from_bytes(opened.attachments[0])], expand(victim.attachments[0], layout)], layout)
     with refused(Reason.COUNT_MISMATCH):
         decode(left, 1, layout)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_share_just_below_the_modulus(start: Start, beyond: int) -> None:
+    """A colluding party compares the sum of others' shares with a number: it makes it wrap modulo n, or just not."""
+    session = start()
+    *others, colluder = collect(session, 1, *session.parties)
+    layout, key = session.roster.layout, public_key(session.roster.key_holders[0].n)
+    holder = session.key_holders[0]
+    signing, terms = session.identities["key-holder-1"].signing_key, (0, session.roster)
+    bare = [open_blob(each.attachments[1], Contribution.parse(each.body), *terms, signing) for each in others]
+    honest = sum(decrypt_blocks(holder._private_key, blocks)[0] for blocks in bare)
+    share = key.n - honest - beyond  # with 0 it wraps, with 1 it did not: n modulo 2^L told which
+    blob = encrypt_blocks(key, [share], make_obfuscators(key, 1, random.Random(1).randbytes))
+    forged = with_ciphertexts(session, colluder, blocks_to_blob(blob, layout.ciphertext_bytes))
+    opened = holder.open(request(session, [*others, forged]))
+    assert int.from_bytes(opened.attachments[0]) == -beyond % layout.modulus
+
+
+@pytest.mark.parametrize("key_bits", [2048, 2056, 2104, 2112, 3072, 8192])
+def test_whether_a_sum_wraps_tells_nothing_of_it(key_bits: int) -> None:
+    """Of honest shares none does; what a dishonest one adds wraps by chance, whatever the others add up to."""
+    layout = Layout(1, key_bits)
+    most = MAX_CONTRIBUTORS * (layout.modulus - 1)
+    for n in (2 ** (key_bits - 1) + 1, 2**key_bits - 1):
+        for honest in (0, 1, layout.modulus - 1, layout.modulus, most):
+            for drawn in (b"\0", b"\xff"):
+                assert reduced_sum(honest, n, layout, lambda size: drawn * size) == honest % layout.modulus  # noqa: B023
+        dishonest = n - 2**55 * layout.modulus
+        wrapped = [
+            reduced_sum((honest + dishonest) % n, n, layout, os.urandom) != dishonest % layout.modulus
+            for honest in (0, layout.modulus * MAX_CONTRIBUTORS) * 40
+        ]
+        assert 0 < sum(wrapped[::2]) < 40
+        assert 0 < sum(wrapped[1::2]) < 40
 
 
 def test_blobs_are_sealed_by_one_party_for_one_query(start: Start, refused: Refused) -> None:
@@ -261,7 +304,11 @@ def test_a_second_set_for_a_round(start: Start, refused: Refused, keys: list[Pai
     with refused(Reason.ROUND_OPENED):
         session.key_holders[0].open(request(session, contributions[:2]))
     restarted = KeyHolderRole(
-        session.identities["key-holder-1"], keys[0], session.roster.learner, minimum_key_bits=2048
+        session.identities["key-holder-1"],
+        keys[0],
+        session.roster.learner,
+        random_bytes=os.urandom,
+        minimum_key_bits=2048,
     )
     restarted.accept(session.learner.propose())
     restarted.restore(journal)
@@ -496,7 +543,7 @@ def test_rosters_that_not_all_have_signed(start: Start, refused: Refused) -> Non
 def test_key_holders_of_the_wrong_size(keys: list[PaillierPrivateKey], start: Start, refused: Refused) -> None:
     session = start()
     with refused(Reason.WRONG_KEY_SIZE):
-        KeyHolderRole(session.identities["key-holder-1"], keys[0], session.roster.learner)
+        KeyHolderRole(session.identities["key-holder-1"], keys[0], session.roster.learner, random_bytes=os.urandom)
 
 
 # ── what comes back to the learner ───────────────────────────────────────────

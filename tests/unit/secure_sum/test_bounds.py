@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -193,9 +194,9 @@ def test_a_key_holder_takes_a_key_of_just_the_size_it_asks_for(
 ) -> None:
     session = start()
     who = session.identities["key-holder-1"]
-    KeyHolderRole(who, keys[0], session.roster.learner, minimum_key_bits=2048)
+    KeyHolderRole(who, keys[0], session.roster.learner, random_bytes=os.urandom, minimum_key_bits=2048)
     with refused(Reason.WRONG_KEY_SIZE):
-        KeyHolderRole(who, keys[0], session.roster.learner, minimum_key_bits=2049)
+        KeyHolderRole(who, keys[0], session.roster.learner, random_bytes=os.urandom, minimum_key_bits=2049)
 
 
 def test_vectors_of_unequal_length_are_never_cut_to_the_shortest(keys: list[PaillierPrivateKey]) -> None:

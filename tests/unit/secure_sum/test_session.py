@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -143,7 +144,9 @@ def test_the_same_set_gets_the_same_answer_also_after_a_restart(
     ):
         journal = holder.open(request)
         assert holder.open(request) == journal
-        restarted = KeyHolderRole(session.identities[entry.name], key, session.roster.learner, minimum_key_bits=2048)
+        restarted = KeyHolderRole(
+            session.identities[entry.name], key, session.roster.learner, random_bytes=os.urandom, minimum_key_bits=2048
+        )
         restarted.accept(session.learner.propose())
         restarted.restore(Signed.from_bytes(journal.to_bytes()))
         assert restarted.open(request) == journal
