@@ -6,8 +6,9 @@ once, reserved or not. An answer that was released is in a receipt of the learne
 party's learners has shown its newest one is the worst known. Where one has not, the whole budget counts as spent.
 
 A copy that was put back may have been written on before anybody noticed: then there are two histories, and what both
-cost is charged. They are told apart by their links, and by the time of their last entries, which a copy that is written
-on has later than the receipts from before: so a party's clock must not have been set back.
+cost is charged. They are told apart by their links, as far as there is a ledger to read; else by the time of their last
+entries, which a copy that is written on has later than the receipts from before: so a party's clock must not have been
+set back. Of receipts alone, one that is both longer and later passes for one that tells of all that the other does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import operator
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +26,6 @@ from pathlib import Path
 from common.errors import InvalidInputError, LedgerError, ParleyError
 from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
-from common.protocol.head import Head
 from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.session import Identity
 from common.storage.head_file import unused
@@ -40,7 +40,8 @@ from party.ledger.records import from_json
 class Evidence:
     """What somebody knows of a ledger that began with the link ``ledger``: what it may have cost by then.
 
-    Its head had ``count`` entries and this ``link``; the last was written ``at``, in seconds since 1970.
+    Its head had ``count`` entries and this ``link``; the last was written ``at``, in seconds since 1970. ``links`` are
+    those of all its entries, of a ledger that was read.
     """
 
     ledger: str
@@ -49,12 +50,16 @@ class Evidence:
     at: int
     cost: Cost
     adjacency: Adjacency
+    links: tuple[str, ...] = field(default=(), compare=False)
 
     def contradicts(self, other: Evidence) -> bool:
         """Whether two heads are not of one history: a copy was put back, and written on."""
         if self.count == other.count:
             return self.link != other.link
-        return (self.count - other.count) * (self.at - other.at) < 0
+        shorter, longer = sorted((self, other), key=lambda each: each.count)
+        if longer.links:
+            return longer.links[shorter.count - 1] != shorter.link
+        return shorter.at > longer.at
 
 
 Accounted = dict[str, tuple[int, int]]
@@ -128,8 +133,8 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
         books = [known for known in found if known is not None]
         keys = {known[0].begun.key for known in books if known[0].begun}
         shown = [_checked(text, identity, keys) for text in receipts]
-        evidence = [of_receipt(receipt) for receipt in shown] + [of_books(*known) for known in books]
-        old = max(books, key=lambda known: known[2].count, default=None)
+        evidence = [of_books(*known) for known in books] + [of_receipt(receipt) for receipt in shown]
+        old = max(books, key=lambda known: len(known[1]), default=None)
         return plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
 
     if not commit:
@@ -141,22 +146,22 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
     return recovery
 
 
-def read_books(path: Path) -> tuple[Books, str, Head] | None:
-    """What can be read of a ledger's file, up to the first entry that was changed: its books, first link and head."""
-    books, origin, head, count = Books(), "", "", 0
+def read_books(path: Path) -> tuple[Books, list[str]] | None:
+    """What can be read of a ledger's file, up to the first entry that was changed: its books, and all links."""
+    books, links = Books(), list[str]()
     for number, record, link in salvage(path):
         try:
             books.tell(from_json(number, json.loads(record)))
         except (ParleyError, ValueError, TypeError, KeyError):
             break
-        count, head, origin = number, link.hex(), origin or link.hex()
-    return (books, origin, Head(count, head)) if count else None
+        links.append(link.hex())
+    return (books, links) if links else None
 
 
-def of_books(books: Books, origin: str, head: Head) -> Evidence:
-    """What a ledger's entries say."""
-    account = books.account
-    return Evidence(origin, head.count, head.link, books.at, account.spent + account.reserved, books.hides())
+def of_books(books: Books, links: Sequence[str]) -> Evidence:
+    """What a ledger's entries say, whose links these are."""
+    cost = books.account.spent + books.account.reserved
+    return Evidence(links[0], len(links), links[-1], books.at, cost, books.hides(), tuple(links))
 
 
 def of_receipt(receipt: Receipt) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.errors import InvalidInputError, LedgerError
-from common.privacy.account import Account, Cost
+from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
 from common.protocol.head import Head
 from common.protocol.receipts import read_receipt, write_receipt
@@ -113,6 +114,34 @@ def test_of_two_histories_both_are_charged() -> None:
     assert worst_of([]) == Cost(0, 0)
 
 
+def test_a_copy_that_was_written_on_further_is_known_by_its_links() -> None:
+    """Longer and later than what it has forgotten, as a ledger that has forgotten nothing is."""
+    forgotten, chain = history(5, "x", 100, 3), ("a", "b", "c", "d", "e", "f")
+    for links, forked in ((chain, True), ((*chain[:4], "x", "f"), False), (("x", *chain[1:]), True)):
+        ledger = replace(history(6, "f", 200, 4), links=links)
+        assert forgotten.contradicts(ledger) is ledger.contradicts(forgotten) is forked
+        assert worst_of([ledger, forgotten]) == (ledger.cost + forgotten.cost if forked else ledger.cost)
+    early = replace(history(3, "c", 300, 2), links=chain[:3])
+    assert early.contradicts(forgotten), "the shorter one's links say nothing: it was written later"
+    said = history(6, "f", 200, 4)
+    assert worst_of([replace(said, links=chain), said]) == said.cost, "a receipt of the ledger as it stands"
+
+
+def test_recovery_charges_what_a_copy_forgot_however_far_it_was_written_on(tmp_path: Path) -> None:
+    state, old = tmp_path / "state", tmp_path / "old"
+    ledger_of(state).close()
+    shutil.copytree(state, old)
+    with ledger_of(state) as store:
+        store.begin_own("first", "leader", b"terms", 1, Price((7,), (1,), (0,), (0,)))
+        forgotten = store.receipt("ann")
+    shutil.rmtree(state)
+    shutil.copytree(old, state)
+    with ledger_of(state, 3) as store:
+        store.begin_own("second", "leader", b"terms", 1, Price((5,), (1,), (0,), (0,)))
+    made = recover(state, PARTY, LIMIT, ["ann"], [forgotten], commit=False)
+    assert made.spent == Cost(12, 2)
+
+
 def test_a_learner_who_shows_nothing_may_have_had_the_whole_budget() -> None:
     known = [evidence(Cost(9, 1, 5, 0))]
     made = plan(None, known, {"bob", "stranger"}, LIMIT, ["carl", "ann", "bob"])
@@ -166,10 +195,12 @@ def test_a_file_is_read_up_to_the_first_entry_that_was_changed(tmp_path: Path) -
         origin = known.ledger
     found = read_books(tmp_path / "ledger.db")
     assert found is not None
-    books, first, head = found
-    assert (first, head.count, books.account.epsilon_limit) == (origin, 5, 100)
-    assert head == known.head
-    assert of_books(*found) == Evidence(origin, 5, head.link, books.at, Cost(0, 0), "whole_party")
+    books, links = found
+    assert (links[0], len(links), books.account.epsilon_limit) == (origin, 5, 100)
+    assert Head(5, links[-1]) == known.head
+    made = of_books(books, links)
+    assert made == Evidence(origin, 5, known.head.link, books.at, Cost(0, 0), "whole_party")
+    assert made.links == tuple(links)
     for statement, left in (
         ("UPDATE entries SET record = x'7b7d' WHERE number = 5", 4),
         ("UPDATE entries SET link = zeroblob(32) WHERE number = 4", 3),
@@ -179,7 +210,7 @@ def test_a_file_is_read_up_to_the_first_entry_that_was_changed(tmp_path: Path) -
         with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
             connection.execute(statement)
         now = read_books(tmp_path / "ledger.db")
-        assert (now and (now[1], now[2].count)) == (left and (origin, left))
+        assert (now and (now[1][0], len(now[1]))) == (left and (origin, left))
     assert read_books(tmp_path / "none.db") is None
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "text.db").write_bytes(b"no database" * 1000)
@@ -198,13 +229,13 @@ def test_a_file_is_read_up_to_the_first_entry_that_nobody_understands(tmp_path: 
     chain.close()
     found = read_books(tmp_path / "ledger.db")
     assert found is not None
-    assert (found[2].count, found[0].runs["ann", "run"].number, found[0].account.reserved) == (3, 3, Cost(7, 1))
+    assert (len(found[1]), found[0].runs["ann", "run"].number, found[0].account.reserved) == (3, 3, Cost(7, 1))
 
 
 def test_books_count_what_is_reserved_as_spent() -> None:
     books = begun({})
     books.account = replace(books.account, spent=Cost(1, 2), reserved=Cost(10, 0, 1))
-    assert of_books(books, ONE, Head(3, OTHER)) == Evidence(ONE, 3, OTHER, 0, Cost(11, 2, 1), "whole_party")
+    assert of_books(books, [ONE, ONE, OTHER]) == Evidence(ONE, 3, OTHER, 0, Cost(11, 2, 1), "whole_party")
 
 
 def test_who_has_no_ledger_or_an_old_one_is_told_the_way_out(tmp_path: Path) -> None:
