@@ -104,6 +104,12 @@ class Policy(Setting):
         Field(gt=0, le=24 * 365, description="how long a run waits for the owner's word, where that is asked for"),
     ] = 168.0
     max_rounds: Annotated[int, Field(ge=1, le=100_000, description="most rounds that a run may have")] = 10_000
+    max_runs_per_day: Annotated[
+        int,
+        Field(
+            ge=1, description="most runs of one learner that are approved in a day, by UTC: each takes up disk for ever"
+        ),
+    ] = 1000
 
     @model_validator(mode="after")
     def _known_algorithms(self) -> Self:

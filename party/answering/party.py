@@ -16,6 +16,7 @@ import numpy as np
 import structlog
 
 from common.encoding.npy import pack_array
+from common.encoding.spelling import so_many
 from common.errors import (
     AwaitingOwnerError,
     ConflictError,
@@ -187,11 +188,21 @@ class Party:
             self.store.expire()
             if self.settings.policy.approval == "manual":
                 self._ask_owner(learner, proposal, price)
+            self._check_today(learner)
             consent = self.store.approve(learner, proposal, price)
         approval = self._approval(proposal, consent)
         self._remember((learner, proposal.run), consent)
         structlog.get_logger().info("approved", learner=learner, run=proposal.run, algorithm=proposal.spec.algorithm)
         return approval
+
+    def _check_today(self, learner: str) -> None:
+        """Raise ForbiddenError for more runs of a learner in a day than allowed: each takes up the owner's disk."""
+        most = self.settings.policy.max_runs_per_day
+        if self.store.approved_today(learner) >= most:
+            raise ForbiddenError(
+                f"{learner} has begun {so_many(most, 'run')} today (by UTC), and the owner allows no more in a day",
+                rule="max_runs_per_day",
+            )
 
     def _ask_owner(self, learner: str, proposal: RunProposal, price: Price) -> None:
         """Raise AwaitingOwnerError until the owner has said yes, which is a consent; ForbiddenError for a no."""

@@ -199,6 +199,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"costs, in the {policy.view} view, beyond what is left of epsilon {policy.epsilon:g}, delta {policy.delta:g}"
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {so_many(policy.max_rounds, 'round')}"
+    yield f"more than {so_many(policy.max_runs_per_day, 'run')} a day of one learner"
     if policy.approval == "manual":
         yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:

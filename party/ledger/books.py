@@ -82,7 +82,9 @@ class Books:
         self.pinned: tuple[int, Pinned] | None = None
         """The data that answers are about, and the number of the entry that says so."""
         self.refusals: dict[str, int] = {}
-        """How many refusals are noted of each learner's today, by learner and day."""
+        """How many refusals are noted of each learner's, by learner and day."""
+        self.approvals: dict[str, int] = {}
+        """How many runs of each learner's were approved, by learner and day."""
 
     def tell(self, entry: Entry) -> None:
         """Take one more entry; raises LedgerError where it contradicts those before."""
@@ -117,10 +119,12 @@ class Books:
                     entry.number, record, record.reserved, entry.at + record.lasts
                 )
                 self._reserve(record.reserved)
+                day = learner_day(record.learner, entry.at)
+                self.approvals[day] = self.approvals.get(day, 0) + 1
             case Answered():
                 self._answer(entry, record)
             case Refused():
-                day = refusal_day(record.learner, entry.at)
+                day = learner_day(record.learner, entry.at)
                 self.refusals[day] = self.refusals.get(day, 0) + 1
 
     def pending(self, now: int) -> Iterator[tuple[RunKey, OwnerBook]]:
@@ -188,7 +192,7 @@ class Books:
         run.reserved = NOTHING
 
 
-def refusal_day(learner: str, at: int) -> str:
+def learner_day(learner: str, at: int) -> str:
     """A learner and a day, in UTC."""
     return f"{at // 86_400}:{learner}"
 

@@ -35,7 +35,7 @@ from common.storage.beginning import begin_chain, check_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.signed_chain import SignedChain
 from common.wire.party_api import RunProposal
-from party.ledger.books import NOTHING, ONCE, OWNER, Books, RunBook, is_accounted, refusal_day
+from party.ledger.books import NOTHING, ONCE, OWNER, Books, RunBook, is_accounted, learner_day
 from party.ledger.prices import packed_price, read_price
 from party.ledger.questions import OwnerQuestions
 from party.ledger.records import (
@@ -230,8 +230,13 @@ class Ledger:
     def refuse(self, learner: str, run: str, algorithm: str, rule: str, reason: str) -> None:
         """Note a refusal by one of the owner's rules, up to `MOST_REFUSALS` of a learner a day."""
         with self._chain.transaction() as chain:
-            if self.books.refusals.get(refusal_day(learner, _now()), 0) < MOST_REFUSALS:
+            if self.books.refusals.get(learner_day(learner, _now()), 0) < MOST_REFUSALS:
                 self._append(chain, Refused(learner, run, algorithm, rule, reason))
+
+    def approved_today(self, learner: str) -> int:
+        """How many runs of a learner's were approved since midnight, by UTC."""
+        self._chain.look()
+        return self.books.approvals.get(learner_day(learner, _now()), 0)
 
     def answer(self, ask: Ask, compute: Compute) -> Answer:
         """The stored answer to ``ask``, at no cost, or a new one: charged, computed, committed, read back.

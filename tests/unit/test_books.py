@@ -10,7 +10,7 @@ import pytest
 from common.errors import BudgetExhaustedError, InvalidInputError, LedgerError, VersionError
 from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
-from party.ledger.books import Books, refusal_day
+from party.ledger.books import Books, learner_day
 from party.ledger.records import (
     Answered,
     Approved,
@@ -185,12 +185,15 @@ def test_a_limit_that_was_lowered_bears_what_fits_below_it() -> None:
         books.require(books.runs["ann", "one"], Cost(51, 5))
 
 
-def test_refusals_are_counted_by_learner_and_day() -> None:
+def test_refusals_and_approvals_are_counted_by_learner_and_day() -> None:
     books = told()
     for number, (learner, at) in enumerate([("ann", 0), ("ann", DAY - 1), ("ann", DAY), ("bob", 5)], 3):
         books.tell(Entry(number, at, Refused(learner, "run", "dp_gd", "rule", "reason")))
     assert books.refusals == {"0:ann": 2, "1:ann": 1, "0:bob": 1}
-    assert refusal_day("ann", 3 * DAY - 1) == "2:ann"
+    for number, (learner, at) in enumerate([("ann", 0), ("ann", DAY - 1), ("ann", DAY), ("bob", 5)], 7):
+        books.tell(Entry(number, at, replace(approved("run", Cost(0, 0)), run=f"run-{number}", learner=learner)))
+    assert books.approvals == {"0:ann": 2, "1:ann": 1, "0:bob": 1}
+    assert learner_day("ann", 3 * DAY - 1) == "2:ann"
 
 
 RECORDS: list[LedgerRecord] = [

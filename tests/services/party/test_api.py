@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -169,6 +170,23 @@ def test_an_ended_run_answers_nothing_new_and_keeps_its_ledger(client: httpx.Cli
     assert ask(client, 1, weights(cluster, 1)).content == first.content
     assert charged(client) == spent
     assert kind(client.delete("/v1/runs/other")) == "not-found"
+
+
+def test_one_learner_does_not_fill_the_owners_disk_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is approved and ended, which frees what it reserves and leaves its specification in the ledger."""
+    now = 86_399
+    monkeypatch.setattr("party.ledger.ledger._now", lambda: now)
+    cluster = Cluster(tmp_path, n_parties=1, policy={"max_runs_per_day": 2})
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+        for run in ("first", "second"):
+            assert propose(client, run_spec(cluster), run).is_success
+            assert client.delete(f"/v1/runs/{run}").is_success
+        refused = propose(client, run_spec(cluster), "third")
+        assert (refused.status_code, refused.json()["rule"]) == (403, "max_runs_per_day")
+        assert "learner has begun 2 runs today" in refused.json()["detail"]
+        assert propose(client, run_spec(cluster), "second").is_success, "the same again is no other"
+        now += 1
+        assert propose(client, run_spec(cluster), "third").is_success
 
 
 def test_runs_of_different_learners_are_apart(cluster: Cluster) -> None:
