@@ -58,6 +58,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         pins=settings.pins,
         key_bits=settings.key_bits,
         idle_seconds=settings.idle_days * 86_400,
+        most_a_day=settings.max_sessions_per_day,
         journal=journal,
         vault=Vault(settings.state / "keys", settings.secret.get_secret_value().encode()),
         keys=keys or KeyPool(settings.key_bits),

@@ -121,6 +121,11 @@ class Journal:
             raise NotFoundError(f"session {session} is not known here")
         return found
 
+    def begun_today(self, learner: str) -> int:
+        """How many sessions a learner has begun since midnight, by UTC."""
+        self._chain.look()
+        return self._books.begun_today(learner, _now())
+
     def add(self, learner: str, session: str, n: int) -> None:
         """Begin a session with the key of this modulus, unless it has begun."""
         with self._chain.transaction() as chain:

@@ -6,12 +6,14 @@ Attached to a roster: ``roster``, as the learner signed it. Attached to an openi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from common.errors import LedgerError, VersionError
 
+_DAY = 86_400
 SessionEnd = Literal["learner", "idle"]
 SessionName = tuple[str, str]
 """Learner and session."""
@@ -111,11 +113,19 @@ class SessionBook:
 
 @dataclass(slots=True)
 class JournalBooks:
-    """All that follows from the records told so far; ``keys`` are those of parties, each with its name."""
+    """All that follows from the records told so far.
+
+    ``keys`` are those of parties, each with its name; ``days`` says how many sessions a learner has begun by day (UTC).
+    """
 
     begun: JournalBegun | None = None
     sessions: dict[SessionName, SessionBook] = field(default_factory=dict)
     keys: set[tuple[str, str]] = field(default_factory=set)
+    days: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def begun_today(self, learner: str, now: int) -> int:
+        """How many sessions a learner has begun on the day of ``now``, in seconds since 1970."""
+        return self.days[learner, now // _DAY]
 
     def tell(self, number: int, values: Mapping[str, Any]) -> None:
         """Take one more record; raises LedgerError where it contradicts those before."""
@@ -127,6 +137,7 @@ class JournalBooks:
                 self.begun = record
             case SessionBegun(learner, session, modulus):
                 self.sessions[learner, session] = SessionBook(int(modulus, 16), at)
+                self.days[learner, at // _DAY] += 1
             case _:
                 self._go_on(number, at, record)
 

@@ -14,6 +14,8 @@ from typing import TypeVar
 import structlog
 from phe import PaillierPrivateKey
 
+from common.encoding.spelling import so_many
+from common.errors import ForbiddenError
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import KeyMaterialError, Reason, RoundError, StateError
 from common.secure_sum.keyholder import KeyHolderRole
@@ -49,10 +51,9 @@ class Cores:
 class Sessions:
     """All sessions of one key holder; safe to call from several threads.
 
-    ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``. Methods raise
-    NotFoundError for an unknown session, UnavailableError while the journal cannot be written, LedgerError where it is
-    an old copy, and what `KeyHolder` and
-    `Vault` raise.
+    ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``; a learner may begin
+    ``most_a_day``. Methods raise NotFoundError for an unknown session, UnavailableError while the journal cannot be
+    written, LedgerError where it is an old copy, and what `KeyHolderRole` and `Vault` raise.
     """
 
     def __init__(  # noqa: PLR0913 -- its parts, by name
@@ -62,6 +63,7 @@ class Sessions:
         pins: Mapping[str, str],
         key_bits: int,
         idle_seconds: float,
+        most_a_day: int,
         journal: Journal,
         vault: Vault,
         keys: KeySource,
@@ -70,6 +72,7 @@ class Sessions:
         self._pins = pins
         self._key_bits = key_bits
         self._idle_seconds = idle_seconds
+        self._most_a_day = most_a_day
         self.journal = journal
         self._vault = vault
         self._keys = keys
@@ -95,14 +98,15 @@ class Sessions:
     def begin(self, learner: str, session: str, key_bits: int) -> Session:
         """A session with a Paillier key of its own; asked again, the same.
 
-        Raises KeyMaterialError(wrong_key_size) unless ``key_bits`` is the size that this key holder makes, and
-        StateError(out_of_turn) for a session that has ended.
+        Raises KeyMaterialError(wrong_key_size) unless ``key_bits`` is the size that this key holder makes,
+        StateError(out_of_turn) for a session that has ended, and ForbiddenError for one more than is allowed in a day.
         """
         if key_bits != self._key_bits:
             raise KeyMaterialError(
                 f"this key holder's keys have {self._key_bits} bits, not {key_bits}", reason=Reason.WRONG_KEY_SIZE
             )
         if (found := self.journal.find(learner, session)) is None:
+            self._check_today(learner)
             key = self._keys.take()
             self._vault.store(key)
             self.journal.add(learner, session, key.public_key.n)
@@ -148,6 +152,14 @@ class Sessions:
         for n in self.journal.expire(self._idle_seconds):
             self._vault.destroy(n)
             structlog.get_logger().info("expired")
+
+    def _check_today(self, learner: str) -> None:
+        """Raise ForbiddenError where a learner has begun all the sessions that it may today."""
+        if self.journal.begun_today(learner) >= self._most_a_day:
+            raise ForbiddenError(
+                f"{learner} has begun {so_many(self._most_a_day, 'session')} today (by UTC), and may begin no more",
+                rule="max_sessions_per_day",
+            )
 
     def _role(self, session: Session) -> KeyHolderRole:
         """The key holder's role where the journal says it stands."""

@@ -47,6 +47,12 @@ class KeyHolderSettings(ServiceSettings):
         float,
         Field(gt=0, le=3650, description="days without a new round after which a session ends, its key destroyed"),
     ] = 30.0
+    max_sessions_per_day: Annotated[
+        int,
+        Field(
+            ge=1, description="most sessions that one learner may begin in a day, by UTC: each takes up disk for ever"
+        ),
+    ] = 1000
     limits: Annotated[Limits, Field(description="what one request may ask for; a sum of many parties is long")] = (
         Limits(body_bytes=2**26)
     )

@@ -97,6 +97,7 @@ class Holder:
             pins={"learner": self.learner},
             key_bits=KEY_BITS,
             idle_seconds=86_400,
+            most_a_day=1000,
             journal=Journal(self.root, self.identity),
             vault=known,  # type: ignore[arg-type]
             keys=known,

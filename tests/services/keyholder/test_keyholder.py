@@ -98,6 +98,26 @@ def test_sessions_begin_once_and_each_has_its_own_key(serve: Serve) -> None:
         assert call(client, "POST", "/v1/sessions", asked).json() == first.json()
 
 
+def test_one_learner_does_not_fill_the_disk_with_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin_session(number: int, token: str = TOKEN) -> httpx.Response:
+        return call(client, "POST", "/v1/sessions", {"session": f"{number:032x}", "key_bits": KEY_BITS}, token)
+
+    now = 5 * 86_400 - 1
+    monkeypatch.setattr(journal_module, "_now", lambda: now)
+    settings = keyholder_settings(tmp_path, max_sessions_per_day=2)
+    with TestClient(create_key_holder_app(settings, FreshKeys())) as client:
+        for number in (1, 2):
+            assert begin_session(number).is_success
+            assert call(client, "DELETE", f"/v1/sessions/{number:032x}").is_success
+        refused = begin_session(3)
+        assert (refused.status_code, refused.json()["rule"]) == (403, "max_sessions_per_day")
+        assert "learner has begun 2 sessions today" in refused.json()["detail"]
+        assert begin_session(3, STRANGER).is_success
+        now += 1
+        assert begin_session(3).is_success
+        assert begin_session(3).is_success, "the same again is no other"
+
+
 def test_keys_are_sealed_and_destroyed_at_the_sessions_end(serve: Serve, refused: Refused, tmp_path: Path) -> None:
     with serve() as client:
         session = begin(client)
@@ -143,7 +163,14 @@ def test_idle_sessions_end_while_the_key_holder_serves(tmp_path: Path, monkeypat
     create_journal(tmp_path, identity)
     journal, vault = Journal(tmp_path, identity), Vault(tmp_path / "keys", b"sixteen bytes or more")
     sessions = Sessions(
-        identity, pins={}, key_bits=KEY_BITS, idle_seconds=86_400, journal=journal, vault=vault, keys=FreshKeys()
+        identity,
+        pins={},
+        key_bits=KEY_BITS,
+        idle_seconds=86_400,
+        most_a_day=1000,
+        journal=journal,
+        vault=vault,
+        keys=FreshKeys(),
     )
     with closing(sessions):
         sessions.begin("learner", f"{1:032x}", KEY_BITS)
