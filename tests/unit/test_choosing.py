@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.algorithms import AUTO, MOST_ROUNDS, REGISTRY, build_algorithm, settle
+from common.algorithms._bearable import bearable_step, rounds_until_settled
 from common.algorithms._heavy_ball import drift_of, noise_of_one_round
 from common.algorithms._noisy_gradients import NoisyGradients
 from common.algorithms.dp_gd import DpGd
@@ -394,6 +395,29 @@ class TestDescent:
         facts = FederationFacts.uniform(np.array([10]), epsilon=1.0, delta=1e-6, n_features=1, loss=Logistic())
         algorithm = DpGd(n_rounds=400, step=5.0, momentum=0.3, regularization=0.1)
         assert abs(float(simulate(algorithm, shard, facts, NoNoise()).weights[0])) <= algorithm.radius(facts)
+
+
+class TestBearable:
+    """What `common.algorithms._bearable` makes of noise and lambda."""
+
+    @pytest.mark.parametrize(("regularization", "rounds"), [(1.0, 3), (0.5, 6), (0.31, 10), (0.01, 10), (100.0, 1)])
+    def test_rounds_end_where_a_given_lambda_has_the_model_settle(self, regularization: float, rounds: int) -> None:
+        steps, known = np.ones(10), {"regularization": regularization}
+        assert rounds_until_settled(steps, facts_of(), known) == rounds, "3 / lambda behind it, or all"
+        assert rounds_until_settled(steps, facts_of(), {}) == 10
+        assert rounds_until_settled(steps, facts_of(loss=Squared()), known) == 10
+
+    def test_the_first_step_is_as_long_as_noise_allows(self) -> None:
+        for calibration, loss, blur, regularization, step in (
+            ("tight", Logistic(), 0.05, 0.0, 12.0),
+            ("paper", Logistic(), 0.05, 0.0, 6.0),
+            ("paper", Softmax(3), 0.05, 0.0, 6.0),
+            ("tight", Logistic(), 0.05, 0.2, 5.0),
+            ("tight", Logistic(), 0.01, 0.0, 32.0),
+            ("tight", Logistic(), 2.0, 0.0, 1.0),
+            ("tight", Logistic(), 0.05, 2.0, 1.0),
+        ):
+            assert bearable_step(facts_of(loss=loss), calibration, blur, regularization) == step  # type: ignore[arg-type]
 
 
 class TestStart:
