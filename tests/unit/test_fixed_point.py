@@ -119,8 +119,13 @@ def test_the_wire_rounds_half_up_and_a_shift_of_zero_changes_nothing(v: IntArray
 def test_answers_past_the_integers_are_refused(bad: int) -> None:
     with pytest.raises(InvalidInputError, match="does not fit"):
         checked_answer(np.array([1, bad]))
-    with pytest.raises(InvalidInputError, match="does not fit"):
-        to_wire(np.array([MAX_INTEGER * 4]), 2)
+
+
+@pytest.mark.parametrize("shift", [0, 2, 8])
+def test_what_noise_takes_past_the_wire_is_cut_off(shift: int) -> None:
+    edge = MAX_INTEGER << shift
+    past = np.array([edge - 1, edge, MAX_ANSWER - 1, -edge, 1 - MAX_ANSWER])
+    assert to_wire(past, shift).tolist() == [MAX_INTEGER - 1] * 3 + [1 - MAX_INTEGER] * 2
 
 
 def test_any_number_of_answers_is_added_as_pythons_integers_are() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.privacy.noise import NoNoise
+from common.arrays import IntArray
+from common.privacy.noise import NoNoise, Scale, Shape, SystemNoise
 from common.protocol.messages import Query
 from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from common.protocol.receipts import read_receipt
@@ -244,6 +246,21 @@ def test_one_time_noise_is_drawn_once_a_run_and_outlives_the_process(cluster: Cl
     with TestClient(create_party_app(cluster.party_settings("party-1"), OnlyOnce), headers=ASKING) as client:
         propose(client, spec, "another").raise_for_status()
         assert answer_of(ask(client, 1, weights(cluster, 1), "another")).tolist() != answers[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_noise_past_the_range_is_cut_off_and_charged(cluster: Cluster, sign: int) -> None:
+    """A refusal would tell of an answer that hangs on the data, for nothing, and as often as it is asked."""
+
+    class Extreme(SystemNoise):
+        def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
+            return np.full(shape, sign * 2**54)
+
+    with TestClient(create_party_app(cluster.party_settings("party-1"), Extreme), headers=ASKING) as client:
+        propose(client, run_spec(cluster)).raise_for_status()
+        answer = answer_of(ask(client, 1, weights(cluster, 1)).raise_for_status())
+        assert set(answer.tolist()) == {sign * (2**53 - 1)}
+        assert charged(client) > 0
 
 
 def test_every_route_and_parameter_is_documented(client: httpx.Client) -> None:
