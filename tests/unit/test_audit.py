@@ -41,6 +41,10 @@ SPEC = RunSpec(
     parties=(Member(name="party", n_examples=1, budget=Budget(epsilon=1, delta=1e-5)),),
     minimum_contributors=1,
 )
+MEMBERS = (*SPEC.parties, SPEC.parties[0].model_copy(update={"name": "other"}))
+SUM = RunSpec.model_validate(
+    SPEC.model_dump() | {"parties": MEMBERS, "minimum_contributors": 2, "secure_sum": "paillier"}
+)
 Rows = list[dict[str, Any]]
 
 
@@ -107,17 +111,23 @@ def test_without_bodies_a_file_holds_no_answer_and_is_as_good(ledger: Ledger) ->
 def test_a_file_holds_no_one_time_noise_and_no_answer_to_a_secure_sum(ledger: Ledger) -> None:
     """Noise that is drawn once hides all rounds; and a contribution has its pad's seed, a key holder's other half."""
     ledger.answer(Ask("ann", "two", 3, "query", "gradient"), lambda _: (b"answer", {"eta": np.ones(2)}))
-    members = (*SPEC.parties, SPEC.parties[0].model_copy(update={"name": "other"}))
-    spec = RunSpec.model_validate(
-        SPEC.model_dump() | {"parties": members, "minimum_contributors": 2, "secure_sum": "paillier"}
-    )
-    ledger.approve("ann", RunProposal(run="sum", spec=spec), Price((1,), (1,), (0,), (0,)))
+    ledger.approve("ann", RunProposal(run="sum", spec=SUM), Price((1,), (1,), (0,), (0,)))
     ledger.answer(Ask("ann", "sum", 1, "query", "gradient"), lambda kept: (b"seed and ciphertexts", kept))
     lines = list(export(ledger))
     attached = [sorted(json.loads(line)["attachments"]) for line in lines[-3:]]
     assert attached == [["body"], ["price", "spec"], []]
     assert verify(lines, PARTY.key)[0] == ledger.entries()
     assert {"once:eta", "body"} == ledger.entries()[-3].attached.keys()
+
+
+def test_a_run_of_another_learner_is_another_though_it_has_the_name_of_a_secure_sum(ledger: Ledger) -> None:
+    price = Price((1,), (1,), (0,), (0,))
+    for learner, terms in (("ann", SUM), ("bob", SPEC)):
+        ledger.approve(learner, RunProposal(run="sum", spec=terms), price)
+    for learner, run, round in (("ann", "sum", 1), ("bob", "sum", 1), ("ann", "two", 3)):
+        ledger.answer(Ask(learner, run, round, "query", "gradient"), lambda kept: (b"answer", kept))
+    attached = [sorted(json.loads(line)["attachments"]) for line in list(export(ledger))[-3:]]
+    assert attached == [[], ["body"], ["body"]]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +178,7 @@ def test_a_file_is_its_partys_alone(ledger: Ledger) -> None:
         (5, lambda answer: replace(answer, run="three")),
         (7, lambda answer: replace(answer, cost=Cost(4, 0))),
         (7, lambda answer: replace(answer, round=2)),
+        (7, lambda answer: replace(answer, round=1, cost=Cost(0, 0))),  # a round that was answered, for nothing
     ],
 )
 def test_a_charge_that_was_not_approved_is_noticed_though_it_is_signed(
