@@ -21,6 +21,8 @@ from party.ledger.records import (
     LedgerRecord,
     Limited,
     OwnerAsked,
+    OwnerDenied,
+    Pinned,
     Refused,
     Released,
     from_json,
@@ -183,6 +185,19 @@ def test_a_limit_that_was_lowered_bears_what_fits_below_it() -> None:
     books.require(books.runs["ann", "one"], Cost(50, 5))
     with pytest.raises(BudgetExhaustedError):
         books.require(books.runs["ann", "one"], Cost(51, 5))
+
+
+def test_what_waits_for_the_owner_is_what_it_has_not_answered_and_still_may() -> None:
+    asked = {run: OwnerAsked("ann", run, "digest", Cost(1, 1), 50) for run in ("one", "two", "three", "four")}
+    pinned = Pinned("data.csv", {}, "study", "rows")
+    books = told(*asked.values(), OwnerDenied("ann", "two", "no"), approved("three", Cost(1, 1)), pinned)
+    for run, number in zip(asked, range(3, 7), strict=True):
+        book = books.owner["ann", run]
+        assert (book.number, book.asked, book.expires) == (number, asked[run], 999 + number + 50)
+    assert (books.owner["ann", "two"].denied, books.owner["ann", "one"].denied) == ("no", None)
+    assert books.pinned == (9, pinned)
+    for now, waiting in ((1002, ["one", "four"]), (1052, ["four"]), (1054, ["four"]), (1055, [])):
+        assert [run for (_, run), _ in books.pending(now)] == waiting
 
 
 def test_refusals_and_approvals_are_counted_by_learner_and_day() -> None:
