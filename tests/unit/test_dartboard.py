@@ -202,6 +202,21 @@ def test_a_coin_and_draws_cost_what_the_gaussian_release_that_covers_them_does()
     assert epsilon_after([board.event], DELTA) == pytest.approx(board.epsilon(DELTA), rel=1e-9), "as a ledger charges"
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-4, DELTA), (1e-6, DELTA), (1e-6, 1e-12)])
+def test_two_chances_that_are_all_but_one_are_told_apart_by_no_less_than_they_differ(
+    epsilon: float, delta: float
+) -> None:
+    """Of quantiles that agree in eight digits, rounding takes what matters of the rest."""
+    board = least_dartboard(2**30, epsilon, delta)
+    assert board is not None
+    least, most = board.chances
+    coin = board.event.events[0]
+    assert isinstance(coin, GaussianEvent)
+    middle = stats.norm.ppf((least + most) / 2)  # where the quantile's slope is the mean one, but for parts in 10^9
+    difference = (most - least) / stats.norm.pdf(middle)
+    assert difference * (1 - 1e-10) <= coin.mu <= difference * (1 + 1e-6)
+
+
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, DELTA), (10.0, 1e-3), (0.1, 0.01)])
 @pytest.mark.parametrize("horizon", [100, 10_000, 10**6])
 def test_the_least_lambda_is_private_and_less_is_not_known_to_be(horizon: int, epsilon: float, delta: float) -> None:

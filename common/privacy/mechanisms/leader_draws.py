@@ -44,6 +44,8 @@ COST_UNIT = 2**FEATURE_BITS
 """A cost of 1, in the integers that are added up."""
 _U = 2.0**-53
 _LEAST_WEIGHT, _MOST_WEIGHT = 2**52, 2**53 - 1
+_OFF = 16
+"""How many times u two quantiles of the normal distribution are off together, at most, in parts of the larger."""
 _WHOLE = 2**52
 """The chances of a coin add up to so many."""
 _TIMES_EPSILON = (0.2, 200.0)
@@ -126,7 +128,7 @@ class Dartboard:
     def _coin(self) -> float:
         """The mu of the Gaussian release which covers one coin."""
         least, most = (float(ndtri(chance)) for chance in self.chances)
-        return (most - least) * (1 + ROUNDING)
+        return (most - least) * (1 + ROUNDING) + _OFF * _U * max(-least, abs(most))
 
     @property
     def _spread(self) -> float:
@@ -143,7 +145,8 @@ def least_dartboard(horizon: int, epsilon: float, delta: float, floor: float = _
 
     None where none was found.
     """
-    allowed = gaussian_mu(epsilon, delta), largest_rho(epsilon, delta)
+    less = epsilon * (1 - ROUNDING)  # lest what is worked out back is a bit more
+    allowed = gaussian_mu(less, delta), largest_rho(less, delta)
     tried = (product / epsilon for product in np.geomspace(*_TIMES_EPSILON, _TRIED).tolist())
     boards = filter(None, (_least_of(horizon, allowed, product, floor) for product in tried))
     return min(boards, key=lambda board: (board.scale, board.epsilon(delta)), default=None)
