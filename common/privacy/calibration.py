@@ -24,6 +24,8 @@ LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e12
 """The least epsilon that is counted, a ledger's unit; and one beyond which figures are no longer told apart."""
 ROUNDING = 1e-9
 """Covers that of the functions of the normal distribution, relative."""
+_FOR_THE_NOISE = 15 / 16
+"""The least part of epsilon that tight objective perturbation leaves for the noise."""
 _MOST = 1e100  # epsilon, or a deviation: its square is still a number
 
 
@@ -85,19 +87,24 @@ def slack(
     Chaudhuri et al. 2011, Algorithm 2, as used by Rajkumar & Agarwal's computeSlack. ``regularization`` is lambda of
     (1/n) sum loss + (lambda/2)|w|^2; ``smoothness`` is c. The determinant ratio costs 2 log(1 + c/(n lambda)) in the
     paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). Where the paper's remainder is not
-    positive, or the tight one falls below epsilon/2, lambda is raised until the remainder is epsilon/2.
+    positive, lambda is raised until it is epsilon/2; where the tight one falls below 15/16 epsilon, until it is that.
+
+    With a part t of epsilon for the noise, lambda is about c/((1 - t) n epsilon) then, and noise moves scores by some
+    (1 - t)/(t c), whatever n and epsilon: of the half it drowns what is learnt. *Chosen by looking at data*: 15/16 of
+    .5, .7, .85, .9, .93, .96 and .98, by log loss and accuracy on breast cancer, digits' parity and three synthetic
+    sets at lambda = .001, epsilon .1 to 3.
     """
     check_epsilon(epsilon)
     if not regularization > 0 or n_examples < 1:
         raise InvalidInputError("regularization and the number of examples must be positive")
     if not math.isfinite(smoothness):
         raise InvalidInputError("objective perturbation needs a loss of bounded curvature: not 'hinge'")
-    factor, least = (2.0, 0.0) if calibration == "paper" else (1.0, epsilon / 2)
+    factor, part = (2.0, 0.5) if calibration == "paper" else (1.0, _FOR_THE_NOISE)
     epsilon_tilde = epsilon - factor * math.log1p(smoothness / (n_examples * regularization))
-    if epsilon_tilde > least:
+    if epsilon_tilde > (0.0 if calibration == "paper" else part * epsilon):
         return 0.0, epsilon_tilde
-    raised = smoothness / (n_examples * math.expm1(epsilon / 2 / factor))
-    return max(0.0, raised - regularization), epsilon / 2
+    raised = smoothness / (n_examples * math.expm1((1 - part) * epsilon / factor))
+    return max(0.0, raised - regularization), part * epsilon
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:

@@ -203,7 +203,7 @@ def test_no_budget_bears_a_site_without_a_mechanism(name: str) -> None:
 @pytest.mark.parametrize("loss", [Logistic(), Huber(1e-3), Huber(1e-7)], ids=str)
 @pytest.mark.parametrize("law", LAWS)
 def test_a_lambda_too_small_names_the_site_and_one_that_does(mechanism: Mechanism, loss: Loss, law: Law) -> None:
-    of = facts(loss=loss, epsilon=100.0)  # so large that no ridge is added to what is asked for
+    of = facts(loss=loss, epsilon=1000.0)  # so large that no ridge is added to what is asked for
     sites = [{"party": "party-2", "regularization": 1e-9, "mechanism": mechanism}]
     algorithm = releases(regularization=1e6, sites=sites, law=law)
     algorithm.own_sites(of.of(0))
