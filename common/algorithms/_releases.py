@@ -63,7 +63,8 @@ twice as much are within .006 of it in accuracy, and without a bound .2 is lost.
 """
 _FAR_LESS = 4.0
 """A lambda that is given is cautioned against if it is less by this. On synthetic examples, 50,000, by which this was
-chosen, objective perturbation loses nothing by lambda = 1e-4, and with a tenth of it .43 of an accuracy of .996."""
+chosen, objective perturbation, which spared half of epsilon for its noise then, lost nothing by lambda = 1e-4, and with
+a tenth of it .43 of an accuracy of .996."""
 _LEAST_SOLVABLE = "the least with which a solver surely finds the minimiser, near enough; the noise needs no more"
 
 MechanismChoice = Annotated[Mechanism, Field(description="how a site's model becomes private")]
@@ -164,15 +165,25 @@ class Releases(Algorithm):
         return solvable_choice(choice, (one.terms(facts, index) for index in range(len(facts.parties))))
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of a lambda that is far less than would be chosen, which noise makes a model of nothing in particular."""
+        """Of a lambda that is far less than would be chosen, which noise makes a model of nothing in particular.
+
+        Noise inside a minimisation is not so, where its proof asks for more of a ridge than lambda is.
+        """
         try:
             enough = float(replace(self, regularization=1.0).strength_for(facts).value)
         except (InvalidInputError, ValidationError):  # no lambda that may be given is enough
             return ()
-        if self.regularization * _FAR_LESS >= enough:
+        if self.regularization * _FAR_LESS >= enough or self._bears_noise(facts):
             return ()
         words = f"regularization = {self.regularization:g} is far less than the noise needs"
         return (f"{words}, which is likely to decide what the model says: {enough:.3g} would be chosen",)
+
+    def _bears_noise(self, facts: FederationFacts) -> bool:
+        """Whether noise moves scores by no more than is far too much, at the ridges that there are."""
+        try:
+            return self.noise_of_model(facts) <= _FAR_LESS * DRIFTS[self.mechanism]
+        except InvalidInputError:  # they cannot be set
+            return False
 
     def noise_of_model(self, facts: FederationFacts) -> float:
         """About how far noise moves each weight of a model that somebody gets: of the site in the middle."""

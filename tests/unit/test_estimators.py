@@ -313,7 +313,7 @@ def test_a_refused_fit_leaves_the_model_as_it_was() -> None:
 
 def test_a_lambda_that_noise_would_drown_is_warned_of_from_public_numbers() -> None:
     with pytest.warns(UserWarning, match=r"regularization = 0.0001 is far less than the noise needs.* would be chosen"):
-        fitted(regularization=1e-4)
+        fitted(regularization=1e-4, mechanism="output")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted()
