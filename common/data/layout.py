@@ -22,7 +22,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
 
 from common.arrays import FloatArray, IntArray
 from common.data.columns import Category, Feature, Missing, missing_policy
@@ -140,5 +139,7 @@ def matrix_and_offset(mean: str, components: str) -> tuple[FloatArray, FloatArra
 @lru_cache(4)
 def _normals(seed: int, n: int, n_columns: int) -> FloatArray:
     """W (n, n_columns) before the kernel's width scales it; drawn once, as above."""
+    from scipy.special import ndtri  # noqa: PLC0415 -- 18 MB, beside a shard that may fill the memory
+
     raw = np.random.Philox(key=seed).random_raw(n * n_columns).reshape(n, n_columns)
     return weights_on_grid(ndtri(((raw >> np.uint64(11)) + 0.5) * 2.0**-53))

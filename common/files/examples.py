@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from common.data.cells import Block
 from common.data.loading import BLOCK_ROWS, Loaded, Loading
-from common.data.sparse_loading import SparseLoading
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
@@ -66,6 +65,8 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
 
 def load_stream(stream: TableStream, study: Study, *, clip: bool) -> Loaded:
     """The rows of a stream, of which nobody knows how many there are."""
+    from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- SciPy, for who needs it
+
     check_columns(stream.name, stream.schema.names)
     loading = (SparseLoading if study.sparse else Loading)(study, 0, clip=clip)
     names, texts, start = [name for name in stream.schema.names if name in study.table_names], study.text_names, 0
@@ -190,6 +191,8 @@ def _count_lines(path: Path) -> tuple[int, int]:
 
 def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
     """The examples of files in a study of sparse features, of some after those of others."""
+    from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- as above
+
     files = []
     for path in paths:
         with reading(path):

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import compute, csv
-from pyarrow.parquet import ParquetFile
 
 from common.errors import InvalidDataError
 from common.files.sources import DataSource, sqlite_table
@@ -92,6 +91,8 @@ def _parquet_table(pattern: str, paths: Sequence[Path]) -> TableStream:
 
 
 def _parquet(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- 5 MB, for who needs it
+
     return ParquetFile(path, buffer_size=2**14, pre_buffer=False)
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyarrow.parquet import ParquetFile
 
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import Column, Entries
@@ -61,6 +60,8 @@ def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterato
         return sum(1 for _ in _lines(path)), study.table_names, _of_lines(path)
     if path.suffix.lower() != ".parquet":
         raise InvalidDataError(f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse")
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- 5 MB, for who needs it
+
     with ParquetFile(path, pre_buffer=False) as file:
         n_rows, names = file.metadata.num_rows, file.schema_arrow.names
     check_names(path, names)
@@ -142,6 +143,8 @@ def _labels(heads: tuple[str, ...]) -> Column:
 
 
 def _of_lists(path: Path, study: Study) -> Iterator[SparseBlock]:
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- as above
+
     with ParquetFile(path, pre_buffer=False) as file:
         yield from list_blocks(file.iter_batches(_LINES, columns=list(study.table_names), use_threads=False), study)
 

@@ -1,17 +1,14 @@
 """The owner's data as a shard, loaded and checked before the service takes its first request.
 
-A child process may read them: ``python -m party.data.owner_data``, to which the study and the settings of the data
-are written. What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `party.data.child`. The parent
-adopts the arrays that it receives, and the child gives back what it has sent, so that both hold the shard once.
+A child process may read them (`party.data.loader`). This one adopts the arrays that it receives, and the child gives
+back what it has sent, so that both hold the shard once.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 from scipy.sparse import csr_array
 
 from common.data.hold_out import Rows, count_held_out
@@ -21,8 +18,8 @@ from common.data.sparse import Matrix, SparseShard
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.studies import read_study
-from common.strict import Strict
-from party.data.child import AnyArray, receive_arrays, send_arrays
+from party.data.child import receive_arrays
+from party.data.task import Task
 from party.settings import Data, PartySettings
 
 
@@ -90,34 +87,10 @@ def load_apart(data: Data, study: Study) -> Loaded:
 
     Raises InvalidDataError as `load_source`, and ParleyError where the child died.
     """
-    given = _Task(study=study, data=data).model_dump_json().encode()
-    *rows, y, shares, clipped = receive_arrays(__name__, given=given)
+    task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
+    *rows, y, shares, clipped = receive_arrays("party.data.loader", given=task.model_dump_json().encode())
     by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
     if not study.sparse:
         return Loaded(Shard.adopt(rows[0], y, study.norm), by_column, *shares.tolist())
     matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
     return Loaded(SparseShard(matrix, y, norm=study.norm), by_column, *shares.tolist())
-
-
-class _Task(Strict):
-    """What the child is told."""
-
-    study: Study
-    data: Data
-
-
-def _arrays() -> Iterator[AnyArray]:
-    """The shard's X and y and the shares of what was clipped or dropped, of the data that the parent says."""
-    task = _Task.model_validate_json(sys.stdin.buffer.read())
-    study, loaded = task.study, load_here(task.data, task.study)
-    if isinstance(loaded.shard, SparseShard):
-        yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)
-    else:
-        yield loaded.shard.X
-    yield loaded.shard.y
-    yield np.array([loaded.clipped_share, loaded.dropped_share])
-    yield np.array([loaded.clipped.get(name, 0.0) for name in study.table_names])
-
-
-if __name__ == "__main__":
-    send_arrays(_arrays)

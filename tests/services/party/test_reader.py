@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +47,12 @@ def test_a_refusal_is_the_same(study: Path, name: str) -> None:
     with pytest.raises(InvalidDataError) as apart:
         load_apart(Data(source=str(file)), STUDY)
     assert apart.value.detail == here.value.detail
+
+
+def test_who_loads_imports_little_else() -> None:
+    """Each of these took 10 to 20 MB beside a shard."""
+    program = "import sys, party.data.loader, common.files.examples, common.files.query; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    loaded = set(run.stdout.split())
+    assert "duckdb" in loaded
+    assert not loaded & {"scipy", "cryptography", "phe", "party.settings", "pyarrow.parquet", "asyncio"}

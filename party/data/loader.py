@@ -1,0 +1,36 @@
+"""The process that loads an owner's data, ``python -m party.data.loader``: what it is to load is written to it.
+
+What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `party.data.child`. While it works it holds
+the shard as well, so it imports no more than it needs: not the party's settings, and of SciPy only what sparse rows do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from common.files.examples import load_source
+from party.data.child import AnyArray, send_arrays
+from party.data.task import Task
+
+
+def _arrays() -> Iterator[AnyArray]:
+    """The shard's rows and y, and the shares of what was clipped or dropped."""
+    task = Task.model_validate_json(sys.stdin.buffer.read())
+    loaded = load_source(task.source, task.study, clip=task.clip)
+    if task.study.sparse:
+        from common.data.sparse import SparseShard  # noqa: PLC0415 -- SciPy, for who needs it
+
+        assert isinstance(loaded.shard, SparseShard)  # noqa: S101 -- of sparse features
+        yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)
+    else:
+        yield loaded.shard.X
+    yield loaded.shard.y
+    yield np.array([loaded.clipped_share, loaded.dropped_share])
+    yield np.array([loaded.clipped.get(name, 0.0) for name in task.study.table_names])
+
+
+if __name__ == "__main__":
+    send_arrays(_arrays)
