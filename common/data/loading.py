@@ -1,6 +1,6 @@
 """An owner's table as a shard, block by block: memory for the shard and one block, and every fault counted.
 
-Columns that a study maps are all in memory until they are.
+Columns that a study maps are all in memory until they are, unless rows come whole.
 
 Blocks hold some rows of some columns. What is missing, unknown, no number or beyond its bounds is counted by column,
 so that an owner hears of all of it at once, and is told neither a value nor where it stood.
@@ -9,11 +9,12 @@ so that an owner hears of all of it at once, and is told neither a value nor whe
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import MISSING, UNKNOWN, Block, Column, as_codes, as_numbers
@@ -62,22 +63,12 @@ class Loading:
         self._X, self._y = self._room(n_rows), np.ones(n_rows)
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._seen = Faults(), set[str]()
-        self._clipped, self._missing = Counter[str](), Counter[str]()
+        self._clipped, self._missing, self._n_dropped = Counter[str](), Counter[str](), 0
         self._least, self._most = layout.numbers.upper.copy(), layout.numbers.lower.copy()
 
     def _room(self, n_rows: int) -> FloatArray:
         """Where columns are put: each is written to or absent."""
         return np.empty((n_rows, self._layout.n_columns))
-
-    def reserve(self, n_rows: int) -> None:
-        """Make room for so many rows where there is less: a little more, and mostly without a copy."""
-        had = len(self._y)
-        if n_rows <= had:
-            return
-        room = max(n_rows, had + had // 256)
-        for array, shape in ((self._X, (room, self._X.shape[1])), (self._y, (room,)), (self._dropped, (room,))):
-            array.resize(shape, refcheck=False)  # a realloc, by which the system moves large arrays as they are
-        self._y[had:] = 1.0
 
     def expect(self, names: Iterable[str]) -> None:
         """Say which columns the table has."""
@@ -107,14 +98,12 @@ class Loading:
         self._faults.check(names)
         if n_rows == 0:
             raise InvalidDataError("the data has no row")
-        dropped = self._dropped[:n_rows]
-        self._y[:n_rows][dropped] = 1.0
         n_numbers = self._n_numbers(n_rows) + n_rows * isinstance(self._label, RealLabel)
         return Loaded(
-            self._shard(n_rows, dropped),
+            self._shard(n_rows),
             clipped={name: self._clipped[name] / n_rows for name in names if self._clipped[name]},
             clipped_share=self._clipped.total() / max(n_numbers, 1),
-            dropped_share=float(dropped.mean()),
+            dropped_share=self._n_dropped / n_rows,
             missing=dict((+self._missing).most_common()),
             narrow=self._narrow(),
         )
@@ -125,13 +114,25 @@ class Loading:
         is_narrow = (width > 0) & (width < NARROW * (numbers.upper - numbers.lower))
         return tuple(numbers.features[i].name for i in np.flatnonzero(is_narrow).tolist())
 
-    def _shard(self, n_rows: int, dropped: BoolArray) -> Shard:
-        """The shard of the first rows, those dropped zero."""
-        X, y = self.design(n_rows), self._y[:n_rows]
-        X[dropped] = 0.0
+    def _shard(self, n_rows: int) -> Shard:
+        """The shard of the first rows."""
+        X, y = self._examples(n_rows)
         if self._share is not None:
             move_held_out_last(X, y, self._share)
         return Shard.adopt(X, y, self._norm)
+
+    def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
+        """X (n_rows, d) and y (n_rows,) of the first rows, those dropped zero."""
+        X, (y, dropped) = self.design(n_rows), self._labels(n_rows)
+        X[dropped] = 0.0
+        return X, y
+
+    def _labels(self, n_rows: int) -> tuple[FloatArray, BoolArray]:
+        """The labels (n_rows,) of the first rows, and which of these are dropped: they are counted."""
+        y, dropped = self._y[:n_rows], self._dropped[:n_rows]
+        y[dropped] = 1.0
+        self._n_dropped += int(dropped.sum())
+        return y, dropped
 
     def _n_numbers(self, n_rows: int) -> int:
         """How many numbers were read, which may have been clipped."""
@@ -216,6 +217,46 @@ class Loading:
             self._missing[name] += int(empty.sum())
         elif policy == "refuse":
             self._faults.note(name, "missing", int(empty.sum()))
+
+
+class RowLoading(Loading):
+    """A shard of rows that come whole and in order, nobody knows how many.
+
+    What a row becomes hangs on that row alone, so some at a time are put on the grid, whose numbers float32 holds
+    exactly. They take their eight bytes a number when all have come: whoever makes them may need the memory until then.
+    """
+
+    def __init__(self, study: Study, *, clip: bool = False) -> None:
+        super().__init__(study, 0, clip=clip)
+        self._first, self._end, self._parts = 0, 0, deque[npt.NDArray[np.float32]]()
+
+    def add(self, start: int, block: Block) -> None:
+        """Take the rows from ``start`` on, which are those after the last."""
+        end = start + len(next(iter(block.values())))
+        if end - self._first > len(self._y):
+            self._part(max(end - start, _CACHED // self._layout.n_columns))
+        super().add(start - self._first, block)
+        self._end = end
+
+    def _part(self, n_rows: int) -> None:
+        """Keep the rows that have come since the last part, y as a last column, and make room for the next."""
+        X, y = super()._examples(self._end - self._first)
+        shard, part = Shard.adopt(X, y, self._norm), np.empty((len(X), X.shape[1] + 1), dtype=np.float32)
+        part[:, :-1], part[:, -1] = shard.X, shard.y
+        self._parts.append(part)
+        self._X = np.zeros((n_rows, self._layout.n_columns))  # of a column that is absent too
+        self._y, self._dropped = np.ones(n_rows), np.zeros(n_rows, dtype=np.bool_)
+        self._first = self._end
+
+    def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
+        """All rows; their parts are gone."""
+        self._part(0)
+        X, y, start = np.empty((n_rows, self._parts[0].shape[1] - 1)), np.empty(n_rows), 0
+        while self._parts:
+            part = self._parts.popleft()
+            rows = slice(start, start + len(part))
+            X[rows], y[rows], start = part[:, :-1], part[:, -1], rows.stop
+        return X, y
 
 
 def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loaded:

@@ -31,6 +31,17 @@ class SparseLoading(Loading):
     def _room(self, n_rows: int) -> FloatArray:  # noqa: ARG002
         return np.empty((0, 0))  # rows come as parts
 
+    def reserve(self, n_rows: int) -> None:
+        """Make room for so many rows where there is less: a little more, and mostly without a copy."""
+        had = len(self._y)
+        if n_rows <= had:
+            return
+        for array in (self._y, self._dropped):
+            array.resize(
+                max(n_rows, had + had // 256), refcheck=False
+            )  # a realloc: the system moves large arrays whole
+        self._y[had:] = 1.0
+
     def add_entries(self, start: int, entries: Entries) -> None:
         """Take the entries of the rows from ``start`` on, which come in order."""
         features, n = self._features, len(entries.missing)
@@ -71,10 +82,10 @@ class SparseLoading(Loading):
         rows.data = rows.data * ((1 - 2.0**-30) / np.where(norms > 0, norms, 1.0))[owner]
         return rows
 
-    def _shard(self, n_rows: int, dropped: BoolArray) -> Shard:
-        rows = self.matrix()
+    def _shard(self, n_rows: int) -> Shard:
+        rows, (y, dropped) = self.matrix(), self._labels(n_rows)
         rows.data = np.where(np.repeat(dropped, np.diff(rows.indptr)), 0.0, rows.data)
-        shard = SparseShard(rows, self._y[:n_rows], norm=self._norm)
+        shard = SparseShard(rows, y, norm=self._norm)
         if self._share is None:
             return shard
         held = is_held_out(n_rows, self._share)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from common.data.cells import Block
-from common.data.loading import BLOCK_ROWS, Loaded, Loading
+from common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
@@ -60,30 +60,39 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
     from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
     with open_stream(data, study.text_names) as rows:
-        return load_stream(rows, study, clip=clip)
+        loading, n_rows = _collected(rows, study, clip=clip)
+    return loading.finish(n_rows)  # in the memory that the query had
 
 
-def load_stream(stream: TableStream, study: Study, *, clip: bool) -> Loaded:
-    """The rows of a stream, of which nobody knows how many there are."""
-    from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- SciPy, for who needs it
-
+def _collected(stream: TableStream, study: Study, *, clip: bool) -> tuple[Loading, int]:
+    """The rows of a stream, of which nobody knows how many there are until they are counted here."""
     check_columns(stream.name, stream.schema.names)
-    loading = (SparseLoading if study.sparse else Loading)(study, 0, clip=clip)
+    if study.sparse:
+        return _collected_lists(stream, study, clip=clip)
+    loading = RowLoading(study, clip=clip)
     names, texts, start = [name for name in stream.schema.names if name in study.table_names], study.text_names, 0
     loading.expect(names)
-    if isinstance(loading, SparseLoading) and len(names) == len(study.table_names):
-        for entries, labels in list_blocks(stream.batches(), study):
-            loading.reserve(start + len(labels))
-            loading.add_entries(start, entries)
-            loading.add_label(start, labels)
-            start += len(labels)
-    elif names:
-        for batch in stream.batches():
-            loading.reserve(start + batch.num_rows)
-            loading.add(start, block_of(batch.select(names), texts))
-            start += batch.num_rows
+    for batch in stream.batches() if names else ():
+        loading.add(start, block_of(batch.select(names), texts))
+        start += batch.num_rows
     pa.default_memory_pool().release_unused()
-    return loading.finish(start)
+    return loading, start
+
+
+def _collected_lists(stream: TableStream, study: Study, *, clip: bool) -> tuple[Loading, int]:
+    """The rows of a stream with two columns of lists, and how many there are."""
+    from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- SciPy, for who needs it
+
+    loading, start = SparseLoading(study, 0, clip=clip), 0
+    names = [name for name in stream.schema.names if name in study.table_names]
+    loading.expect(names)
+    for entries, labels in list_blocks(stream.batches(), study) if len(names) == len(study.table_names) else ():
+        loading.reserve(start + len(labels))
+        loading.add_entries(start, entries)
+        loading.add_label(start, labels)
+        start += len(labels)
+    pa.default_memory_pool().release_unused()
+    return loading, start
 
 
 def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:

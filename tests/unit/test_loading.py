@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from common.data.columns import Category, Feature, Label
-from common.data.loading import Loading, shard_of
+from common.data.columns import Category, Columns, Feature, Label, RealLabel
+from common.data.loading import Loaded, Loading, RowLoading, load_columns, shard_of
+from common.data.maps import Projection
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_examples
 from common.files.studies import read_study
 from common.files.tables import check_names, read_columns
+from party.data.child import MEMORY
 
 STUDY = Study(
     name="s",
@@ -234,9 +237,12 @@ def test_a_file_of_many_columns_is_checked_in_a_moment(tmp_path: Path) -> None:
 _CHILD = """
 import sys
 from pathlib import Path
-from common.files.examples import load_examples
+from common.files.examples import load_source
+from common.files.sources import DataSource
 from common.files.studies import read_study
-shard = load_examples(Path(sys.argv[1]), read_study(Path(sys.argv[2]))).shard
+query = {"source": "SELECT * FROM t", "tables": {"t": sys.argv[1]}}
+data = DataSource(**query if sys.argv[3] == "query" else {"source": sys.argv[1]})
+shard = load_source(data, read_study(Path(sys.argv[2]))).shard
 status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
 peak, of_files = (int(status[name].split()[0]) * 1024 for name in ("VmHWM", "RssFile"))
 print(peak - of_files, shard.X.nbytes)
@@ -252,7 +258,72 @@ def test_room_for_rows_that_a_file_does_not_have_is_left_alone() -> None:
     assert np.abs(loading.finish(3).shard.X).max() <= 1
 
 
-@pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
+WIDE = Study(
+    name="s",
+    features=(
+        *(Feature(name=f"x{j}", lower=-1, upper=1, missing="drop") for j in range(9)),
+        Category(name="ward", values=("north", "south"), other=True),
+    ),
+    label=RealLabel(name="y", lower=-1, upper=1),
+)
+
+
+def by_rows(study: Study, columns: Columns, lengths: list[int]) -> Loaded:
+    """What `RowLoading` makes of columns that come in blocks of so many rows, the last one over and over."""
+    loading, start, n_rows = RowLoading(study, clip=True), 0, len(columns["y"])
+    loading.expect(columns)
+    while start < n_rows:
+        end = start + (lengths.pop(0) if len(lengths) > 1 else lengths[0])
+        loading.add(start, {name: column[start:end] for name, column in columns.items()})
+        start = min(end, n_rows)
+    return loading.finish(n_rows)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"row_norm": "largest"}, {"row_norm": 0.5}, {"hold_out": 0.3}, {"norm": "max", "row_norm": "largest"},
+        {"intercept": False}, {"label": Label(name="y", values=("0", "1", "2"))},
+        {"projection": Projection.of(np.full(12, 0.1), np.eye(3, 12), 2.0)},
+    ],
+    ids=lambda changes: next(iter(changes), ""),
+)  # fmt: skip
+def test_rows_that_come_whole_are_the_same_bits_whatever_their_blocks(changes: dict[str, Any]) -> None:
+    study, n, rng = (
+        Study(**{"name": "s", "features": WIDE.features, "label": WIDE.label} | changes),
+        70_000,
+        np.random.default_rng(1),
+    )
+    columns: dict[str, Any] = {f"x{j}": rng.uniform(-1.2, 1.2, n) * (rng.random(n) < 0.8) for j in range(9)}
+    columns |= {"ward": rng.choice(["north", "south", "east"], n), "y": rng.integers(0, 2, n)}
+    columns["x3"][rng.random(n) < 0.1] = np.nan
+    expected = load_columns(study, columns, clip=True)
+    for lengths in ([2048], [1, 1, 20_000], [30_000, 5, 333]):
+        found = by_rows(study, columns, lengths)
+        assert found.shard.X.tobytes() == expected.shard.X.tobytes()
+        assert found.shard.y.tobytes() == expected.shard.y.tobytes()
+        assert (found.clipped, found.clipped_share) == (expected.clipped, expected.clipped_share)
+        assert (found.dropped_share, found.missing) == (expected.dropped_share, expected.missing)
+    assert expected.dropped_share > 0
+    assert expected.clipped_share > 0
+
+
+def test_rows_that_come_whole_leave_half_of_the_memory_until_all_have_come() -> None:
+    """A query may hold as much meanwhile: what it sorts or joins."""
+    study, n = Study(name="s", features=WIDE.features[:9], label=WIDE.label), 600_000
+    block = {name: np.linspace(-1, 1, 2000) for name in study.table_names}
+    loading, size = RowLoading(study), n * study.n_features * 8
+    tracemalloc.start()
+    for start in range(0, n, 2000):
+        loading.add(start, block)
+    held, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    print(f"held {held / size:.2f} of X, at most {most / size:.2f}")
+    assert held < 0.62 * size
+    assert most < 0.7 * size
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "query"])
 @pytest.mark.slow
 def test_little_more_than_the_shard_is_ever_in_memory(tmp_path: Path, kind: str) -> None:
     n, d = 400_000, 50
@@ -264,9 +335,10 @@ def test_little_more_than_the_shard_is_ever_in_memory(tmp_path: Path, kind: str)
         label=Label(name="y", values=("0", "1")),
     )
     (tmp_path / "study.json").write_text(study.model_dump_json())
-    path = save(whole, tmp_path / f"data.{kind}")
-    command = [sys.executable, "-c", _CHILD, str(path), str(tmp_path / "study.json")]
-    peak, size = map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    path = save(whole, tmp_path / f"data.{'csv' if kind == 'csv' else 'parquet'}")
+    command = [sys.executable, "-c", _CHILD, str(path), str(tmp_path / "study.json"), kind]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, env={**MEMORY, **os.environ})
+    peak, size = map(int, run.stdout.split())
     print(f"{kind}: peak {peak / size:.2f} of X, without pages of libraries, which hang on what the machine has cached")
     assert peak < 1.2 * size + 100 * 2**20
 
