@@ -9,7 +9,7 @@ Rows of sparse features: `common.files.sparse_examples`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from common.files.arrow_columns import column_of
 from common.files.file_tables import matching_files, one_file, reading
 from common.files.sources import DataSource
 from common.files.sparse_examples import is_libsvm, list_blocks, sparse_blocks
-from common.files.streams import TableStream
+from common.files.streams import TableStream, gathered
 from common.files.tables import check_columns, check_names, is_csv
 
 _CSV_BLOCK = 2**19
@@ -152,24 +152,11 @@ def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
         types = {name: pa.string() if as_text or name in texts else pa.float64() for name in names}
         convert = csv.ConvertOptions(column_types=types, include_columns=names)
         with csv.open_csv(path, blocks, convert_options=convert) as file:
-            for batch in _gathered(file):
+            for batch in gathered(file, _GATHERED_ROWS):
                 loading.add(start, block_of(batch, texts))
                 start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading.finish(start)
-
-
-def _gathered(batches: Iterable[Any]) -> Iterator[Any]:
-    """Record batches joined to some thousand rows, so that what is done once a column and batch costs little."""
-    held, rows = [], 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _GATHERED_ROWS:
-            yield pa.concat_batches(held)
-            held, rows = [], 0
-    if held:
-        yield pa.concat_batches(held)
 
 
 def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:

@@ -17,10 +17,12 @@ from pyarrow import compute, csv
 
 from common.errors import InvalidDataError
 from common.files.sources import DataSource, sqlite_table
-from common.files.streams import STREAM_ROWS, TableStream
+from common.files.streams import STREAM_ROWS, TableStream, gathered
 from common.files.tables import check_names, check_regular, is_csv, unreadable
 
 _BLOCK = 2**18
+_LOOKED_AT = 2**10
+"""Rows whose cells are looked at together: of more, what the system's allocator keeps grows."""
 _CODE = r"^\s*[-+]?0[0-9]"
 _NUMBERS = (pa.int64(), pa.float64())
 
@@ -108,7 +110,7 @@ def _csv_table(pattern: str, paths: Sequence[Path], texts: Collection[str]) -> T
     types = {name: list(_NUMBERS) for name in names if name not in texts}
     for path in paths:
         with reading(path):
-            for batch in _csv(path, as_text):
+            for batch in gathered(_csv(path, as_text), _LOOKED_AT):
                 types = {name: _possible(batch.column(name), kinds) for name, kinds in types.items()}
     pa.default_memory_pool().release_unused()
     schema = pa.schema([(name, (types.get(name) or [pa.string()])[0]) for name in names])
@@ -123,9 +125,16 @@ def _csv_table(pattern: str, paths: Sequence[Path], texts: Collection[str]) -> T
 def _possible(column: Any, types: list[Any]) -> list[Any]:  # noqa: ANN401 -- as above
     """Of some types of numbers those that a column of texts can be of."""
     full = column.filter(compute.not_equal(column, ""))
-    if types and compute.any(compute.match_substring_regex(full, _CODE)).as_py():
+    if types and _has_codes(full):
         return []
     return [kind for kind in types if _casts(full, kind)]
+
+
+def _has_codes(column: Any) -> bool:  # noqa: ANN401 -- as above
+    """Whether a number begins with a 0 as codes do; most are none at a glance, which a pattern would take long for."""
+    bare = compute.utf8_ltrim(column, " \t\n\f\r+-")
+    suspects = compute.and_not(compute.starts_with(bare, "0"), compute.starts_with(bare, "0."))
+    return bool(compute.any(compute.match_substring_regex(column.filter(suspects), _CODE)).as_py())
 
 
 def _casts(column: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above

@@ -44,3 +44,16 @@ class TableStream:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
         return reader.__arrow_c_stream__(requested_schema)
+
+
+def gathered(batches: Iterable[Any], n_rows: int) -> Iterator[Any]:
+    """Record batches joined to so many rows or a few more: what is done once a column and batch costs little then."""
+    held, rows = [], 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= n_rows:
+            yield pa.concat_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_batches(held)

@@ -21,6 +21,7 @@ from common.data.loading import Loaded
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_source
+from common.files.file_tables import file_table
 from common.files.sources import DataSource
 from common.files.study_fit import fit_of_source
 from party.data.owner_data import load_apart
@@ -254,6 +255,22 @@ def test_a_file_may_be_called_as_a_pattern(
     path = str(shutil.copy(folder / "visits.csv", tmp_path / "visits [1].csv"))
     found = DataSource(source=source.format(path), tables={name: at.format(path) for name, at in tables.items()})
     assert_equal(load_source(found, STUDY), expected)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["0", "12", ""], pa.int64()), (["-0", "7"], pa.int64()), (["0.5", "-0.5", "12"], pa.float64()),
+        (["0", "0e1"], pa.float64()), (["12", "007"], pa.string()),
+        (["0.5", "-00.5"], pa.string()), (["1", " +01"], pa.string()), (["1"] * 3000 + ["05"], pa.string()),
+        (["1"] * 3000 + ["1.5"], pa.float64()), (["1"] * 3000 + ["--01"], pa.string()), (["", ""], pa.int64()),
+    ],
+)  # fmt: skip
+def test_a_column_is_of_numbers_unless_one_begins_with_a_zero_as_codes_do(
+    tmp_path: Path, cells: list[str], kind: pa.DataType
+) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{cell},a\n" for cell in cells))
+    assert file_table(f"{tmp_path}/t.csv").schema.field("x").type == kind
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
