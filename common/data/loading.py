@@ -34,6 +34,8 @@ NARROW = 0.1
 wine from .78 to .43; five times, to .90 and .52."""
 _CACHED = 2**18
 """Numbers that stay in a processor's cache while they are scaled: 2 MiB."""
+_PART = 2**20
+"""Numbers of rows that are kept together: 4 MiB, of which allocators keep nothing for later, as of less they may."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,7 +236,7 @@ class RowLoading(Loading):
         """Take the rows from ``start`` on, which are those after the last."""
         end = start + len(next(iter(block.values())))
         if end - self._first > len(self._y):
-            self._part(max(end - start, _CACHED // self._layout.n_columns))
+            self._part(max(end - start, _PART // self._layout.n_columns))
         super().add(start - self._first, block)
         self._end = end
 

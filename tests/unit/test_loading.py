@@ -310,7 +310,7 @@ def test_rows_that_come_whole_are_the_same_bits_whatever_their_blocks(changes: d
 
 def test_rows_that_come_whole_leave_half_of_the_memory_until_all_have_come() -> None:
     """A query may hold as much meanwhile: what it sorts or joins."""
-    study, n = Study(name="s", features=WIDE.features[:9], label=WIDE.label), 600_000
+    study, n = Study(name="s", features=WIDE.features[:9], label=WIDE.label), 1_200_000
     block = {name: np.linspace(-1, 1, 2000) for name in study.table_names}
     loading, size = RowLoading(study), n * study.n_features * 8
     tracemalloc.start()
@@ -319,8 +319,8 @@ def test_rows_that_come_whole_leave_half_of_the_memory_until_all_have_come() -> 
     held, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     print(f"held {held / size:.2f} of X, at most {most / size:.2f}")
-    assert held < 0.62 * size
-    assert most < 0.7 * size
+    assert held < 0.68 * size
+    assert most < 0.74 * size
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "query"])
