@@ -2,17 +2,19 @@
 
     python scripts/benchmarks/loading.py [--rows 1000000] [--features 50]
 
-One JSON line a kind of file, alone and as the table of a query, of which one sorts: ``peak_to_X`` is the largest
-resident memory of a process that loads it, interpreter and libraries counted, as a multiple of the design matrix;
-``beyond_base_to_X`` is the same without what the process takes before it loads, with its libraries in memory;
-``cpu_s`` its processor time in loading, beside ``floor_s``, that of a process in which pyarrow reads the same file by
-batches into nothing, and the ratio of the two. The goal at 1,000,000 rows is 1.5, of a file alone by its peak, of a
-query that does not sort by what is beyond the base; the exit status is 1 when one misses it. Queries have DuckDB in
-memory too, one over Parquet also a few decoded pages of all columns at once, and one that sorts all rows once more:
-DuckDB would spill them to the disk in the clear. Its `temp_file_encryption` refuses without the extension httpfs,
-which is not in its package, or else, by `force_mbedtls_unsafe`, what it says itself is not securely encrypted
-(`tests/unit/test_loading.py` tries it). So a query that sorts keeps to the goal only where the owner names a folder on
-an encrypted disk, `data.spill`, which is the last line of these. A smaller table leaves more of the peak to libraries.
+One JSON line a kind of file, alone and as the table of a query, of which one sorts and some join two files: features
+and their labels, or halves of the features. ``peak_to_X`` is the largest resident memory of a process that loads it,
+interpreter and libraries counted, as a multiple of the design matrix; ``beyond_base_to_X`` is the same without what the
+process takes before it loads, with its libraries in memory; ``cpu_s`` its processor time in loading, beside
+``floor_s``, that of a process in which pyarrow reads the same files by batches into nothing, and the ratio of the two.
+
+The goal at 1,000,000 rows is a peak of 1.5; the exit status is 1 when a line misses it, but for two of which it is not
+asked: a query that sorts all rows holds them once more, and one that joins halves holds one of these, at eight bytes a
+number beside the four that a row takes until the query has ended. DuckDB would spill them to the disk in the clear. Its
+`temp_file_encryption` refuses without the extension httpfs, which is not in its package, or else, by
+`force_mbedtls_unsafe`, what it says itself is not securely encrypted (`tests/unit/test_loading.py` tries it). So these
+keep to the goal only where the owner names a folder on an encrypted disk, `data.spill`: the lines with ``spills``. A
+smaller table leaves more of the peak to libraries.
 
 The lines ``apart`` are about a party's service, which has a child process load: ``together_to_X`` is the most that both
 hold at one time, what they share counted once, with ``base_mb`` of the service's process before.
@@ -29,6 +31,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,11 +41,13 @@ from pyarrow import csv, parquet
 
 from common.data.columns import Feature, Label
 from common.data.study import Study
+from common.files.sources import TableAt
 from party.data.child import MEMORY
 
 GOAL = 1.5
 REPEAT = 3
 QUERY, SORTED = "SELECT * FROM t", "SELECT * FROM t ORDER BY x0"
+JOINED = "SELECT t.*, u.* EXCLUDE (id) FROM t JOIN u USING (id)"
 
 
 def main() -> None:
@@ -50,63 +55,80 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure memory and time of loading a table.")
     parser.add_argument("--rows", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--features", type=int, default=50, help="default: %(default)s")
-    parser.add_argument("--child", nargs=5, metavar=("WHAT", "FILE", "STUDY", "QUERY", "SPILL"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--child", nargs=5, metavar=("WHAT", "FILES", "STUDY", "QUERY", "SPILL"), help=argparse.SUPPRESS
+    )
     given = parser.parse_args()
     if given.child:
-        what, file, study, query, spill = given.child
+        what, told, study, query, spill = given.child
+        files = told.split(os.pathsep)
         if what == "floor":
-            print(json.dumps(floor(Path(file))))
+            print(json.dumps(floor(files)))
         else:
-            print(json.dumps((load_apart if what == "apart" else load)(file, Path(study), query, spill)))
+            print(json.dumps((load_apart if what == "apart" else load)(files, Path(study), query, spill)))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        files = written(Path(folder), given.rows, given.features)
-        peaks = [measured(path, given.rows) for path in files]
-        peaks += [measured(path, given.rows, QUERY) for path in files]
-        measured(files[1], given.rows, SORTED)
-        peaks += [measured(files[1], given.rows, SORTED, spill=Path(folder))]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        *files, features, labels, left, right = written(folder, given.rows, given.features)
+        peaks = [measured([path], given.rows) for path in files]
+        peaks += [measured([path], given.rows, QUERY) for path in files]
+        peaks += [measured([features, labels], given.rows, JOINED)]
+        for paths, query in (([left, right], JOINED), (files[1:], SORTED)):
+            measured(paths, given.rows, query)
+            peaks += [measured(paths, given.rows, query, spill=folder)]
         for path, query in itertools.product(files, ["", QUERY]):
             measured_apart(path, given.rows, query)
     sys.exit(max(peaks) > GOAL)
 
 
 def written(folder: Path, rows: int, features: int) -> list[Path]:
-    """A table of numbers and a label of two values in a file of each kind, and its study."""
+    """A table of numbers and a label of two values, and its study.
+
+    In a file of each kind; as features and labels; and as halves of the features.
+    """
     rng = np.random.default_rng(1)
     columns = {f"x{j}": rng.uniform(-1, 1, rows) for j in range(features)}
-    table = pa.table({**columns, "y": np.where(rng.random(rows) < 0.5, "no", "yes")})  # noqa: PLR2004 -- evenly
+    names, half = list(columns), features // 2
+    labels = np.where(rng.random(rows) < 0.5, "no", "yes")  # noqa: PLR2004 -- evenly
+    table = pa.table({**columns, "y": labels, "id": np.arange(rows)})
     study = Study(
         name="benchmark",
         features=tuple(Feature(name=name, lower=-1, upper=1) for name in columns),
         label=Label(name="y", values=("no", "yes")),
     )
     (folder / "study.json").write_text(study.model_dump_json())
-    csv.write_csv(table, folder / "data.csv")
-    parquet.write_table(table, folder / "data.parquet")
-    return [folder / "data.csv", folder / "data.parquet"]
+    files = {
+        "data.csv": [*names, "y"], "data.parquet": [*names, "y"],
+        "features.parquet": ["id", *names], "labels.csv": ["id", "y"],
+        "left.parquet": ["id", *names[:half]], "right.csv": ["id", *names[half:], "y"],
+    }  # fmt: skip
+    for name, picked in files.items():
+        (csv.write_csv if name.endswith("csv") else parquet.write_table)(table.select(picked), folder / name)
+    return [folder / name for name in files]
 
 
-def measured(path: Path, rows: int, query: str = "", spill: Path | None = None) -> float:
-    """Print one kind of file, the least processor times of a few; what the goal is about, as multiple of the matrix."""
-    loads = [child("load", path, query, spill) for _ in range(REPEAT)]
-    floors = [child("floor", path, query, spill) for _ in range(REPEAT)]
+def measured(paths: Sequence[Path], rows: int, query: str = "", spill: Path | None = None) -> float:
+    """Print a kind of source, the least processor times of a few; give the peak, as multiple of the matrix."""
+    loads = [child("load", paths, query, spill) for _ in range(REPEAT)]
+    floors = [child("floor", paths, query, spill) for _ in range(REPEAT)]
     peak = max(each["peak"] for each in loads) / loads[0]["size"]
     beyond = max(each["peak"] - each["base"] for each in loads) / loads[0]["size"]
     cpu, bare = (min(each["cpu"] for each in runs) for runs in (loads, floors))
     figures = {
-        "benchmark": "loading", "kind": path.suffix[1:], "query": query, "spills": spill is not None, "rows": rows,
+        "benchmark": "loading", "kind": " and ".join(path.suffix[1:] for path in paths),
+        "query": query, "spills": spill is not None, "rows": rows,
         "X_mb": round(loads[0]["size"] / 1e6),
         "peak_to_X": round(peak, 2), "beyond_base_to_X": round(beyond, 2), "goal": GOAL,
         "cpu_s": round(cpu, 2), "floor_s": round(bare, 2),
         "ratio_to_floor": round(cpu / bare, 2),
     }  # fmt: skip
     print(json.dumps(figures))
-    return beyond if query else peak
+    return peak
 
 
 def measured_apart(path: Path, rows: int, query: str) -> None:
     """Print what a party's service and the process that loads for it hold together."""
-    runs = [child("apart", path, query, None) for _ in range(REPEAT)]
+    runs = [child("apart", [path], query, None) for _ in range(REPEAT)]
     figures = {
         "benchmark": "loading", "apart": True, "kind": path.suffix[1:], "query": query, "rows": rows,
         "base_mb": round(runs[0]["base"] / 1e6),
@@ -115,9 +137,10 @@ def measured_apart(path: Path, rows: int, query: str) -> None:
     print(json.dumps(figures))
 
 
-def child(what: str, path: Path, query: str, spill: Path | None) -> dict[str, float]:
+def child(what: str, paths: Sequence[Path], query: str, spill: Path | None) -> dict[str, float]:
     """The figures of a process of its own."""
-    told = [what, str(path), str(path.with_name("study.json")), query, str(spill or "")]
+    files = os.pathsep.join(map(str, paths))
+    told = [what, files, str(paths[0].with_name("study.json")), query, str(spill or "")]
     command = [sys.executable, __file__, "--child", *told]
     environment = {**MEMORY, **os.environ} if what == "load" else None  # as of the process that loads for a party
     run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)  # noqa: S603 -- itself
@@ -125,7 +148,12 @@ def child(what: str, path: Path, query: str, spill: Path | None) -> dict[str, fl
     return figures
 
 
-def load(file: str, study: Path, query: str, spill: str) -> dict[str, float]:
+def named(files: Sequence[str]) -> dict[str, TableAt]:
+    """The tables of a query."""
+    return dict(zip("tu", files, strict=False))
+
+
+def load(files: Sequence[str], study: Path, query: str, spill: str) -> dict[str, float]:
     """Load as a party does."""
     from common.files.examples import load_source  # noqa: PLC0415 -- counted in this process alone
     from common.files.sources import DataSource, Spill  # noqa: PLC0415 -- as above
@@ -135,18 +163,18 @@ def load(file: str, study: Path, query: str, spill: str) -> dict[str, float]:
         import common.files.query  # noqa: F401, PLC0415 -- DuckDB is part of the base
     base, terms, start = resident_bytes("VmRSS"), read_study(study), time.process_time()
     where = Spill(folder=Path(spill)) if spill else None
-    data = DataSource(source=query, tables={"t": file}, spill=where) if query else DataSource(source=file)
+    data = DataSource(source=query, tables=named(files), spill=where) if query else DataSource(source=files[0])
     shard = load_source(data, terms).shard
     return {"cpu": time.process_time() - start, "size": shard.X.nbytes, "peak": resident_bytes("VmHWM"), "base": base}
 
 
-def load_apart(file: str, study: Path, query: str, _: str) -> dict[str, float]:
+def load_apart(files: Sequence[str], study: Path, query: str, _: str) -> dict[str, float]:
     """Have a child load, as a party's service does, and look every 10 ms at what both hold."""
     from common.files.studies import read_study  # noqa: PLC0415 -- counted in this process alone
     from party.data import owner_data  # noqa: PLC0415 -- as above
     from party.settings import Data  # noqa: PLC0415 -- as above
 
-    data = Data(source=query, tables={"t": file}) if query else Data(source=file)
+    data = Data(source=query, tables=named(files)) if query else Data(source=files[0])
     terms, base, peak, done = read_study(study), resident_bytes("VmRSS"), 0, threading.Event()
 
     def watch() -> None:
@@ -172,15 +200,16 @@ def together_bytes() -> int:
     return size
 
 
-def floor(path: Path) -> dict[str, float]:
-    """Let pyarrow read the file by batches, and drop them."""
-    start = time.process_time()
-    if path.suffix == ".csv":
-        with csv.open_csv(path, csv.ReadOptions(use_threads=False)) as batches:
-            rows = sum(batch.num_rows for batch in batches)
-    else:
-        with parquet.ParquetFile(path, pre_buffer=False) as file:
-            rows = sum(batch.num_rows for batch in file.iter_batches(use_threads=False))
+def floor(files: Sequence[str]) -> dict[str, float]:
+    """Let pyarrow read the files by batches, and drop them."""
+    start, rows = time.process_time(), 0
+    for path in files:
+        if path.endswith(".csv"):
+            with csv.open_csv(path, csv.ReadOptions(use_threads=False)) as batches:
+                rows += sum(batch.num_rows for batch in batches)
+        else:
+            with parquet.ParquetFile(path, pre_buffer=False) as file:
+                rows += sum(batch.num_rows for batch in file.iter_batches(use_threads=False))
     return {"cpu": time.process_time() - start, "rows": rows}
 
 
