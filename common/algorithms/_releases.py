@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -151,18 +151,27 @@ class Releases(Algorithm):
     def _law_for(self, facts: FederationFacts) -> Choice:
         if not facts.delta.all():
             return Choice("l2_laplace", "no delta is spent")
-        gaussian, pure = (replace(self, law=law).noise_of_model(facts) for law in ("gaussian", "l2_laplace"))
+        one = self.at_one
+        gaussian, pure = (replace(one, law=law).noise_of_model(facts) for law in ("gaussian", "l2_laplace"))
         words = f"moves weights by {{:.2g}} where {{}} does by {{:.2g}}, in {facts.n_weights} dimensions"
         if gaussian <= pure:
             return Choice("gaussian", words.format(gaussian, "l2_laplace", pure))
         return Choice("l2_laplace", words.format(pure, "gaussian", gaussian))
 
+    @property
+    def at_one(self) -> Self:
+        """The same with lambda = 1 at every site, where noise is compared: what one site says chooses for no other."""
+        sites = tuple(site.model_copy(update={"regularization": None}) for site in self.sites)
+        return replace(self, regularization=1.0, sites=sites)
+
     def strength_for(self, facts: FederationFacts) -> Choice:
         """Lambda as the noise needs it; the least with which all sites' mechanisms can be set, where that is more."""
-        noise, drift = self.noise_of_model(facts), DRIFTS[self.mechanism]
+        noise, drift = self.at_one.noise_of_model(facts), DRIFTS[self.mechanism]
         choice = choose_regularization({}, noise, drift)["regularization"]
         one = replace(self, regularization=cast("float", choice.value))
-        return solvable_choice(choice, (one.terms(facts, index) for index in range(len(facts.parties))))
+        own = {site.party for site in self.sites if site.regularization is not None}
+        others = (index for index, party in enumerate(facts.parties) if party not in own)
+        return solvable_choice(choice, (one.terms(facts, index) for index in others))
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
         """Of a lambda that is far less than would be chosen, which noise makes a model of nothing in particular.
@@ -170,7 +179,7 @@ class Releases(Algorithm):
         Noise inside a minimisation is not so, where its proof asks for more of a ridge than lambda is.
         """
         try:
-            enough = float(replace(self, regularization=1.0).strength_for(facts).value)
+            enough = float(self.strength_for(facts).value)
         except (InvalidInputError, ValidationError):  # no lambda that may be given is enough
             return ()
         if self.regularization * _FAR_LESS >= enough or self._bears_noise(facts):

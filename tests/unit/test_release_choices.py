@@ -235,6 +235,18 @@ def test_no_lambda_is_named_where_it_is_not_why_or_would_be_too_large() -> None:
     assert "it would do" not in str(refused.value)
 
 
+@pytest.mark.parametrize("algorithm", ["release", "average"])
+@pytest.mark.parametrize("own", [1e-6, 1e-4, 1e-2, 1.0])
+def test_what_one_site_says_of_its_own_lambda_chooses_no_lambda_or_law_for_the_others(
+    algorithm: str, own: float
+) -> None:
+    of = replace(facts(n_features=8, epsilon=1.0, delta=1e-5), n_examples=np.array([50_000] * 3))
+    sites = [{"party": "party-1", "regularization": own}]
+    assert settle(algorithm, {"sites": sites}, of)[1] == settle(algorithm, {}, of)[1]
+    enough = {"sites": sites, "regularization": 0.001}
+    assert not any("regularization = 0.001" in each for each in settle(algorithm, enough, of)[0].cautions(of))
+
+
 # ── cautions ─────────────────────────────────────────────────────────────────
 
 
