@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -151,22 +152,21 @@ class Releases(Algorithm):
     def _law_for(self, facts: FederationFacts) -> Choice:
         if not facts.delta.all():
             return Choice("l2_laplace", "no delta is spent")
-        one = self.at_one
+        one = self.at(1.0)
         gaussian, pure = (replace(one, law=law).noise_of_model(facts) for law in ("gaussian", "l2_laplace"))
         words = f"moves weights by {{:.2g}} where {{}} does by {{:.2g}}, in {facts.n_weights} dimensions"
         if gaussian <= pure:
             return Choice("gaussian", words.format(gaussian, "l2_laplace", pure))
         return Choice("l2_laplace", words.format(pure, "gaussian", gaussian))
 
-    @property
-    def at_one(self) -> Self:
-        """The same with lambda = 1 at every site, where noise is compared: what one site says chooses for no other."""
+    def at(self, regularization: float) -> Self:
+        """The same with this lambda at every site, where noise is compared: what one says chooses for no other."""
         sites = tuple(site.model_copy(update={"regularization": None}) for site in self.sites)
-        return replace(self, regularization=1.0, sites=sites)
+        return replace(self, regularization=regularization, sites=sites)
 
     def strength_for(self, facts: FederationFacts) -> Choice:
         """Lambda as the noise needs it; the least with which all sites' mechanisms can be set, where that is more."""
-        noise, drift = self.at_one.noise_of_model(facts), DRIFTS[self.mechanism]
+        noise, drift = self.at(1.0).noise_of_model(facts), DRIFTS[self.mechanism]
         choice = choose_regularization({}, noise, drift)["regularization"]
         one = replace(self, regularization=cast("float", choice.value))
         own = {site.party for site in self.sites if site.regularization is not None}
@@ -174,25 +174,22 @@ class Releases(Algorithm):
         return solvable_choice(choice, (one.terms(facts, index) for index in others))
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of a lambda that is far less than would be chosen, which noise makes a model of nothing in particular.
+        """Of a lambda that is far less than would be chosen, of all sites or of one, as `too_little`."""
+        told = too_little(
+            self.regularization,
+            partial(self.strength_for, facts),
+            lambda: self.at(self.regularization).noise_of_model(facts) / DRIFTS[self.mechanism],
+        )
+        owns = (site for site in self.sites if site.regularization is not None)
+        return (*told, *(f"{site.party}'s {words}" for site in owns for words in self._cautions_of(site, facts)))
 
-        Noise inside a minimisation is not so, where its proof asks for more of a ridge than lambda is.
-        """
-        try:
-            enough = float(self.strength_for(facts).value)
-        except (InvalidInputError, ValidationError):  # no lambda that may be given is enough
-            return ()
-        if self.regularization * _FAR_LESS >= enough or self._bears_noise(facts):
-            return ()
-        words = f"regularization = {self.regularization:g} is far less than the noise needs"
-        return (f"{words}, which is likely to decide what the model says: {enough:.3g} would be chosen",)
-
-    def _bears_noise(self, facts: FederationFacts) -> bool:
-        """Whether noise moves scores by no more than is far too much, at the ridges that there are."""
-        try:
-            return self.noise_of_model(facts) <= _FAR_LESS * DRIFTS[self.mechanism]
-        except InvalidInputError:  # they cannot be set
-            return False
+    def _cautions_of(self, site: Site, facts: FederationFacts) -> tuple[str, ...]:
+        """Of a site's own lambda: what is said of a run in which all are of its size and budget, and do as it does."""
+        index = facts.parties.index(site.party)
+        each = {name: getattr(facts, name) for name in ("n_examples", "epsilon", "delta")}
+        alike = {name: np.full_like(values, values[index]) for name, values in each.items()}
+        own = site.model_dump(exclude_none=True, exclude={"party"})
+        return replace(self, sites=(), **own).cautions(replace(facts, **alike))
 
     def noise_of_model(self, facts: FederationFacts) -> float:
         """About how far noise moves each weight of a model that somebody gets: of the site in the middle."""
@@ -266,6 +263,30 @@ class Releases(Algorithm):
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """What is drawn in floating point."""
         return (FLOATS,) if any(isinstance(site.event, L2LaplaceEvent) for site in self.own_sites(facts)) else ()
+
+
+def too_little(regularization: float, chosen: Callable[[], Choice], drifts: Callable[[], float]) -> tuple[str, ...]:
+    """Of a lambda far less than would be chosen, which noise makes a model of nothing in particular; else nothing.
+
+    Noise inside a minimisation is not so where its proof asks for more of a ridge than lambda is: ``drifts`` says how
+    far noise moves scores at the ridges that there are, in parts of what is far enough.
+    """
+    try:
+        enough = float(chosen().value)
+    except (InvalidInputError, ValidationError):  # no lambda that may be given is enough
+        return ()
+    if regularization * _FAR_LESS >= enough or _bears(drifts):
+        return ()
+    words = f"regularization = {regularization:g} is far less than the noise needs"
+    return (f"{words}, which is likely to decide what the model says: {enough:.3g} would be chosen",)
+
+
+def _bears(drifts: Callable[[], float]) -> bool:
+    """Whether noise moves scores by no more than is far too much."""
+    try:
+        return drifts() <= _FAR_LESS
+    except InvalidInputError:  # no mechanism can be set
+        return False
 
 
 def those(facts: OwnFacts, holds: Callable[[int], bool]) -> BoolArray:

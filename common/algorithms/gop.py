@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from common.algorithms._minimisers import Curated, ask_minimiser
 from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
 from common.algorithms._regularization import choose_regularization
-from common.algorithms._releases import solvable_choice
+from common.algorithms._releases import solvable_choice, too_little
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
@@ -46,6 +46,15 @@ class Gop(Curated):
         lambdas = chosen["regularization"]
         one = cls(**dict(given) | {"regularization": lambdas.value})  # type: ignore[arg-type]
         return {"regularization": solvable_choice(lambdas, [("objective", one.terms(facts.of(0)))])}
+
+    def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
+        """Of a lambda that is far less than would be chosen, as of `common.algorithms._releases`."""
+        given: dict[str, Any] = {"calibration": self.calibration}
+        return too_little(
+            self.regularization,
+            lambda: self.choose(facts, given, 1)["regularization"],
+            lambda: self.mechanism(facts.of(0)).deviation / _DRIFT,
+        )
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One; the proof is for a loss of one score."""

@@ -269,6 +269,30 @@ def test_a_lambda_is_not_cautioned_against_where_its_proof_asks_for_a_ridge_that
         assert bool(settle("release", given, of)[0].cautions(of)) == told
 
 
+@pytest.mark.parametrize("algorithm", ["release", "average"])
+def test_a_site_s_own_lambda_is_cautioned_against_as_its_own_size_and_budget_need_it(algorithm: str) -> None:
+    of = replace(facts(n_features=8, epsilon=1.0, delta=1e-5), n_examples=np.array([500, 50_000, 50_000]))
+
+    def told(party: str, own: float) -> tuple[str, ...]:
+        given = {"mechanism": "output", "regularization": 1.0, "sites": [{"party": party, "regularization": own}]}
+        return settle(algorithm, given, of)[0].cautions(of)
+
+    assert told("party-2", 1e-3) == ()  # as many examples need no more
+    (caution,) = told("party-1", 1e-3)
+    assert caution.startswith("party-1's regularization = 0.001 is far less than the noise needs")
+    enough = float(caution.rsplit(": ", 1)[1].split()[0])
+    assert told("party-1", enough) == ()
+
+
+def test_gop_s_lambda_is_cautioned_against_that_is_far_less_than_the_noise_needs() -> None:
+    of = replace(facts(n_features=8, epsilon=1.0, delta=1e-5), n_examples=np.array([50_000] * 3))
+    algorithm, choices = settle("gop", {}, of)
+    enough = float(choices["regularization"].value)
+    assert algorithm.cautions(of) == settle("gop", {"regularization": enough / 3}, of)[0].cautions(of) == ()
+    (caution,) = settle("gop", {"regularization": enough / 8}, of)[0].cautions(of)
+    assert caution.startswith(f"regularization = {enough / 8:g} is far less than the noise needs")
+
+
 def test_who_asks_for_a_forecast_is_told_of_a_lambda_that_is_too_small() -> None:
     of = replace(facts(n_features=8, epsilon=1.0, delta=0.0), n_examples=np.array([50_000] * 3))
     for given, told in (({}, False), ({"mechanism": "output", "regularization": 1e-5}, True)):
