@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Annotated, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from common.errors import InvalidInputError
 from common.privacy import calibration
 
 _T = TypeVar("_T")
+_MOST_NAMED = 8
 
 Rounds = Annotated[int, Field(ge=1, le=100_000, description="number of rounds T")]
 # The least lambda keeps the minimiser of a loss of at most 1 at w = 0 within the largest norm of weights, 2^16.
@@ -36,6 +39,14 @@ def rounded_up(figure: float) -> float:
     """Likewise, where less would not do; in four digits too, and no less."""
     near = rounded(figure)
     return near if near >= figure else rounded(near * (1 + 1e-3))
+
+
+def check_take_part(where: str, names: Iterable[str], parties: Sequence[str]) -> None:
+    """Raise InvalidInputError for names that are no party's, with where they stand and who there is."""
+    if unknown := sorted(set(names) - set(parties)):
+        more = f" and {len(parties) - _MOST_NAMED:,} more" if len(parties) > _MOST_NAMED else ""
+        there = f"there are {', '.join(parties[:_MOST_NAMED])}{more}"
+        raise InvalidInputError(f"{where} names {', '.join(unknown)}, which take no part: {there}")
 
 
 @dataclass_transform(frozen_default=True)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from pydantic import Field, ValidationError
 
-from common.algorithms._parameters import Regularization, algorithm
+from common.algorithms._parameters import Regularization, algorithm, check_take_part
 from common.algorithms._regularization import choose_regularization
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.shard import Shard
@@ -198,8 +198,7 @@ class Releases(Algorithm):
     def check_sites(self, facts: FederationFacts) -> None:
         """Raise InvalidInputError for the name of a site that takes no part or is told twice, or unfit parameters."""
         names = [site.party for site in self.sites]
-        if unknown := sorted(set(names) - set(facts.parties)):
-            raise InvalidInputError(f"sites names {', '.join(unknown)}, which take no part")
+        check_take_part("sites", names, facts.parties)
         if len(set(names)) < len(names):
             raise InvalidInputError("sites names a party twice")
         for index, name in enumerate(facts.parties):

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from common.algorithms._parameters import check_take_part
 from common.errors import InvalidInputError
 from common.strict import Identifier, Strict
 
@@ -33,8 +34,7 @@ def levels_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, int
     """
     children = children_of(nodes, parties)
     named = [*children, *(child for each in children.values() for child in each)]
-    if unknown := sorted(set(named) - set(parties)):
-        raise InvalidInputError(f"the tree names {', '.join(unknown)}, which take no part")
+    check_take_part("the tree", named, parties)
     below = [child for each in children.values() for child in each]
     if twice := _repeated(below):
         raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once, under one other")

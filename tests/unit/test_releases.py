@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from common.algorithms import build_algorithm
+from common.algorithms._parameters import check_take_part
 from common.algorithms._releases import Mechanism, Releases
 from common.algorithms.average import AverageMethod
 from common.arrays import FloatArray
@@ -222,10 +223,17 @@ def test_a_lambda_too_small_names_the_site_and_one_that_does(mechanism: Mechanis
 
 def test_sites_are_named_once_and_take_part() -> None:
     site = {"party": "party-1", "regularization": 1.0}
-    with pytest.raises(InvalidInputError, match="names nobody, which take no part"):
+    with pytest.raises(
+        InvalidInputError, match=r"names nobody, which take no part: there are party-1, party-2, party-3$"
+    ):
         releases(sites=[{"party": "nobody"}]).questions(facts())
     with pytest.raises(InvalidInputError, match="names a party twice"):
         releases(sites=[site, site]).questions(facts())
+
+
+def test_of_many_parties_a_name_that_is_none_s_is_refused_with_the_first() -> None:
+    with pytest.raises(InvalidInputError, match=r"there are a0, .*, a7 and 19,992 more$"):
+        check_take_part("sites", ["nobody"], [f"a{i}" for i in range(20_000)])
 
 
 @pytest.mark.parametrize("mechanism", CALIBRATIONS)
