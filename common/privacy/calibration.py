@@ -24,7 +24,7 @@ LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e12
 """The least epsilon that is counted, a ledger's unit; and one beyond which figures are no longer told apart."""
 ROUNDING = 1e-9
 """Covers that of the functions of the normal distribution, relative."""
-_FOR_THE_NOISE = 15 / 16
+_FOR_THE_NOISE = 5 / 6
 """The least part of epsilon that tight objective perturbation leaves for the noise."""
 _MOST = 1e100  # epsilon, or a deviation: its square is still a number
 
@@ -87,12 +87,13 @@ def slack(
     Chaudhuri et al. 2011, Algorithm 2, as used by Rajkumar & Agarwal's computeSlack. ``regularization`` is lambda of
     (1/n) sum loss + (lambda/2)|w|^2; ``smoothness`` is c. The determinant ratio costs 2 log(1 + c/(n lambda)) in the
     paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). Where the paper's remainder is not
-    positive, lambda is raised until it is epsilon/2; where the tight one falls below 15/16 epsilon, until it is that.
+    positive, lambda is raised until it is epsilon/2; where the tight one falls below 5/6 epsilon, until it is that.
 
     With a part t of epsilon for the noise, lambda is about c/((1 - t) n epsilon) then, and noise moves scores by some
-    (1 - t)/(t c), whatever n and epsilon: of the half it drowns what is learnt. *Chosen by looking at data*: 15/16 of
-    .5, .7, .85, .9, .93, .96 and .98, by log loss and accuracy on breast cancer, digits' parity and three synthetic
-    sets at lambda = .001, epsilon .1 to 3.
+    (1 - t)/(t c), whatever n and epsilon: of the half it drowns what is learnt, and of nearly all of it a ridge is left
+    that knows the commonest class alone. *Chosen by looking at data*, between .5 and .98, by accuracy and log loss at
+    lambda = .001 and .01 and epsilon .1 to 3: of 208 settings of eight sets 5/6 is better than a half in 114, and worse
+    in one, by .003; 15/16 is better still on most, and worse by .14 on addresses in 3,231,961 columns.
     """
     check_epsilon(epsilon)
     if not regularization > 0 or n_examples < 1:

@@ -9,7 +9,7 @@ the tilt has the other half, with zeta = 2 L where one record is replaced by ano
 ``"thesis"`` bounds the Hessian of one example's loss as Xie's thesis does, by the Frobenius norm of a matrix whose d^2
 entries are bounded one by one, by |l'| + l'': d (L + c) instead of c. That is d times too much ridge, and nothing less
 private. ``"tight"`` is what both mechanisms become with the least noise that is proven: a determinant costs
-log(1 + c / Lambda), the tilt has what is left, and no more than a sixteenth is spent on the former.
+log(1 + c / Lambda), the tilt has what is left, and no more than a sixth is spent on the former.
 """
 
 from __future__ import annotations
