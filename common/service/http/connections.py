@@ -8,6 +8,7 @@ whose client has been waited for longest makes room; where all are busy, a reque
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from common.errors import InvalidInputError
 from common.service.logs import place_of
 from common.service.settings import Limits
 
@@ -164,8 +166,15 @@ class BoundedServer(uvicorn.Server):
         self._running: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start what runs beside when requests can be served."""
-        await super().startup(sockets)
+        """Start what runs beside when requests can be served; InvalidInputError where the address cannot be had."""
+        try:
+            await super().startup(sockets)
+        except SystemExit as ended:
+            if isinstance(why := ended.__context__, OSError):  # which uvicorn logs, and no more
+                place = f"{self.config.host}:{self.config.port}"
+                reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
+                raise InvalidInputError(f"{place} cannot be listened on: {reason}") from None
+            raise
         if self.started:
             self._running = [asyncio.create_task(_kept_up(start, self)) for start in self._beside]
 

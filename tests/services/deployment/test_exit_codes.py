@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,15 @@ def test_programs_are_told_errors_as_json(tool: str, arguments: str, kind: str, 
     told = json.loads(ended.stderr)
     assert (set(told), told["type"]) == ({"error", "type"}, kind)
     assert not ended.stdout
+
+
+def test_a_service_whose_port_is_taken_says_so_in_a_sentence(tmp_path: Path) -> None:
+    tool = str(Path(sys.executable).parent / "parley-learner")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        made = [tool, "init", f"http://127.0.0.1:{port}", "--plain-http", "--out", "learner"]
+        subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+        serve = [tool, "serve", "--config", "learner/learner.toml"]
+        ended = subprocess.run(serve, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    told = f"parley-learner: 127.0.0.1:{port} cannot be listened on: Address already in use"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (3, told)
