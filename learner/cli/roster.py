@@ -123,11 +123,12 @@ def rotate_command(
 def _invite(
     name: str, role: str, studies: list[str], hours: float, out: Path | None, learner: tuple[Any, ...], output: Format
 ) -> None:
-    """Write an invitation, and say what to do with it."""
+    """Write an invitation, and say what to do with it: of a member's name, it renews what the member has."""
     out = out or Path(f"{name}.invitation.json")
     if out.exists():
         raise ConflictError(f"{out} is there already: move it, or say --out")
     with open_client(*learner) as client:
+        renews = any((each["name"], each["state"]) == (name, "member") for each in client.ask("GET", "/v1/roster"))
         made = client.ask("POST", "/v1/invitations", {"name": name, "role": role, "studies": studies, "hours": hours})
     try:
         with open(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
@@ -140,5 +141,9 @@ def _invite(
 {out} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours
   read these words out by telephone: {words}
   they run: {command} {quote(out.name)}{" --data TABLE" if role == "party" else ""}"""
-    print_result(output, text, file=str(out), name=name, role=role, words=words, hours=hours)
-    print_next(output, f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")
+    if renews:
+        text += f"""
+  {name} is a member: in its own folder, it gets new tokens and, under TLS, a certificate; its key stays"""
+    print_result(output, text, file=str(out), name=name, role=role, words=words, hours=hours, renews=renews)
+    if not renews:
+        print_next(output, f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")

@@ -199,7 +199,14 @@ def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
         held = {file: file.read_bytes() for file in changing}
         ledger = (made.root / NAMES[0] / "state" / "ledger.db").stat().st_ino
         path = tmp_path / "again.json"
-        assert made.learner("roster", "rotate", NAMES[0], "--out", path).exit_code == 0
+        first = made.learner("invite", NAMES[1], "--study", "made-up", "--out", tmp_path / "first.json")
+        assert "roster confirm" in first.stderr
+        assert "is a member" not in first.stdout
+        renewals = (("roster", "rotate", NAMES[0]), ("invite", NAMES[0], "--study", "made-up"))
+        for renewal, out in zip(renewals, (tmp_path / "unused.json", path), strict=True):
+            renewed = made.learner(*renewal, "--out", out)
+            assert (renewed.exit_code, renewed.stderr) == (0, ""), "no words are left to confirm"
+            assert f"{NAMES[0]} is a member: in its own folder, it gets new tokens" in renewed.stdout
         assert made.join(path).exit_code == 0
         now = made.party(NAMES[0])
         assert now.identity.key == before.identity.key
