@@ -151,7 +151,8 @@ class Database:
         except sqlite3.Error as error:
             kind = getattr(error, "sqlite_errorname", "")
             if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # the first: it is closed
-                raise UnavailableError(f"the {name} is busy or cannot be written") from None
+                why = "cannot be written: its disk is full" if kind == "SQLITE_FULL" else "is busy or cannot be written"
+                raise UnavailableError(f"the {name} {why}") from None
             raise self._damaged(f"the {name}'s database is damaged") from None
         except OSError as error:
             raise UnavailableError(f"the {name} cannot be opened: {error.strerror}") from None

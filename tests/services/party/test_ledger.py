@@ -273,7 +273,7 @@ def test_a_full_disk_is_no_answer_and_no_charge(directory: Path) -> None:
         with store._chain._database.reading() as connection:
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             connection.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match="the ledger cannot be written: its disk is full"):
             store.answer(Ask("ann", "r", ROUNDS, "q"), lambda kept: (b"x" * 10**6, kept))
         assert len(store.answers()) == ROUNDS - 1
         assert store.account().spent.epsilon == ROUNDS - 1
