@@ -44,7 +44,7 @@ EXPECTED_FAILED_CHECKS = {
 }
 """For scikit-learn's `check_estimator`, which seeds the noise: what fails by default, with the reason."""
 _TWO = 2
-_OF_SEVERAL = (AUTO, "descent", "output", "one_against_rest")
+_OF_SEVERAL = (AUTO, "descent", "output", "one_against_rest", "centroids")
 """Mechanisms for more than two classes."""
 _MECHANISMS = (*_OF_SEVERAL, "objective", "generalized")
 _CLASSES_READ = "which classes there are is public: they were read from y"
@@ -76,8 +76,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     A delta above 0, such as 1/n^2, buys a better model: ``auto`` is then ``descent``, noise on gradients (`dp_gd`).
     ``regularization`` is lambda of (1/n) sum loss + (lambda/2) |w|^2, chosen from public numbers if ``auto``. The
     ``logistic`` loss of more than two classes is softmax, for which there are ``descent`` and ``output``, or that of
-    each class against the rest, ``one_against_rest``; the ``huber`` loss is for two classes, and has no
-    `predict_proba`.
+    each class against the rest, ``one_against_rest``; ``centroids`` of classes need no loss, and are what ``auto`` is
+    of six classes and more without a delta. The ``huber`` loss is for two classes, and has no `predict_proba`.
 
     ``owners`` simulates as many, who hold the rows in equal parts in their order and show sums alone; mechanism is
     then descent. A `PrivacyBudget` is charged by each fit, and refuses what it cannot bear.
@@ -98,7 +98,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         bounds: Bounds | None = None,
         epsilon: float = 1.0,
         delta: float = 0.0,
-        mechanism: Literal["auto", "descent", "output", "objective", "generalized", "one_against_rest"] = "auto",
+        mechanism: Literal[
+            "auto", "descent", "output", "objective", "generalized", "one_against_rest", "centroids"
+        ] = "auto",
         loss: Literal["logistic", "huber"] = "logistic",
         regularization: float | Literal["auto"] = "auto",
         calibration: SiteCalibration = "tight",
@@ -186,7 +188,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if len(classes) > _TWO and not self.__sklearn_tags__().classifier_tags.multi_class:
             raise EstimatorError(
                 f"Only binary classification is supported of the {self.loss} loss by mechanism {self.mechanism}: for "
-                f"{len(classes)} classes take loss = logistic, mechanism = descent, output or one_against_rest"
+                f"{len(classes)} classes take loss = logistic, mechanism = descent, output, "
+                "one_against_rest or centroids"
             )
         if not np.isin(y, classes).all():
             raise EstimatorError("y has labels that are not among classes")

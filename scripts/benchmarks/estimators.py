@@ -7,8 +7,9 @@ draws of noise and, but for Adult, of the quarter that is held out; ``sd`` the d
 fit takes. ``logistic_regression`` is what scikit-learn's makes of the same rows in the same bounds, in the first three
 draws, and ``logistic_regression_s`` what that takes. All parameters but budget, bounds and classes are defaults. Of
 these, ``row_norm`` and what ``mechanism`` = auto is for a delta above 0 were chosen by held-out accuracy on breast
-cancer and digits, on splits that share rows with these. The bounds are those of the package's studies and hold every
-value of the public sets. No epsilon counts either. Where ``$PARLEY_DATA`` has no Adult, the line says so.
+cancer and digits, and from when on it is ``centroids`` on digits among others, on splits that share rows with these.
+The bounds are those of the package's studies and hold every value of the public sets. No epsilon counts either.
+Where ``$PARLEY_DATA`` has no Adult, the line says so.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ RELEASES: list[tuple[Mechanism, Law, SiteCalibration, Loss]] = [
     ("objective", "gaussian", "tight", Huber(0.5)),
     ("objective", "l2_laplace", "paper", Logistic()),
     ("generalized", "gaussian", "paper", Logistic()),
+    ("centroids", "l2_laplace", "tight", Softmax(6)),
     ("none", "gaussian", "tight", Softmax(4)),
 ]
 

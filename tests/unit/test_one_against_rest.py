@@ -84,7 +84,7 @@ def test_of_two_classes_it_is_objective_perturbation() -> None:
 
 @pytest.mark.parametrize(
     ("n_classes", "delta", "mechanism"),
-    [(3, 0.0, "one_against_rest"), (5, 0.0, "one_against_rest"), (6, 0.0, "output"), (3, 1e-6, "output")],
+    [(3, 0.0, "one_against_rest"), (5, 0.0, "one_against_rest"), (6, 0.0, "centroids"), (3, 1e-6, "output")],
 )
 def test_it_is_chosen_for_few_classes_without_a_delta(n_classes: int, delta: float, mechanism: str) -> None:
     facts = FederationFacts.uniform(
