@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class PostgresReader:
         self._dsn = _connection_string(secret)
         self._first = _connected(self._dsn)
         try:
-            self._snapshot = str(_rows(self._first, "SELECT pg_export_snapshot()")[0][0])
+            self._snapshot = str(self._first.rows("SELECT pg_export_snapshot()")[0][0])
         except BaseException:
             self.close()
             raise
@@ -48,7 +49,7 @@ class PostgresReader:
         """The rows of a table; raises InvalidDataError where there is no such, or it may not be read."""
         name = f"table {named.table!r} of PostgreSQL"
         with _refusing(name):
-            columns = _rows(self._first, _COLUMNS, (named.table,))
+            columns = self._first.rows(_COLUMNS, named.table)
         if not columns:
             raise InvalidDataError(f"{name} has no columns")
         picked = ", ".join(_expression(column, kind) for column, kind, _ in columns)
@@ -64,18 +65,11 @@ class PostgresReader:
 
     def _read(self, select: str) -> Iterator[Any]:
         """The batches of a query, of which there is at least one."""
-        connection = _connected(self._dsn, self._snapshot)
-        try:
-            with connection.cursor() as cursor:
-                cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
-                cursor.execute(select)
-                reader = cursor.fetch_record_batch()
-                plain = pa.schema([(field.name, field.type) for field in reader.schema])
-                yield pa.record_batch([pa.array([], field.type) for field in plain], plain)
-                for batch in reader:
-                    yield pa.record_batch(batch.columns, plain)
-        finally:
-            connection.close()
+        with closing(_connected(self._dsn, self._snapshot)) as connection, connection.reading(select) as reader:
+            plain = pa.schema([(field.name, field.type) for field in reader.schema])
+            yield pa.record_batch([pa.array([], field.type) for field in plain], plain)
+            for batch in reader:
+                yield pa.record_batch(batch.columns, plain)
 
 
 def _expression(column: str, kind: str) -> str:
@@ -97,41 +91,73 @@ def _connection_string(secret: str) -> str:
         raise InvalidDataError(f"file {where}, PostgreSQL's connection string, cannot be read") from None
 
 
-def _connected(dsn: str, snapshot: str | None = None) -> Any:  # noqa: ANN401 -- the driver has no types
-    """A connection in a read-only transaction that sees one state."""
-    try:
-        from adbc_driver_postgresql import dbapi  # noqa: PLC0415 -- an extra, and only for who needs it
-    except ImportError:
-        raise InvalidDataError("tables of PostgreSQL need pip install 'parley[postgres]'") from None
-    with _refusing("PostgreSQL"):
-        connection = dbapi.connect(dsn)
+class _Connection:
+    """A transaction; by the driver itself, as its DB-API loads all of pyarrow, and polars where it is installed."""
+
+    def __init__(self, dsn: str) -> None:
+        from adbc_driver_manager import AdbcConnection  # noqa: PLC0415 -- an extra, and only for who needs it
+        from adbc_driver_postgresql import connect  # noqa: PLC0415 -- as above
+
+        self._database = connect(dsn)
         try:
-            _run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            _run(connection, "SET LOCAL synchronize_seqscans = off")  # else a scan begins where another's is ...
-            _run(connection, "SET LOCAL max_parallel_workers_per_gather = 0")  # ... and rows come as workers find them
+            self._connection = AdbcConnection(self._database)
+        except BaseException:
+            self._database.close()
+            raise
+        self._connection.set_autocommit(False)
+
+    def close(self) -> None:
+        """End it, whatever it has done undone."""
+        self._connection.close()
+        self._database.close()
+
+    @contextmanager
+    def reading(self, query: str, parameter: str | None = None) -> Iterator[Any]:
+        """What a query gives, as a reader of batches; ``parameter`` is what it has as $1."""
+        from adbc_driver_manager import AdbcStatement  # noqa: PLC0415 -- as above
+
+        with closing(AdbcStatement(self._connection)) as statement:
+            statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+            statement.set_sql_query(query)
+            if parameter is not None:
+                statement.prepare()
+                schema, values = pa.record_batch({"parameter": [parameter]}).__arrow_c_array__()
+                statement.bind(values, schema)
+            with pa.RecordBatchReader.from_stream(statement.execute_query()[0]) as reader:
+                yield reader
+
+    def rows(self, query: str, parameter: str | None = None) -> list[tuple[Any, ...]]:
+        """What a query gives, all of it."""
+        with self.reading(query, parameter) as reader:
+            return [tuple(row.values()) for row in reader.read_all().to_pylist()]
+
+    def run(self, statement: str) -> None:
+        """Run what gives nothing."""
+        self.rows(statement)
+
+
+def _connected(dsn: str, snapshot: str | None = None) -> _Connection:
+    """A connection in a read-only transaction that sees one state."""
+    if find_spec("adbc_driver_postgresql") is None:
+        raise InvalidDataError("tables of PostgreSQL need pip install 'parley[postgres]'")
+    with _refusing("PostgreSQL"):
+        connection = _Connection(dsn)
+        try:
+            connection.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.run("SET LOCAL synchronize_seqscans = off")  # else a scan begins where another's is ...
+            connection.run("SET LOCAL max_parallel_workers_per_gather = 0")  # ... and rows come as workers find them
             if snapshot is not None:
-                _run(connection, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+                connection.run(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def _run(connection: Any, statement: str) -> None:  # noqa: ANN401 -- as above
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-
-
-def _rows(connection: Any, query: str, parameters: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters or None)
-        return list(cursor.fetchall())
-
-
 @contextmanager
 def _refusing(name: str) -> Iterator[None]:
     """Raise InvalidDataError for what the driver raises, without its text."""
-    from adbc_driver_manager.dbapi import Error  # noqa: PLC0415 -- as above
+    from adbc_driver_manager import Error  # noqa: PLC0415 -- an extra, and only for who needs it
 
     try:
         yield

@@ -6,6 +6,8 @@ import csv
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -170,6 +172,19 @@ def test_postgresql_is_only_read(postgres: str) -> None:
             cursor.execute(query)  # who may write is not refused
             assert cursor.fetchone() == (count,)
         connection.rollback()
+
+
+def test_reading_postgresql_loads_no_other_table_libraries(postgres: str) -> None:
+    """The driver's DB-API would load polars where it is installed, and much of pyarrow: tens of MB beside the shard."""
+    assert postgres
+    script = (
+        "import sys; from common.files.postgres_tables import PostgresReader; "
+        "from common.files.sources import PostgresTable as T; reader = PostgresReader('env:SOURCES_DSN'); "
+        "print(sum(b.num_rows for b in reader.stream(T(postgres='env:SOURCES_DSN', table='visits')).read())); "
+        "print({'polars', 'pyarrow.dataset'} & sys.modules.keys() or 'neither')"
+    )
+    told = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert told.stdout.split() == [str(N), "neither"]
 
 
 @pytest.mark.parametrize(
