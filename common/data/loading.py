@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,7 @@ from common.data.layout import DesignLayout
 from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.classes import encode_classes
+from common.encoding.fixed_point import FEATURE_BITS
 from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 
@@ -35,7 +36,9 @@ wine from .78 to .43; five times, to .90 and .52."""
 _CACHED = 2**18
 """Numbers that stay in a processor's cache while they are scaled: 2 MiB."""
 _PART = 2**20
-"""Numbers of rows that are kept together: 4 MiB, of which allocators keep nothing for later, as of less they may."""
+"""Numbers of rows that are kept together: 3 MiB, of which allocators keep nothing for later, as of less they may."""
+_FEW = 2**15
+"""Numbers that are packed together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,13 +227,13 @@ class Loading:
 class RowLoading(Loading):
     """A shard of rows that come whole and in order, nobody knows how many.
 
-    What a row becomes hangs on that row alone, so some at a time are put on the grid, whose numbers float32 holds
-    exactly. They take their eight bytes a number when all have come: whoever makes them may need the memory until then.
+    What a row becomes hangs on that row alone, so some at a time are put on the grid, whose numbers three bytes hold.
+    They take their eight bytes a number when all have come: whoever makes them may need the memory until then.
     """
 
     def __init__(self, study: Study, *, clip: bool = False) -> None:
         super().__init__(study, 0, clip=clip)
-        self._first, self._end, self._parts = 0, 0, deque[npt.NDArray[np.float32]]()
+        self._first, self._end, self._parts = 0, 0, deque[_Packed]()
 
     def add(self, start: int, block: Block) -> None:
         """Take the rows from ``start`` on, which are those after the last."""
@@ -241,11 +244,8 @@ class RowLoading(Loading):
         self._end = end
 
     def _part(self, n_rows: int) -> None:
-        """Keep the rows that have come since the last part, y as a last column, and make room for the next."""
-        X, y = super()._examples(self._end - self._first)
-        shard, part = Shard.adopt(X, y, self._norm), np.empty((len(X), X.shape[1] + 1), dtype=np.float32)
-        part[:, :-1], part[:, -1] = shard.X, shard.y
-        self._parts.append(part)
+        """Keep the rows that have come since the last part, and make room for the next."""
+        self._parts.append(_Packed(Shard.adopt(*super()._examples(self._end - self._first), self._norm)))
         self._X = np.zeros((n_rows, self._layout.n_columns))  # of a column that is absent too
         self._y, self._dropped = np.ones(n_rows), np.zeros(n_rows, dtype=np.bool_)
         self._first = self._end
@@ -253,12 +253,50 @@ class RowLoading(Loading):
     def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
         """All rows; their parts are gone."""
         self._part(0)
-        X, y, start = np.empty((n_rows, self._parts[0].shape[1] - 1)), np.empty(n_rows), 0
+        X, y, start = np.empty((n_rows, self._parts[0].n_columns)), np.empty(n_rows), 0
         while self._parts:
             part = self._parts.popleft()
-            rows = slice(start, start + len(part))
-            X[rows], y[rows], start = part[:, :-1], part[:, -1], rows.stop
+            rows = slice(start, start + part.n_rows)
+            part.write(X[rows], y[rows])
+            start = rows.stop
         return X, y
+
+
+class _Packed:
+    """Rows of a shard in one piece of memory: y as float32 holds it, and for each number of X three bytes.
+
+    Of these the lowest bits are its size in units of 2^-16, and the highest is its sign's: zeros have one too.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self.n_rows, self.n_columns = shard.shape
+        self._bytes = np.empty(self.n_rows * (4 + 3 * self.n_columns), dtype=np.uint8)
+        y, X = self._views()
+        y[:] = shard.y
+        for rows in self._few():
+            codes = np.abs(shard.X[rows] * 2.0**FEATURE_BITS).astype("<u4")
+            codes |= np.signbit(shard.X[rows]).astype("<u4") << 23
+            X[rows] = codes.view(np.uint8).reshape(*codes.shape, 4)[..., :3]
+
+    def write(self, X: FloatArray, y: FloatArray) -> None:
+        """Write them to arrays (n, d) and (n,)."""
+        y[:], packed = self._views()
+        for rows in self._few():
+            codes = np.zeros((*packed[rows].shape[:2], 4), dtype=np.uint8)
+            codes[..., :3] = packed[rows]
+            whole = codes.view("<u4")[..., 0]
+            np.multiply(whole & 0x7FFFFF, 2.0**-FEATURE_BITS, out=X[rows])
+            np.negative(X[rows], out=X[rows], where=whole >= 1 << 23)
+
+    def _views(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
+        """Of y (n,), and of the numbers' bytes (n, d, 3)."""
+        end = 4 * self.n_rows
+        return self._bytes[:end].view(np.float32), self._bytes[end:].reshape(self.n_rows, self.n_columns, 3)
+
+    def _few(self) -> Iterator[slice]:
+        """Rows of which the numbers need little memory beside."""
+        few = max(1, _FEW // self.n_columns)
+        return (slice(start, start + few) for start in range(0, self.n_rows, few))
 
 
 def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loaded:
