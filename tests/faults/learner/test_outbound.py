@@ -26,7 +26,9 @@ from tests.support.processes import free_port, start_learner, start_party, stopp
 from tests.support.relay import Relay, relay
 from tests.support.replays import extra_charges, stored
 
-ROUNDS, KILLS = 30, 30
+ROUNDS = 30
+KILLS = int(os.environ.get("PARLEY_KILLS", "30"))
+"""How often the learner is killed, and half as often a party; 200 take half an hour."""
 MANY = int(os.environ.get("PARLEY_FAULTS", "150"))
 """Faults of the long test; 1,000 take twenty minutes."""
 
@@ -241,6 +243,7 @@ async def test_a_network_that_is_gone_for_a_minute_pauses_a_run(federation: Outb
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 async def test_killing_either_end_loses_nothing(federation: Outbound) -> None:
     rng, runs = random.Random(3), list[str]()
     for kill in range(KILLS):
