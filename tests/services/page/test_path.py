@@ -249,14 +249,16 @@ def test_weights_are_told_in_the_studys_units(visitor: Visitor) -> None:
 EXPECTED = """
   const { ForecastPane } = await import("/page/forecast.js"), pane = new ForecastPane();
   const none = { error_lost: null, rmse_lost: null, warning: null }, excess = { estimate: .1, low: .05, high: .2 };
-  const answer = { algorithm: "dp_gd", rounds: 3, run_time: { seconds: 1 }, chosen: {}, owners: [], majority: null };
+  const answer = { algorithm: "dp_gd", rounds: 3, run_time: { seconds: 1 }, chosen: {}, owners: [], majority: null,
+    key_holders: [] };
   const said = (found, label) => {
     pane.take({ ...answer, outcome: { excess, rate: .9, assumptions: [], ...none, ...found } }, { label }, []);
     return pane.summary.textContent;
   };
   const classes = { values: ["a", "b"] }, real = { lower: 5, upper: 30, unit: "percent" };
   return [said({ error_lost: .1234 }, classes), said({ rmse_lost: .32 }, real), said({}, classes), said({}, real),
-    said({ error_lost: .1234, warning: "more owners <i>are</i> needed" }, classes)];
+    said({ error_lost: .1234, warning: "more owners <i>are</i> needed" }, classes),
+    (answer.key_holders = ["key-holder-1 <i>cannot</i> be reached"], said({ error_lost: .1234 }, classes))];
 """
 
 
@@ -270,6 +272,7 @@ def test_a_forecast_says_what_is_known_and_makes_nothing_up(visitor: Visitor) ->
     assert found[2].startswith("Of the accuracy nothing can be said beforehand")
     assert found[3].startswith("Of the error nothing can be said beforehand")
     assert found[4] == f"{found[0]}More owners <i>are</i> needed."
+    assert found[5] == f"Key-holder-1 <i>cannot</i> be reached.{found[0]}"
 
 
 def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
