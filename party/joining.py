@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
 from common.secure_sum.envelope import public_hex
+from common.service.http.proxy import ProxyAccess
 from common.service.tokens import hash_token, new_token
 from common.storage.certificates import request_certificate
 from common.storage.keys import identity_key, read_private, replace_private, write_private, writing
@@ -115,9 +116,9 @@ class Folder:
 
 
 class Enrolment:
-    """The way to the learner of an invitation, through an HTTP proxy if need be, whose URL has user and password."""
+    """The way to the learner of an invitation, through an HTTP proxy if need be."""
 
-    def __init__(self, invitation: Invitation, proxy: str | None = None) -> None:
+    def __init__(self, invitation: Invitation, proxy: ProxyAccess | None = None) -> None:
         self._invitation = invitation
         self._proxy = proxy
         self._context = ssl.create_default_context(cadata=invitation.authority)
@@ -144,21 +145,30 @@ class Enrolment:
 
     def _send(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> httpx.Response:
         url = f"{self._invitation.url}{path}"
-        way = httpx.Client(verify=self._context, proxy=self._proxy, trust_env=False, timeout=_TIMEOUT)
+        proxy = self._proxy.for_client() if self._proxy else None
+        way = httpx.Client(verify=self._context, proxy=proxy, trust_env=False, timeout=_TIMEOUT)
         try:
             with way:
                 return way.request(method, url, content=body or None, headers=headers)
         except httpx.ProxyError as error:
-            asks = "asks for a password: --proxy http://user:password@host:port" if "407" in str(error) else "refuses"
-            raise UnavailableError(f"the proxy {asks}") from None
+            raise UnavailableError(f"the proxy {self._refusal(str(error))}") from None
         except httpx.TransportError as error:
             raise self._failure(error) from None
+
+    def _refusal(self, answer: str) -> str:
+        """What a proxy's answer, status and reason, means."""
+        if not answer.startswith(("401", "407")):
+            return f"does not connect to {self._invitation.url}: {one_line(answer[:100])}"
+        if self._proxy and self._proxy.password:
+            return "does not take this user and password"
+        return "asks for a password: --proxy http://user:password@host:port"
 
     def _failure(self, error: httpx.TransportError) -> ParleyError:
         """What went wrong, in words."""
         url, cause = self._invitation.url, _tls_cause(error)
         if cause is None:
-            return UnavailableError(f"the learner at {url} cannot be reached ({type(error).__name__})")
+            way = f" through the proxy {self._proxy.url}" if self._proxy else ""
+            return UnavailableError(f"the learner at {url} cannot be reached{way} ({type(error).__name__})")
         if cause.verify_code in {_NOT_YET, _EXPIRED}:
             return InvalidInputError(
                 f"the certificate of {url} does not count at this time: is this machine's clock right?"

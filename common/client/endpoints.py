@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from common.errors import InvalidInputError
+from common.service.http.proxy import ProxyUrl
 from common.strict import Identifier, PublicKey, Setting, TokenHash, is_loopback
 
 
@@ -65,7 +66,7 @@ class LearnerAddress(PeerEntry):
     """A learner to whom a service opens its connections itself, so that nobody has to reach it."""
 
     proxy: Annotated[
-        HttpUrl | None, Field(description="HTTP proxy on the way, http://host:port; none of the environment is used")
+        ProxyUrl | None, Field(description="HTTP proxy on the way, http://host:port; none of the environment is used")
     ] = None
     proxy_password_file: Annotated[
         Path | None, Field(description="file that holds user:password for the proxy, if it asks for them")

@@ -21,6 +21,7 @@ from pydantic import BaseModel, HttpUrl, ValidationError
 
 from common.client.endpoints import LearnerAddress
 from common.errors import InvalidInputError, UnavailableError
+from common.service.http.proxy import ProxyAccess
 from common.service.http.tls import client_context
 from common.storage.certificates import hosts_of
 
@@ -127,12 +128,11 @@ def ask_as_member(address: LearnerAddress, path: str, answer: type[_A], deed: st
     raise UnavailableError(f"{address.name} does not {deed}{why}")
 
 
-def proxy_of(address: LearnerAddress) -> str | None:
-    """A proxy's URL with user and password in it; raises InvalidInputError where their file cannot be read."""
+def proxy_of(address: LearnerAddress) -> httpx.Proxy | None:
+    """A proxy and what it is told; raises InvalidInputError where the file of that cannot be read."""
     if address.proxy is None:
         return None
-    password = _proxy_password(address)
-    return str(httpx.URL(str(address.proxy)).copy_with(userinfo=password)) if password else str(address.proxy)
+    return ProxyAccess(str(address.proxy), _proxy_password(address).decode(errors="replace")).for_client()
 
 
 def _proxy_password(address: LearnerAddress) -> bytes:

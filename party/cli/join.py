@@ -20,6 +20,7 @@ from party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
     from common.files.sources import DataSource
+    from common.service.http.proxy import ProxyAccess
     from common.wire.membership import Invitation, KnownKey
     from party.joining import Enrolment, Folder
 
@@ -88,10 +89,10 @@ def join_command(
     with quietly():
         invited = _opened(invitation, "party")
         _check_one_study(invited)
-        source = _source(data, table)
+        source, on_the_way = _source(data, table), _proxy(proxy)
         _compare(words, invited)
         reads = _mounted(source, invited) if compose else None
-        folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
+        folder, enrolment = _folder(out, invited), Enrolment(invited, on_the_way)
         enrolment.check()
         folder.begin(invited)
         _write(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
@@ -103,7 +104,7 @@ def join_command(
             policy,
             clip=clip,
             trusts_policy=by_policy,
-            proxy=proxy,
+            proxy=on_the_way,
             port=port or _free_port(),
         )
         draft = folder.root / ".draft.toml"
@@ -140,17 +141,17 @@ def join_key_holder_command(
     from party.keyholder.journal import create_journal
 
     with quietly():
-        invited = _opened(invitation, "key_holder")
+        invited, on_the_way = _opened(invitation, "key_holder"), _proxy(proxy)
         _compare(words, invited)
         reads = _mounted(None, invited) if compose else None
-        folder, enrolment = _folder(out, invited), Enrolment(invited, proxy)
+        folder, enrolment = _folder(out, invited), Enrolment(invited, on_the_way)
         enrolment.check()
         folder.begin(invited)
         write_private(folder.secrets / "vault.secret", new_token().encode())
         if not (folder.state / "journal.db").exists():
             create_journal(folder.state, Identity(invited.name, folder.key()))
         own = f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n"
-        text = _service_toml(invited, folder, own, proxy, port or _free_port())
+        text = _service_toml(invited, folder, own, on_the_way, port or _free_port())
         own_words = _register(invited, folder, enrolment, text, "keyholder.toml")
         _tell(output, invited, "key-holder", folder.root / "keyholder.toml", own_words, reads)
 
@@ -218,6 +219,13 @@ def _compare(words: str | None, invited: Invitation) -> None:
     check_words(words, invited.learner.public_key, invited.learner.name)
 
 
+def _proxy(text: str | None) -> ProxyAccess | None:
+    """The proxy on the way; raises InvalidInputError."""
+    from common.service.http.proxy import ProxyAccess
+
+    return ProxyAccess.of(text) if text else None
+
+
 def _folder(out: Path | None, invited: Invitation) -> Folder:
     from party.joining import Folder
 
@@ -232,7 +240,7 @@ def _party_toml(
     *,
     clip: bool,
     trusts_policy: bool,
-    proxy: str | None,
+    proxy: ProxyAccess | None,
     port: int,
 ) -> str:
     """A party's settings."""
@@ -259,7 +267,7 @@ require_secure_sum = {"true" if pins else "false"}
     return _service_toml(invited, folder, own, proxy, port) + pins
 
 
-def _service_toml(invited: Invitation, folder: Folder, own: str, proxy: str | None, port: int) -> str:
+def _service_toml(invited: Invitation, folder: Folder, own: str, proxy: ProxyAccess | None, port: int) -> str:
     """What the settings of both begin and end with, around their ``own``."""
     secrets = folder.secrets
     text = f"""\
@@ -283,19 +291,11 @@ token_file = {_quoted(secrets / "connect.token")}
         files = {"ca": secrets / "authority.pem", "certificate": folder.certificate, "key": secrets / "tls.key"}
         text += "".join(f"{name} = {_quoted(file)}\n" for name, file in files.items())
     if proxy:
-        host, password = _parted(proxy)
-        text += f"proxy = {_quoted(host)}\n"
-        if password:
-            _write(secrets / "proxy.password", password)
+        text += f"proxy = {_quoted(proxy.url)}\n"
+        if proxy.password:
+            _write(secrets / "proxy.password", proxy.password)
             text += f"proxy_password_file = {_quoted(secrets / 'proxy.password')}\n"
     return text
-
-
-def _parted(proxy: str) -> tuple[str, str]:
-    """A proxy's URL without its user and password, and these."""
-    scheme, _, rest = proxy.partition("://")
-    password, _, host = rest.rpartition("@")
-    return f"{scheme}://{host}", password
 
 
 def _tables(data: DataSource) -> str:

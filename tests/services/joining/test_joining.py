@@ -286,6 +286,10 @@ def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 --
 
     with proxy_that_asks() as address:
         assert "asks for a password" in refused(invitation, "--proxy", address)
+        wrong = address.replace("//", "//ann:wrong@")
+        assert "does not take this user and password" in refused(invitation, "--proxy", wrong)
+    assert f"through the proxy {address}" in refused(invitation, "--proxy", address), "there is none any more"
+    assert "named http://host:port" in refused(invitation, "--proxy", address.removeprefix("http://"))
     with monkeypatch.context() as patched:
         patched.setattr(joining, "datetime", Tomorrow)
         assert "clock" in refused(invitation)
