@@ -279,6 +279,17 @@ def test_a_full_disk_is_no_answer_and_no_charge(directory: Path) -> None:
         assert store.account().spent.epsilon == ROUNDS - 1
 
 
+def test_a_disk_too_full_to_open_a_ledger_is_said_to_be(directory: Path) -> None:
+    full = sqlite3.OperationalError("disk I/O error")
+    full.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+    with (
+        open_ledger(directory, LIMIT) as store,
+        pytest.raises(UnavailableError, match="its disk is full"),
+        store._chain._database.reading(),
+    ):
+        raise full
+
+
 def test_the_next_of_two_runs_that_do_not_fit_together_is_refused_at_approval(tmp_path: Path) -> None:
     price = price_of([10] * ROUNDS)
     with open_ledger(tmp_path, LIMIT) as store:
