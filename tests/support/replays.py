@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,22 +22,14 @@ from tests.support.ledgers import stored_answers
 
 @dataclass
 class LedgerFederation:
-    """The parties' stored answers to one run, summed as the learner should have."""
+    """The parties' stored answers to one run that has ended, summed as the learner should have."""
 
-    states: list[Path]
-    run: str
+    rounds: list[list[tuple[Answered, bytes]]]
+    """Each party's answers, round by round."""
 
     async def answer(self, run: str, query: Query) -> Reply:
-        answers = [unpack_array(rounds[query.round - 1][1], "<i8") for rounds in self.rounds()]
+        answers = [unpack_array(rounds[query.round - 1][1], "<i8") for rounds in self.rounds]
         return Reply(to_reals(np.sum(answers, axis=0)), tuple(range(len(answers))))
-
-    def count(self) -> list[Any]:
-        """How many rounds each party has answered."""
-        return [len(rounds) for rounds in self.rounds()]
-
-    def rounds(self) -> list[list[tuple[Answered, bytes]]]:
-        """Each party's answers, round by round."""
-        return [stored_answers(state, self.run) for state in self.states]
 
 
 def stored(settings: LearnerSettings, run: str, column: str) -> str:
@@ -52,11 +43,11 @@ async def extra_charges(settings: LearnerSettings, run: str, model: dict[str, An
     """Compare a model with a replay of the parties' answers; how many charges were too many or wrong."""
     spec = RunSpec.model_validate_json(stored(settings, run, "spec"))
     algorithm, facts = spec.build(), spec.facts()
-    ledgers = LedgerFederation([settings.state.parent / name for name in spec.names], run)
-    replayed = await drive(algorithm.program(facts), ledgers, run, MemoryLog())
+    rounds = [stored_answers(settings.state.parent / name, run) for name in spec.names]
+    replayed = await drive(algorithm.program(facts), LedgerFederation(rounds), run, MemoryLog())
     assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()
 
-    assert ledgers.count() == [len(algorithm.questions(facts))] * len(spec.names)
+    assert [len(answers) for answers in rounds] == [len(algorithm.questions(facts))] * len(spec.names)
     due = [[cost.epsilon for cost in schedule(algorithm, facts.of(index))] for index in range(len(spec.names))]
-    paid = [[answered.cost.epsilon for answered, _ in rounds] for rounds in ledgers.rounds()]
+    paid = [[answered.cost.epsilon for answered, _ in answers] for answers in rounds]
     return int((np.array(paid) != np.array(due)).sum())

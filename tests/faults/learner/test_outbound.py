@@ -28,7 +28,7 @@ from tests.support.replays import extra_charges, stored
 
 ROUNDS = 30
 KILLS = int(os.environ.get("PARLEY_KILLS", "30"))
-"""How often the learner is killed, and half as often a party; 200 take half an hour."""
+"""How often the learner is killed, and half as often a party; 200 take five minutes."""
 MANY = int(os.environ.get("PARLEY_FAULTS", "150"))
 """Faults of the long test; 1,000 take twenty minutes."""
 
