@@ -26,12 +26,12 @@ def scratch_folder(within: Path, key: str) -> Iterator[Path]:
     check_private_folder(within, key)
     with ExitStack() as stack:
         try:
-            with _locked(within):  # so that nobody takes a folder that is not locked yet for one that was left
+            with locked(within):  # so that nobody takes a folder that is not locked yet for one that was left
                 for left in within.glob(f"{_PREFIX}*"):
-                    with suppress(BlockingIOError), _locked(left, fcntl.LOCK_NB):
+                    with suppress(BlockingIOError), locked(left, fcntl.LOCK_NB):
                         shutil.rmtree(left)
                 made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
-                stack.enter_context(_locked(made))
+                stack.enter_context(locked(made))
         except OSError as error:
             raise InvalidInputError(f"{key}: {within} cannot be written: {error.strerror}") from None
         stack.callback(shutil.rmtree, made, ignore_errors=True)
@@ -53,7 +53,7 @@ def check_private_folder(path: Path, key: str) -> None:
 
 
 @contextmanager
-def _locked(folder: Path, flag: int = 0) -> Iterator[None]:
+def locked(folder: Path, flag: int = 0) -> Iterator[None]:
     """Hold a folder's lock, which goes with the process; raises BlockingIOError by LOCK_NB where another holds it."""
     opened = os.open(folder, os.O_RDONLY)
     try:

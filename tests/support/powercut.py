@@ -83,6 +83,12 @@ class Disk:
         """Remember an event."""
         self.events.append(Event(kind, str(path), offset, data))
 
+    def hold(self, folder: Path) -> None:
+        """Have the files of a folder on the disk, as they are."""
+        for path in folder.iterdir():
+            self.note("write", path, 0, path.read_bytes())
+            self.note("sync", path)
+
     def sync(self, path: str) -> None:
         """Remember a sync: of a new file SQLite syncs the directory too, and so what was deleted before is gone."""
         if not any(event.path == path and event.kind == "sync" for event in self.events):

@@ -34,18 +34,14 @@ def opening(session: int, round: int, contributors: str, sums: bytes) -> Signed:
     return opened.sign(LEARNER.signing_key, [sums])
 
 
-def made(state: Path) -> Journal:
-    """A new journal."""
-    create_journal(state, LEARNER)
-    return Journal(state, LEARNER)
-
-
 def live(state: Path, synchronous: str, monkeypatch: pytest.MonkeyPatch) -> Recording:
     """Open some rounds; checkpoints come often, so that cuts fall into them too."""
     rng, released = random.Random(1), []
+    create_journal(state, LEARNER)
     with recorded_disk() as disk:
+        disk.hold(state)
         note_heads(disk, state / "keyholder.head", monkeypatch)
-        with closing(made(state)) as journal:
+        with closing(Journal(state, LEARNER)) as journal:
             connection = journal._chain._database._connection
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 30")

@@ -40,7 +40,9 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
         eta = kept["eta"] if "eta" in kept else np.array(rng.random())
         return rng.randbytes(rng.choice((100, 10_000))), {"eta": eta}
 
+    open_ledger(state, LIMIT).close()
     with recorded_disk() as disk:
+        disk.hold(state)
         note_heads(disk, state / "ledger.head", monkeypatch)
         with open_ledger(state, LIMIT) as store:
             with store._chain._database.reading() as connection:

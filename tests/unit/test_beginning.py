@@ -1,0 +1,73 @@
+"""A ledger begins wholly or not at all, wherever its beginning is killed or finds no room."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from common.errors import LedgerError, UnavailableError
+from common.privacy.account import Account
+from common.secure_sum.session import Identity
+from common.storage import beginning
+from party.ledger.ledger import Ledger, check_exists, create_ledger
+from tests.support.ledgers import KEY
+
+ME = Identity("party", KEY)
+LIMIT = Account(1, 0, composition="basic")
+KILLED, WHOLE = 9, 0
+
+
+def begun_until(step: int, directory: Path) -> int:
+    """The exit status of a process that begins a ledger, and is gone before it asks the system for its n-th deed."""
+    child = os.fork()
+    if not child:
+        steps = count(1)
+        sys.addaudithook(lambda _event, _arguments: None if next(steps) < step else os._exit(KILLED))
+        create_ledger(directory, ME, "replace_one")
+        os._exit(WHOLE)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_killed_beginning_has_begun_nothing_or_all(tmp_path: Path) -> None:
+    begun = []
+    for step in count(1):
+        directory = tmp_path / str(step)
+        ended = begun_until(step, directory)
+        begun.append((directory / "ledger.db").exists())
+        if not begun[-1]:
+            with pytest.raises(LedgerError, match="there is no ledger"):
+                check_exists(directory)
+            create_ledger(directory, ME, "replace_one")
+        Ledger(directory, ME, LIMIT).close()
+        with pytest.raises(LedgerError, match="already"):
+            create_ledger(directory, ME, "replace_one")
+        if ended == WHOLE:
+            break
+    assert begun == sorted(begun), "once it has begun it stays so"
+    assert begun.count(False) > 10
+
+
+def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(beginning, "Chain", lambda stem, *_: full(stem))
+        with pytest.raises(UnavailableError, match="the ledger cannot be written: No space left on device"):
+            create_ledger(tmp_path, ME, "replace_one")
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(beginning, "sync_directory", full)
+        with pytest.raises(UnavailableError):
+            create_ledger(tmp_path, ME, "replace_one")
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        check_exists(tmp_path)
+    create_ledger(tmp_path, ME, "replace_one")
+    Ledger(tmp_path, ME, LIMIT).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.head"]
