@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from common.errors import LedgerError
+from common.errors import LedgerError, UnavailableError
 from common.storage.chain import Chain, ChainRecord
 from common.storage.keys import sync_directory, writing
 from common.storage.scratch import locked
@@ -67,10 +67,12 @@ def _discard(draft: Path) -> None:
 
 
 def _write(stem: Path, schema: Schema, first: ChainRecord) -> None:
-    """A chain of one record, in files that hold all of it."""
+    """A chain of one record, in files that hold all of it; raises UnavailableError."""
     chain = Chain(stem, schema, lambda _number, _record: None)
     try:
         with chain.transaction() as appending:
             appending.append(first)
     finally:
         chain.close()
+    if stem.with_suffix(".db-wal").exists():  # closing a database moves what it logged into it, or says nothing
+        raise UnavailableError(f"the {schema.name} cannot be written: its disk is full")

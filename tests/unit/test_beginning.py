@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +15,7 @@ from common.errors import LedgerError, UnavailableError
 from common.privacy.account import Account
 from common.secure_sum.session import Identity
 from common.storage import beginning
+from common.storage.chain import Chain
 from party.ledger.ledger import Ledger, check_exists, create_ledger
 from tests.support.ledgers import KEY
 
@@ -53,6 +55,16 @@ def test_a_killed_beginning_has_begun_nothing_or_all(tmp_path: Path) -> None:
     assert begun.count(False) > 10
 
 
+def logged(close: Callable[[Chain], None]) -> Callable[[Chain], None]:
+    """To close a chain where there is no room to move what was logged into the database."""
+
+    def close_and_leave(chain: Chain) -> None:
+        close(chain)
+        chain._database.path.with_suffix(".db-wal").touch()
+
+    return close_and_leave
+
+
 def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_path: Path) -> NoReturn:
         raise OSError(28, "No space left on device")
@@ -60,6 +72,11 @@ def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr(beginning, "Chain", lambda stem, *_: full(stem))
         with pytest.raises(UnavailableError, match="the ledger cannot be written: No space left on device"):
+            create_ledger(tmp_path, ME, "replace_one")
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(Chain, "close", logged(Chain.close))
+        with pytest.raises(UnavailableError, match="the ledger cannot be written: its disk is full"):
             create_ledger(tmp_path, ME, "replace_one")
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patched:
