@@ -8,34 +8,33 @@ from pathlib import Path
 from common.errors import LedgerError, UnavailableError
 from common.storage.chain import Chain, ChainRecord
 from common.storage.keys import sync_directory, writing
+from common.storage.salvage import set_aside
 from common.storage.scratch import locked
 from common.storage.sqlite import Schema
 
-_ENDS = (".head", ".db")  # in this order into their place: until the database is there, nothing has begun
 
-
-def begin_chain(stem: Path, schema: Schema, first: ChainRecord) -> None:
+def begin_chain(stem: Path, schema: Schema, first: ChainRecord, *, replaces: bool = False) -> None:
     """Begin a chain with its first record: whatever interrupts it, all of it is there afterwards or nothing has begun.
 
-    Raises LedgerError where there is anything of one already, UnavailableError where it cannot be written.
+    One that ``replaces`` what there is puts that aside, once the new one is on the disk. Raises LedgerError where there
+    is anything of one already otherwise, UnavailableError where it cannot be written.
     """
     with writing(f"the {schema.name}"):
         stem.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked(stem.parent):
-            if _present(stem):
+            _finish(stem)
+            if _present(stem) and not replaces:
                 raise LedgerError(f"there is a {schema.name} in {stem.parent} already, or a part of one")
-            draft = _draft(stem)
-            stem.with_suffix(".head").unlink(missing_ok=True)  # of a beginning that was interrupted
-            _discard(draft)
+            draft = stem.parent / f".{stem.name}.new"
+            shutil.rmtree(draft, ignore_errors=True)
             try:
-                _write(draft, schema, first)
+                _write(draft / stem.name, schema, first)
+                draft.rename(_written(stem))
             except BaseException:
-                _discard(draft)
+                shutil.rmtree(draft, ignore_errors=True)
                 raise
-            for end in _ENDS:
-                draft.with_suffix(end).replace(stem.with_suffix(end))
-                sync_directory(stem.parent)
-            _discard(draft)
+            sync_directory(stem.parent)
+            _finish(stem)
 
 
 def check_begun(stem: Path, schema: Schema, *, missing: str, recover: str) -> None:
@@ -43,27 +42,44 @@ def check_begun(stem: Path, schema: Schema, *, missing: str, recover: str) -> No
 
     It says what to do about a ``missing`` one, and with which command to ``recover`` what is left.
     """
-    has = _present(stem)
-    if not has:
+    if not has_begun(stem):
         raise LedgerError(f"there is no {schema.name} in {stem.parent}: {missing}")
+    has = _present(stem)
     if len(has) == 1:
         raise LedgerError(f"of the {schema.name} in {stem.parent} only {has[0]} is left: run {recover}")
 
 
+def has_begun(stem: Path) -> bool:
+    """Whether there is anything of a chain; one whose beginning was cut off once it was written is put in its place."""
+    if _written(stem).exists():
+        with writing(stem), locked(stem.parent):
+            _finish(stem)
+    return bool(_present(stem))
+
+
 def _present(stem: Path) -> list[str]:
-    """The names of a chain's files that there are; none while its beginning has not ended."""
-    if _draft(stem).with_suffix(".db").exists():
-        return []
-    return [path.name for end in _ENDS if (path := stem.with_suffix(end)).exists()]
+    """The names of a chain's files in their place."""
+    return [path.name for end in (".db", ".head") if (path := stem.with_suffix(end)).exists()]
 
 
-def _draft(stem: Path) -> Path:
-    """Where a chain is written before it has begun."""
-    return stem.parent / f".{stem.name}.new" / stem.name
+def _written(stem: Path) -> Path:
+    """Where a chain is that is wholly written, and not in its place yet."""
+    return stem.parent / f".{stem.name}.written"
 
 
-def _discard(draft: Path) -> None:
-    shutil.rmtree(draft.parent, ignore_errors=True)
+def _finish(stem: Path) -> None:
+    """Put a chain that is wholly written into its place, however far that had come."""
+    written = _written(stem)
+    if not written.exists():
+        return
+    head, database = (written / stem.name).with_suffix(".head"), (written / stem.name).with_suffix(".db")
+    if head.exists():
+        set_aside(stem)
+        head.rename(stem.with_suffix(".head"))
+    if database.exists():
+        database.rename(stem.with_suffix(".db"))
+    sync_directory(stem.parent)
+    shutil.rmtree(written)
 
 
 def _write(stem: Path, schema: Schema, first: ChainRecord) -> None:

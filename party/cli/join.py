@@ -114,7 +114,7 @@ def join_command(
         agreed = invited.studies[0].study
         about = [f"  {words_of_study}" for words_of_study in (agreed.title, agreed.purpose) if words_of_study]
         told = [f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}", *about]
-        if not (folder.state / "ledger.db").exists():
+        if not folder.has_begun("ledger"):
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
@@ -148,7 +148,7 @@ def join_key_holder_command(
         enrolment.check()
         folder.begin(invited)
         write_private(folder.secrets / "vault.secret", new_token().encode())
-        if not (folder.state / "journal.db").exists():
+        if not folder.has_begun("journal"):
             create_journal(folder.state, Identity(invited.name, folder.key()))
         own = f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n"
         text = _service_toml(invited, folder, own, on_the_way, port or _free_port())

@@ -23,7 +23,7 @@ from common.secure_sum.session import Identity
 from common.storage.beginning import begin_chain, check_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.head_file import unused
-from common.storage.salvage import salvage, set_aside
+from common.storage.salvage import salvage
 from common.storage.signed_chain import SignedChain
 from party.keyholder.records import (
     JournalBegun,
@@ -202,10 +202,13 @@ class Journal:
         return self._answer(number)
 
 
-def create_journal(directory: Path, identity: Identity, recovered: Sequence[str] = ()) -> None:
-    """Begin a key holder's journal in a directory; raises LedgerError where there is anything of one already."""
-    begun = JournalBegun(identity.name, identity.key, secrets.token_hex(32), list(recovered))
-    begin_chain(_stem(directory), _JOURNAL, spell(begun, _now()))
+def create_journal(directory: Path, identity: Identity, recovered: Sequence[str] | None = None) -> None:
+    """Begin a key holder's journal in a directory; raises LedgerError where there is anything of one already.
+
+    One that tells of ``recovered`` journals takes the place of what there is, which is put aside.
+    """
+    begun = JournalBegun(identity.name, identity.key, secrets.token_hex(32), list(recovered or ()))
+    begin_chain(_stem(directory), _JOURNAL, spell(begun, _now()), replaces=recovered is not None)
 
 
 def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str] = ()) -> list[str]:
@@ -221,7 +224,6 @@ def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str]
         if (first := next(salvage(_stem(directory).with_suffix(".db")), None)) is not None:
             links += [*json.loads(first[1]).get("recovered", ()), first[2].hex()]
         replaced = sorted(set(links))
-        set_aside(_stem(directory))
         create_journal(directory, identity, replaced)
     return replaced
 

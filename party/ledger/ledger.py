@@ -458,9 +458,12 @@ def create_ledger(
     spent: Cost = NOTHING,
     recovered: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Begin a party's ledger in a directory; raises LedgerError where there is anything of one already."""
+    """Begin a party's ledger in a directory; raises LedgerError where there is anything of one already.
+
+    One that tells of ``recovered`` ledgers takes the place of what there is, which is put aside.
+    """
     begun = Begun(identity.name, identity.key, secrets.token_hex(32), recovered or {}, spent, adjacency)
-    begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()))
+    begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()), replaces=recovered is not None)
 
 
 def check_exists(directory: Path) -> None:

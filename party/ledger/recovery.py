@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import operator
+import shutil
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import closing
@@ -23,14 +24,15 @@ from functools import reduce
 from itertools import combinations
 from pathlib import Path
 
-from common.errors import InvalidInputError, LedgerError, ParleyError
+from common.errors import InvalidInputError, LedgerError, ParleyError, UnavailableError
 from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
 from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.session import Identity
 from common.storage.head_file import unused
-from common.storage.keys import read_private, write_private
-from common.storage.salvage import salvage, set_aside
+from common.storage.keys import read_private, write_private, writing
+from common.storage.salvage import salvage
+from common.storage.sqlite import NO_ROOM
 from party.ledger.books import NOTHING, Books, is_accounted
 from party.ledger.ledger import check_exists, create_ledger
 from party.ledger.records import from_json
@@ -141,7 +143,6 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
         return planned()
     with unused(directory / "ledger.head"):
         recovery = planned()
-        set_aside(directory / "ledger")
         create_ledger(directory, identity, recovery.adjacency, spent=recovery.spent, recovered=recovery.recovered)
     return recovery
 
@@ -176,22 +177,39 @@ def of_receipt(receipt: Receipt) -> Evidence:
 
 
 def back_up(state: Path, directory: Path) -> None:
-    """Copy a ledger, its head file and the identity key into a new directory; raises LedgerError, InvalidInputError."""
+    """Copy a ledger, its head file and the identity key into a new directory, or leave none.
+
+    Raises LedgerError, InvalidInputError, UnavailableError where there is no room.
+    """
     check_exists(state)
     try:
         directory.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise InvalidInputError(f"{directory}: {error.strerror}") from None
+    try:
+        with writing(directory):
+            _copy(state, directory)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _copy(state: Path, directory: Path) -> None:
+    """Copy the files; raises OSError too."""
+    (directory / "ledger.db").touch(mode=0o600)
+    try:
         with (
             closing(sqlite3.connect(state / "ledger.db")) as source,
             closing(sqlite3.connect(directory / "ledger.db")) as copy,
         ):
             source.backup(copy)
-        for name in ("ledger.head", "identity.key"):
-            if (state / name).exists():
-                write_private(directory / name, (state / name).read_bytes())
-    except sqlite3.Error:
+    except sqlite3.Error as error:
+        if error.sqlite_errorname in NO_ROOM:
+            raise UnavailableError(f"{directory} cannot be written: its disk is full") from None
         raise LedgerError("the ledger cannot be copied: it is damaged or cannot be read") from None
-    except OSError as error:
-        raise InvalidInputError(f"{directory}: {error.strerror}") from None
+    for name in ("ledger.head", "identity.key"):
+        if (state / name).exists():
+            write_private(directory / name, (state / name).read_bytes())
 
 
 def restore_key(directory: Path, state: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import NoReturn
@@ -12,9 +14,10 @@ from typing import NoReturn
 import pytest
 
 from common.errors import LedgerError, UnavailableError
-from common.privacy.account import Account
+from common.privacy.account import Account, Cost
 from common.secure_sum.session import Identity
 from common.storage import beginning
+from common.storage.beginning import has_begun
 from common.storage.chain import Chain
 from party.ledger.ledger import Ledger, check_exists, create_ledger
 from tests.support.ledgers import KEY
@@ -24,35 +27,52 @@ LIMIT = Account(1, 0, composition="basic")
 KILLED, WHOLE = 9, 0
 
 
-def begun_until(step: int, directory: Path) -> int:
-    """The exit status of a process that begins a ledger, and is gone before it asks the system for its n-th deed."""
+def ended_before(step: int, deed: Callable[[], object]) -> int:
+    """The exit status of a process that does a deed, and is gone before it asks the system for its n-th service."""
     child = os.fork()
     if not child:
         steps = count(1)
         sys.addaudithook(lambda _event, _arguments: None if next(steps) < step else os._exit(KILLED))
-        create_ledger(directory, ME, "replace_one")
+        deed()
         os._exit(WHOLE)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_killed_beginning_has_begun_nothing_or_all(tmp_path: Path) -> None:
-    begun = []
-    for step in count(1):
-        directory = tmp_path / str(step)
-        ended = begun_until(step, directory)
-        begun.append((directory / "ledger.db").exists())
+    begun, ended = list[bool](), KILLED
+    while ended == KILLED:
+        step = len(begun) + 1
+        ended = ended_before(step, partial(create_ledger, tmp_path / str(step), ME, "replace_one"))
+        begun.append(has_begun(tmp_path / str(step) / "ledger"))
         if not begun[-1]:
             with pytest.raises(LedgerError, match="there is no ledger"):
-                check_exists(directory)
-            create_ledger(directory, ME, "replace_one")
-        Ledger(directory, ME, LIMIT).close()
+                check_exists(tmp_path / str(step))
+            create_ledger(tmp_path / str(step), ME, "replace_one")
+        Ledger(tmp_path / str(step), ME, LIMIT).close()
         with pytest.raises(LedgerError, match="already"):
-            create_ledger(directory, ME, "replace_one")
-        if ended == WHOLE:
-            break
+            create_ledger(tmp_path / str(step), ME, "replace_one")
     assert begun == sorted(begun), "once it has begun it stays so"
-    assert begun.count(False) > 10
+    assert 10 < begun.count(False) < len(begun) - 3
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_tells_of_it(tmp_path: Path) -> None:
+    create_ledger(tmp_path / "old", ME, "replace_one")
+    spent, told, ended = Cost(7, 0), list[bool](), KILLED
+    while ended == KILLED:
+        directory = tmp_path / str(len(told))
+        shutil.copytree(tmp_path / "old", directory)
+        ended = ended_before(
+            len(told) + 1, partial(create_ledger, directory, ME, "replace_one", spent=spent, recovered={})
+        )
+        check_exists(directory)
+        with Ledger(directory, ME, LIMIT) as store:
+            told.append(store.account().spent == spent)
+        aside = sorted(path.name for path in directory.glob("replaced-*/*"))
+        assert aside == (["ledger.db", "ledger.head"] if told[-1] else [])
+    assert told == sorted(told)
+    assert 10 < told.count(False) < len(told) - 3
 
 
 def logged(close: Callable[[Chain], None]) -> Callable[[Chain], None]:
@@ -79,12 +99,10 @@ def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: py
         with pytest.raises(UnavailableError, match="the ledger cannot be written: its disk is full"):
             create_ledger(tmp_path, ME, "replace_one")
     assert not list(tmp_path.iterdir())
-    with monkeypatch.context() as patched:
-        patched.setattr(beginning, "sync_directory", full)
-        with pytest.raises(UnavailableError):
-            create_ledger(tmp_path, ME, "replace_one")
-    with pytest.raises(LedgerError, match="there is no ledger"):
-        check_exists(tmp_path)
     create_ledger(tmp_path, ME, "replace_one")
+    with monkeypatch.context() as patched:
+        patched.setattr(beginning, "Chain", lambda stem, *_: full(stem))
+        with pytest.raises(UnavailableError):
+            create_ledger(tmp_path, ME, "replace_one", spent=Cost(1, 0), recovered={})
     Ledger(tmp_path, ME, LIMIT).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.head"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.errors import InvalidInputError, LedgerError
+from common.errors import InvalidInputError, LedgerError, UnavailableError
 from common.privacy.account import Account, Cost, Price
 from common.privacy.guarantee import Adjacency
 from common.protocol.head import Head
@@ -377,3 +377,29 @@ def test_what_cannot_be_backed_up_is_said(tmp_path: Path) -> None:
     (state / "ledger.db").write_bytes(b"no database" * 1000)
     with pytest.raises(LedgerError, match="the ledger cannot be copied"):
         back_up(state, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_backup_without_room_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    ledger_of(state).close()
+    write_private(state / "identity.key", b"key")
+    connect = sqlite3.connect
+
+    def full(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        if path.parent == copy:
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    def no_room(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    for module, name, fails in (("sqlite3", "connect", full), ("party.ledger.recovery", "write_private", no_room)):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"{module}.{name}", fails)
+            with pytest.raises(UnavailableError, match=r"copy cannot be written: (its disk is full|No space left)"):
+                back_up(state, copy)
+        assert not copy.exists()
+    back_up(state, copy)
+    assert {path.stat().st_mode & 0o777 for path in copy.iterdir()} == {0o600}
