@@ -111,9 +111,9 @@ def gain_in_words(spec: RunSpec, own: str) -> str:
     alone, common = told.owners[spec.index(own)].alone, told.excess
     worth = "expected to be worth it" if told.owners[spec.index(own)].worth_joining else "not expected to be worth it"
     return (
-        f"joining is {worth} for you: of the common model excess fitness {common.estimate:.3g} is expected (from "
-        f"{common.low:.3g} to {common.high:.3g}; less is better), of one of your rows alone {alone.low:.3g} to "
-        f"{alone.high:.3g}"
+        f"joining is {worth} for you: the common model's excess fitness, which is the less the better, is expected to "
+        f"be {common.estimate:.3g} (from {common.low:.3g} to {common.high:.3g}), that of a model of your rows alone "
+        f"{alone.low:.3g} to {alone.high:.3g}"
     )
 
 
