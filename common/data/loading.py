@@ -45,6 +45,7 @@ _FEW = 2**15
 class Loaded:
     """A shard and what its owner may want to know of it: shares of values clipped, by column, and of rows dropped.
 
+    ``others`` are the shares of a category's values that the study does not name, and that count as its ``other``.
     ``missing`` counts by column the rows dropped for it, the most first. ``narrow`` are the numeric columns whose
     values differ by less than `NARROW` of their bounds, if they differ. The rows that the study holds out come last.
     """
@@ -55,6 +56,7 @@ class Loaded:
     dropped_share: float = 0.0
     missing: Mapping[str, int] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
+    others: Mapping[str, float] = field(default_factory=dict)
 
 
 class Loading:
@@ -68,7 +70,8 @@ class Loading:
         self._X, self._y = self._room(n_rows), np.ones(n_rows)
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
         self._faults, self._seen = Faults(), set[str]()
-        self._clipped, self._missing, self._n_dropped = Counter[str](), Counter[str](), 0
+        self._clipped, self._others, self._missing = Counter[str](), Counter[str](), Counter[str]()
+        self._n_dropped = 0
         self._least, self._most = layout.numbers.upper.copy(), layout.numbers.lower.copy()
 
     def _room(self, n_rows: int) -> FloatArray:
@@ -111,6 +114,7 @@ class Loading:
             dropped_share=self._n_dropped / n_rows,
             missing=dict((+self._missing).most_common()),
             narrow=self._narrow(),
+            others={name: self._others[name] / n_rows for name in names if self._others[name]},
         )
 
     def _narrow(self) -> tuple[str, ...]:
@@ -195,6 +199,7 @@ class Loading:
         codes = as_codes(column, category.codes, category.other_code)
         self._note_missing(start, category.name, codes == MISSING)
         self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
+        self._others[category.name] += int((codes == category.other_code).sum()) if category.other else 0
         if category.fill is not None:
             codes = np.where(codes == MISSING, category.codes[spelling(category.fill)], codes)
         self._X[start : start + len(codes), position : position + category.n_columns] = 0.0

@@ -31,7 +31,8 @@ class StudyFit:
     columns that the study does not name, which are never read. ``identifiers`` are columns of the *study* whose names
     say that they tell who somebody is. ``n_rows`` is None where faults kept the table from being loaded. ``clipped``
     are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value, ``missing`` how
-    many miss that of a column, the most first. ``narrow`` are columns whose bounds are far wider than what is in them.
+    many miss that of a column, the most first. ``narrow`` are columns whose bounds are far wider than what is in them,
+    ``others`` the shares of values that the study does not name and takes as other ones, by column.
     """
 
     study: str
@@ -44,6 +45,7 @@ class StudyFit:
     dropped: float = 0.0
     missing: Mapping[str, int] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
+    others: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
@@ -124,6 +126,9 @@ class StudyFit:
         """What helps, and what the owner should know, whether the table fits or not."""
         hints = remedies(self.faults)
         hints += [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
+        hints += [
+            f"{name}: {share:.2%} of the values are none of the study's: other" for name, share in self.others.items()
+        ]
         if self.dropped and not self.mostly_empty:
             hints.append(f"{self.dropped:.2%} of the rows miss a value and are kept as empty ones")
         if self.extra:
@@ -163,6 +168,7 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
         loaded.dropped_share,
         loaded.missing,
         loaded.narrow,
+        dict(loaded.others),
     )
 
 

@@ -29,7 +29,8 @@ def _arrays() -> Iterator[AnyArray]:
         yield loaded.shard.X
     yield loaded.shard.y
     yield np.array([loaded.clipped_share, loaded.dropped_share])
-    yield np.array([loaded.clipped.get(name, 0.0) for name in task.study.table_names])
+    for shares in (loaded.clipped, loaded.others):
+        yield np.array([shares.get(name, 0.0) for name in task.study.table_names])
 
 
 if __name__ == "__main__":

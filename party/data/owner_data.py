@@ -52,7 +52,9 @@ class Holding:
         """What had to be mended, in words, and its share; nothing where nothing was."""
         loaded = self.loaded
         columns = {f"values clipped in {name!r}": share for name, share in loaded.clipped.items()}
-        shares = {"values clipped in all": loaded.clipped_share, **columns, "rows dropped": loaded.dropped_share}
+        others = {f"values of {name!r} that the study does not name": share for name, share in loaded.others.items()}
+        clipped = {"values clipped in all": loaded.clipped_share, **columns}
+        shares = {**clipped, **others, "rows dropped": loaded.dropped_share}
         return {what: share for what, share in shares.items() if share > 0}
 
     @property
@@ -88,9 +90,15 @@ def load_apart(data: Data, study: Study) -> Loaded:
     Raises InvalidDataError as `load_source`, and ParleyError where the child died.
     """
     task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
-    *rows, y, shares, clipped = receive_arrays("party.data.loader", given=task.model_dump_json().encode())
-    by_column = {name: float(share) for name, share in zip(study.table_names, clipped, strict=True) if share}
-    if not study.sparse:
-        return Loaded(Shard.adopt(rows[0], y, study.norm), by_column, *shares.tolist())
-    matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
-    return Loaded(SparseShard(matrix, y, norm=study.norm), by_column, *shares.tolist())
+    *rows, y, shares, clips, strangers = receive_arrays("party.data.loader", given=task.model_dump_json().encode())
+    clipped, others = (
+        {name: float(share) for name, share in zip(study.table_names, each, strict=True) if share}
+        for each in (clips, strangers)
+    )
+    if study.sparse:
+        matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
+        shard: Shard = SparseShard(matrix, y, norm=study.norm)
+    else:
+        shard = Shard.adopt(rows[0], y, study.norm)
+    clipped_share, dropped_share = shares.tolist()
+    return Loaded(shard, clipped, clipped_share, dropped_share, others=others)

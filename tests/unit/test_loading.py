@@ -304,8 +304,10 @@ def test_rows_that_come_whole_are_the_same_bits_whatever_their_blocks(changes: d
         assert found.shard.y.tobytes() == expected.shard.y.tobytes()
         assert (found.clipped, found.clipped_share) == (expected.clipped, expected.clipped_share)
         assert (found.dropped_share, found.missing) == (expected.dropped_share, expected.missing)
+        assert found.others == expected.others
     assert expected.dropped_share > 0
     assert expected.clipped_share > 0
+    assert expected.others == {"ward": np.mean(columns["ward"] == "east")}
 
 
 def test_rows_that_come_whole_leave_half_of_the_memory_until_all_have_come() -> None:

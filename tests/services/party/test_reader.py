@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.columns import Feature, Label
+from common.data.columns import Category, Feature, Label
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_examples
-from party.data.owner_data import load_apart
+from common.files.study_fit import fit_of_file
+from party.data.owner_data import Holding, load_apart
 from party.settings import Data
 
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=10),), label=Label(name="y", values=("no", "yes")))
@@ -37,6 +38,16 @@ def test_what_is_loaded_is_the_same(study: Path) -> None:
     np.testing.assert_array_equal(apart.shard.y, here.shard.y)
     assert apart.clipped == here.clipped == {"x": 0.5}
     assert (apart.clipped_share, apart.dropped_share) == (here.clipped_share, here.dropped_share)
+
+
+def test_so_is_what_is_said_of_values_that_the_study_does_not_name(tmp_path: Path) -> None:
+    ward = Category(name="ward", values=("north", "south"), other=True)
+    study, file = STUDY.model_copy(update={"features": (*STUDY.features, ward)}), tmp_path / "data.csv"
+    file.write_text("x,ward,y\n1,north,yes\n2,east,no\n3,east,no\n4,south,no\n", encoding="utf-8")
+    data = Data(source=str(file))
+    assert load_apart(data, study).others == load_examples(file, study).others == {"ward": 0.5}
+    assert Holding(study, load_apart(data, study)).mended == {"values of 'ward' that the study does not name": 0.5}
+    assert "  ward: 50.00% of the values are none of the study's: other" in fit_of_file(study, file).lines()
 
 
 @pytest.mark.parametrize("name", ["data.csv", "missing.csv", "study.json"])
