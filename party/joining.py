@@ -21,7 +21,6 @@ from common.errors import ConflictError, InvalidInputError, ParleyError, Unavail
 from common.secure_sum.envelope import public_hex
 from common.service.http.proxy import ProxyAccess
 from common.service.tokens import hash_token, new_token
-from common.storage.beginning import has_begun
 from common.storage.certificates import request_certificate
 from common.storage.keys import identity_key, read_private, replace_private, write_private, writing
 from common.strict import one_line
@@ -56,10 +55,6 @@ class Folder:
     def key(self) -> Ed25519PrivateKey:
         """What it signs with; made when first asked for."""
         return identity_key(self.state / "identity.key")
-
-    def has_begun(self, chain: str) -> bool:
-        """Whether there is a ledger, or a journal, already."""
-        return has_begun(self.state / chain)
 
     def begin(self, invitation: Invitation) -> None:
         """Draw what is to be drawn for an invitation, once; raises UnavailableError where the disk does not take it."""

@@ -83,7 +83,7 @@ def join_command(
     from common.secure_sum.session import Identity
     from party.data.owner_data import load_holding
     from party.joining import Enrolment
-    from party.ledger.ledger import create_ledger
+    from party.ledger.ledger import create_ledger, has_ledger
     from party.settings import PartySettings
 
     with quietly():
@@ -114,7 +114,7 @@ def join_command(
         agreed = invited.studies[0].study
         about = [f"  {words_of_study}" for words_of_study in (agreed.title, agreed.purpose) if words_of_study]
         told = [f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}", *about]
-        if not folder.has_begun("ledger"):
+        if not has_ledger(folder.state):
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
@@ -138,7 +138,7 @@ def join_key_holder_command(
     from common.service.tokens import new_token
     from common.storage.keys import write_private
     from party.joining import Enrolment
-    from party.keyholder.journal import create_journal
+    from party.keyholder.journal import create_journal, has_journal
 
     with quietly():
         invited, on_the_way = _opened(invitation, "key_holder"), _proxy(proxy)
@@ -148,7 +148,7 @@ def join_key_holder_command(
         enrolment.check()
         folder.begin(invited)
         write_private(folder.secrets / "vault.secret", new_token().encode())
-        if not folder.has_begun("journal"):
+        if not has_journal(folder.state):
             create_journal(folder.state, Identity(invited.name, folder.key()))
         own = f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n"
         text = _service_toml(invited, folder, own, on_the_way, port or _free_port())

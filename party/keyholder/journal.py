@@ -20,7 +20,7 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from common.secure_sum.messages import Opened, Roster
 from common.secure_sum.session import Identity
-from common.storage.beginning import begin_chain, check_begun
+from common.storage.beginning import begin_chain, check_begun, has_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.head_file import unused
 from common.storage.salvage import salvage
@@ -226,6 +226,11 @@ def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str]
         replaced = sorted(set(links))
         create_journal(directory, identity, replaced)
     return replaced
+
+
+def has_journal(directory: Path) -> bool:
+    """Whether there is anything of a journal in a directory."""
+    return has_begun(_stem(directory))
 
 
 def check_journal(directory: Path) -> None:

@@ -31,7 +31,7 @@ from common.protocol.head import Head
 from common.protocol.receipts import Binding, Receipt
 from common.runs.specification import RunSpec
 from common.secure_sum.session import Identity
-from common.storage.beginning import begin_chain, check_begun
+from common.storage.beginning import begin_chain, check_begun, has_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.signed_chain import SignedChain
 from common.wire.party_api import RunProposal
@@ -464,6 +464,11 @@ def create_ledger(
     """
     begun = Begun(identity.name, identity.key, secrets.token_hex(32), recovered or {}, spent, adjacency)
     begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()), replaces=recovered is not None)
+
+
+def has_ledger(directory: Path) -> bool:
+    """Whether there is anything of a ledger in a directory."""
+    return has_begun(directory / "ledger")
 
 
 def check_exists(directory: Path) -> None:

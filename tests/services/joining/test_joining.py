@@ -218,6 +218,22 @@ def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
         assert made.roster()[NAMES[0]]["state"] == "member", "its words have been compared before"
 
 
+def test_a_key_holder_joins_again_with_its_key_and_journal(shared: Scene) -> None:
+    state = shared.root / "again" / "state"
+
+    def join() -> tuple[bytes, int]:
+        invitation = shared.root / "again.json"
+        invitation.unlink(missing_ok=True)
+        assert shared.learner("invite", "again", "--key-holder", "--out", invitation).exit_code == 0
+        said = ("--words", " ".join(words_of(shared.key)), "--out", state.parent)
+        for _ in ("once", "and once more, as after an answer that was lost"):
+            done = shared.owner("keyholder", "join", invitation, *said)
+            assert done.exit_code == 0, done.output
+        return (state / "identity.key").read_bytes(), (state / "keyholder.db").stat().st_ino
+
+    assert join() == join()
+
+
 def test_names_that_differ_by_capitals_alone_are_not_both_invited(shared: Scene) -> None:
     shared.invite("spelt-once")
     refused = shared.learner("invite", "Spelt-Once", "--study", "made-up", "--out", shared.root / "twice.json")
