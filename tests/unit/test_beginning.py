@@ -106,3 +106,18 @@ def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: py
             create_ledger(tmp_path, ME, "replace_one", spent=Cost(1, 0), recovered={})
     Ledger(tmp_path, ME, LIMIT).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.head"]
+
+
+def test_a_ledger_is_in_a_folder_that_is_shut_to_others(tmp_path: Path) -> None:
+    create_ledger(tmp_path / "deep" / "state", ME, "replace_one")
+    assert (tmp_path / "deep" / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_beginning_that_cannot_be_ended_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(_path: Path) -> NoReturn:
+        raise OSError(30, "Read-only file system")
+
+    (tmp_path / ".ledger.written").mkdir()
+    monkeypatch.setattr(beginning, "locked", read_only)
+    with pytest.raises(UnavailableError, match=r"ledger cannot be written: Read-only file system$"):
+        has_begun(tmp_path / "ledger")
