@@ -91,6 +91,7 @@ def test_the_best_is_private_and_needs_no_curator() -> None:
     assert {"pooled", "local", "gop"} <= set(REGISTRY)
 
 
+@pytest.mark.slow
 def test_what_hides_whole_parties_is_measured_by_what_does_too() -> None:
     train, test, facts = split(Logistic(), LABELS, k=20)
     told = baselines([(train, test, facts)], "binary", "whole_party")

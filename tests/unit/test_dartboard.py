@@ -297,6 +297,7 @@ def test_regret_grows_as_the_root_of_t_log_p_where_epsilon_is_ten() -> None:
 # ── use ──────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_leader_keeps_its_action_for_many_rounds_and_pays_what_one_that_draws_anew_pays() -> None:
     rounds, runs = 400, 60
     costs = np.where(np.arange(3) == 1, -1.0, np.ones((rounds, 3)))

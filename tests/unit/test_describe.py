@@ -258,6 +258,7 @@ def pairs(exact: Description, noisy: Description) -> dict[str, tuple[float, Esti
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure_sum", [False, True])
 @pytest.mark.parametrize("sizes", [(300, 600), (4, 5)], ids=["many", "few"])
 def test_intervals_hold_the_true_figures_as_often_as_they_say(sizes: tuple[int, ...], secure_sum: bool) -> None:  # noqa: FBT001

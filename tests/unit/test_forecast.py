@@ -146,6 +146,7 @@ class TestAnswers:
         assert "in 10 rounds its actions will cost at most 20 more than the best column" in reasons.pop("ftrl")
         assert all("no bound" in reason for reason in reasons.values())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", REGISTRY)
     @pytest.mark.parametrize("secure_sum", [False, True])
     def test_no_budget_is_too_small_or_too_large_for_a_forecast(self, name: str, secure_sum: bool) -> None:  # noqa: FBT001

@@ -54,6 +54,7 @@ class TestLinear:
 
 
 class TestHeaviness:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("d", "k", "parts"), [(2, 1, 1.0), (8, 1, 1.0), (3, 4, 1.0), (3, 4, 4.0)])
     def test_the_variance_of_what_heavy_noise_does_is_that_of_its_fourth_moments(
         self, d: int, k: int, parts: float

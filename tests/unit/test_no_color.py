@@ -18,6 +18,7 @@ def test_a_terminal_has_a_bar_unless_it_is_to_have_no_color() -> None:
     assert "dp_gd: accuracy 0." in plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "arguments", "word"),
     [

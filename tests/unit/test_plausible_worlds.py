@@ -179,6 +179,7 @@ class TestResponse:
 
 
 class TestClipping:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("loss", "clip_norm"), [(Logistic(), 0.5), (Logistic(), 0.3), (Softmax(4), 0.7)])
     @pytest.mark.parametrize("p", [0.55, 0.8, 0.95])
     def test_it_is_where_descent_on_clipped_slopes_comes_to_rest(

@@ -41,6 +41,7 @@ def trained(shard: Shard, loss: Loss, epsilon: float, noise: Noise) -> Model:
     return simulate(algorithm, owned(shard), facts, noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
 @pytest.mark.parametrize("share", [0.001, 0.01])
 def test_probabilities_are_better_than_those_of_no_features(share: float, epsilon: float) -> None:
@@ -50,7 +51,9 @@ def test_probabilities_are_better_than_those_of_no_features(share: float, epsilo
     assert np.mean([fitness(Logistic(), model, held, 0) for model in models]) < constant
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=["logistic", "softmax"])
+@pytest.mark.parametrize(
+    "loss", [Logistic(), pytest.param(Softmax(3), marks=pytest.mark.slow)], ids=["logistic", "softmax"]
+)
 def test_an_intercept_alone_stops_at_the_log_odds(loss: Loss) -> None:
     labels = np.tile(np.where(np.arange(ROWS) < ROWS / 1000, 1.0, -1.0), OWNERS)
     weights = trained(Shard(np.ones((OWNERS * ROWS, 1)), labels), loss, 10.0, NoNoise()).weights

@@ -61,6 +61,7 @@ def test_any_path_stays_one_string(name: str) -> None:
     assert found.count("$") == 2 * name.count("$")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="needs docker-compose")
 @pytest.mark.parametrize("name", ODD)
 def test_compose_accepts_the_file(tmp_path: Path, name: str) -> None:
