@@ -81,6 +81,7 @@ def test_stacks_of_all_parties_models_are_not_tried_for_many_parties(monkeypatch
     assert module._tried("dp_gd", few, "binary") == told[1]
 
 
+@pytest.mark.slow
 def test_the_best_is_private_and_needs_no_curator() -> None:
     train, test, facts = split(Logistic(), LABELS, epsilon=100.0)
     told = baselines([(train, test, facts)], "binary")

@@ -46,6 +46,7 @@ def check(words: list[str]) -> None:
         command = found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_is_one_of_the_tools(document: Path) -> None:
     for words in commands(document):

@@ -66,6 +66,7 @@ def promised(loss: Loss, strength: float, n: int = N) -> float | None:
         return None
 
 
+@pytest.mark.slow
 def test_no_shard_leaves_more_than_the_bound_says() -> None:
     stack, refused, worst, allowed = shards(1), 0, 0.0, 0
     for loss, strength in itertools.product(LOSSES, STRENGTHS):

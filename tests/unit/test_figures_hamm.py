@@ -55,6 +55,7 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     return Trial(made_up(request.param))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_kept_gives_the_models_that_a_simulation_gives(trial: Trial, name: str) -> None:
     method = METHODS[name]

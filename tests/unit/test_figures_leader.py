@@ -49,6 +49,7 @@ def test_expected_regret_is_that_of_leaders_who_draw(adversary: str, ending: str
     assert abs(np.mean(found) - expected) < 5 * np.std(found) / len(found) ** 0.5
 
 
+@pytest.mark.slow
 def test_blocks_are_the_rounds_in_order() -> None:
     for world in (turning(5, 3000, 0), coins(2000, 3000, 0)):
         assert world.sizes.sum() in {5, 2000}

@@ -286,6 +286,7 @@ def test_the_chosen_lambda_allows_the_draws_that_it_was_chosen_for(epsilon: floa
         assert site.draws == algorithm.best(facts).draws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "epsilon"), [((1000, 1000), (1.0, 0.1)), ((300, 3000), (1.0, 0.05)), ((100, 40_000), (10.0, 0.002))]
 )
@@ -300,6 +301,7 @@ def test_what_is_chosen_bears_the_strictest_budget_of_a_large_party(
     algorithm.check_noise(uneven.everyone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_privacy_costs_a_regression_no_more_than_is_said_to_be_bearable(epsilon: float) -> None:
     """A draw of +-1 for labels in [-1, 1] is worse than no model."""

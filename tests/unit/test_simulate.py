@@ -203,6 +203,7 @@ def test_the_result_is_json() -> None:
     assert run_simulation(replace(SIMULATED, repeat=1)).accuracy.sd == 0.0
 
 
+@pytest.mark.slow
 def test_digits_are_told_apart_by_softmax_at_one() -> None:
     settings = SimulationSettings("digits", parameters=DIGITS_DESCENT, delta=1e-6, repeat=3, seed=7)
     result = run_simulation(settings)
@@ -253,6 +254,7 @@ def test_what_an_algorithm_cannot_do_is_refused_before_any_work(
         run_simulation(settings, lambda *_: pytest.fail("a repetition is done"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dp_gd", "wu_strongly_convex", "wu_subgradient", "pooled", "local"])
 def test_every_other_algorithm_learns_classes_and_real_labels(algorithm: str, doses: tuple[Path, Path]) -> None:
     table, study = doses

@@ -639,6 +639,7 @@ def test_words_that_could_deceive_are_refused(words: str) -> None:
         Study.model_validate(json.loads(ADULT.read_text()) | {"title": words})
 
 
+@pytest.mark.slow
 def test_rows_of_a_database_are_drafted_checked_and_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the words that `join` takes: a query over its tables, a table of SQLite, a pattern of files."""
     monkeypatch.chdir(tmp_path)
