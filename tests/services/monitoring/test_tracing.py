@@ -240,7 +240,7 @@ def test_lines_of_the_log_name_the_trace(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "trace" not in after
 
 
-@pytest.mark.parametrize("is_outbound", [False, True], ids=["direct", "outbound"])
+@pytest.mark.parametrize("is_outbound", [pytest.param(False, marks=pytest.mark.slow), True], ids=["direct", "outbound"])
 async def test_real_services_send_their_spans_over_either_kind_of_connection(
     tmp_path: Path, *, is_outbound: bool
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import date
 
+import pytest
+
 from common.service.tokens import KnownToken, hash_token
 from tests.services.page.conftest import ROLES
 from tests.support.browser import Visitor
@@ -49,6 +51,7 @@ def test_studies_show_owners_sizes_health_and_budgets(visitor: Visitor) -> None:
     assert visitor.log() == []
 
 
+@pytest.mark.slow
 def test_a_token_that_ends_while_watching_is_asked_for_again(visitor: Visitor) -> None:
     tokens = visitor.site.app.state.tokens
     known = tokens._known
