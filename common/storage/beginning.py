@@ -49,11 +49,19 @@ def check_begun(stem: Path, schema: Schema, *, missing: str, recover: str) -> No
         raise LedgerError(f"of the {schema.name} in {stem.parent} only {has[0]} is left: run {recover}")
 
 
-def has_begun(stem: Path) -> bool:
-    """Whether there is anything of a chain; one whose beginning was cut off once it was written is put in its place."""
+def finish_beginning(stem: Path) -> None:
+    """Put a chain in its place whose beginning was cut off once it was written, before anybody looks at what is there.
+
+    Raises UnavailableError where it cannot be.
+    """
     if _written(stem).exists():
         with writing(stem), locked(stem.parent):
             _finish(stem)
+
+
+def has_begun(stem: Path) -> bool:
+    """Whether there is anything of a chain; raises as `finish_beginning`."""
+    finish_beginning(stem)
     return bool(_present(stem))
 
 

@@ -20,7 +20,7 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from common.secure_sum.messages import Opened, Roster
 from common.secure_sum.session import Identity
-from common.storage.beginning import begin_chain, check_begun, has_begun
+from common.storage.beginning import begin_chain, check_begun, finish_beginning, has_begun
 from common.storage.chain import Appending, chain_schema
 from common.storage.head_file import unused
 from common.storage.salvage import salvage
@@ -220,6 +220,7 @@ def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str]
     """
     shown = [verify_receipt(text, identity.name, read_receipt(text).key) for text in receipts]
     links = [receipt.ledger for receipt in shown]
+    finish_beginning(_stem(directory))
     with unused(_stem(directory).with_suffix(".head")):
         if (first := next(salvage(_stem(directory).with_suffix(".db")), None)) is not None:
             links += [*json.loads(first[1]).get("recovered", ()), first[2].hex()]

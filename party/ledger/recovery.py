@@ -29,6 +29,7 @@ from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
 from common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from common.secure_sum.session import Identity
+from common.storage.beginning import finish_beginning
 from common.storage.head_file import unused
 from common.storage.keys import read_private, write_private, writing
 from common.storage.salvage import salvage
@@ -139,6 +140,7 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
         old = max(books, key=lambda known: len(known[1]), default=None)
         return plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
 
+    finish_beginning(directory / "ledger")
     if not commit:
         return planned()
     with unused(directory / "ledger.head"):

@@ -19,7 +19,9 @@ from common.secure_sum.session import Identity
 from common.storage import beginning
 from common.storage.beginning import has_begun
 from common.storage.chain import Chain
+from party.keyholder.journal import create_journal, recover_journal
 from party.ledger.ledger import Ledger, check_exists, create_ledger
+from party.ledger.recovery import recover
 from tests.support.ledgers import KEY
 
 ME = Identity("party", KEY)
@@ -73,6 +75,32 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_tells_of
         assert aside == (["ledger.db", "ledger.head"] if told[-1] else [])
     assert told == sorted(told)
     assert 10 < told.count(False) < len(told) - 3
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_what_a_killed_recovery_was_told_of_is_charged_by_the_next(tmp_path: Path) -> None:
+    create_ledger(tmp_path / "old", ME, "replace_one", spent=Cost(7, 0), recovered={})
+    ended, steps = KILLED, count(1)
+    while ended == KILLED:
+        step = next(steps)
+        directory = tmp_path / str(step)
+        shutil.copytree(tmp_path / "old", directory)
+        ended = ended_before(step, partial(recover, directory, ME, LIMIT, [], []))
+        assert recover(directory, ME, LIMIT, [], []).spent == Cost(7, 0), step
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_journal_that_a_killed_recovery_replaced_is_told_of_by_the_next(tmp_path: Path) -> None:
+    create_journal(tmp_path / "old", ME)
+    shutil.copytree(tmp_path / "old", tmp_path / "whole")
+    (first,) = recover_journal(tmp_path / "whole", ME)
+    ended, steps = KILLED, count(1)
+    while ended == KILLED:
+        step = next(steps)
+        directory = tmp_path / str(step)
+        shutil.copytree(tmp_path / "old", directory)
+        ended = ended_before(step, partial(recover_journal, directory, ME))
+        assert first in recover_journal(directory, ME), step
 
 
 def logged(close: Callable[[Chain], None]) -> Callable[[Chain], None]:
