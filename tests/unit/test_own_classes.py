@@ -68,7 +68,7 @@ def test_parties_of_all_classes_move_the_average_as_far_as_is_said(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [2, 3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("k", [2, 3, 6])
 def test_counting_the_classes_that_parties_have_costs_nothing(k: int) -> None:
     """However few each of a pair has, in common or not, both answers together move no further."""
     furthest, step = 0.0, 0
