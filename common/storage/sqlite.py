@@ -31,8 +31,13 @@ _PRAGMAS = (
 
 _PASSING = tuple(f"SQLITE_{kind}" for kind in ("BUSY", "LOCKED", "FULL", "IOERR", "CANTOPEN", "READONLY", "PERM"))
 """What SQLite calls troubles that may pass; what else it says is wrong with the file itself."""
-NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
+_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
 """What SQLite calls a disk that is full: for the file, and for the memory that connections to it share."""
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether what failed is that the disk has no room."""
+    return getattr(error, "sqlite_errorname", "") in _NO_ROOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,7 @@ class Database:
         except sqlite3.Error as error:
             kind = getattr(error, "sqlite_errorname", "")
             if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # the first: it is closed
-                why = "cannot be written: its disk is full" if kind in NO_ROOM else "is busy or cannot be written"
+                why = "cannot be written: its disk is full" if is_full(error) else "is busy or cannot be written"
                 raise UnavailableError(f"the {name} {why}") from None
             raise self._damaged(f"the {name}'s database is damaged") from None
         except OSError as error:

@@ -33,7 +33,7 @@ from common.storage.beginning import finish_beginning
 from common.storage.head_file import unused
 from common.storage.keys import read_private, write_private, writing
 from common.storage.salvage import salvage
-from common.storage.sqlite import NO_ROOM
+from common.storage.sqlite import is_full
 from party.ledger.books import NOTHING, Books, is_accounted
 from party.ledger.ledger import check_exists, create_ledger
 from party.ledger.records import from_json
@@ -206,7 +206,7 @@ def _copy(state: Path, directory: Path) -> None:
         ):
             source.backup(copy)
     except sqlite3.Error as error:
-        if error.sqlite_errorname in NO_ROOM:
+        if is_full(error):
             raise UnavailableError(f"{directory} cannot be written: its disk is full") from None
         raise LedgerError("the ledger cannot be copied: it is damaged or cannot be read") from None
     for name in ("ledger.head", "identity.key"):
