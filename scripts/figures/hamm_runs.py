@@ -24,6 +24,9 @@ from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes
 from common.encoding.fixed_point import UNIT, from_wire, to_integers
+from common.learning.convergence import TOLERANCE
+from common.learning.erm import minimise
+from common.learning.losses import Logistic
 from common.learning.metrics import accuracy
 from common.learning.model import Model
 from common.learning.soft_labels import Doubtful
@@ -235,12 +238,15 @@ def averages(trial: Trial) -> Iterator[tuple[str, float]]:
     """Names and accuracies without noise: of the other methods, and of averages made in several ways."""
     fits, own = trial.members, trial.prepared(ParameterAverage(LAMBDA, "paper")).reshape(trial.members.shape)
     known = classes_had(trial.split.parties, trial.split.loss.outputs)[..., None]
+    apart = known * against_the_rest(trial.split.parties, trial.split.loss.outputs)
     ways = {
         "average": own.mean(axis=0),
         "average, by who has the class": own.sum(axis=0) / known.sum(axis=0),
         "average, all classes": fits.mean(axis=0),
         "average, all classes, by who has them": fits.sum(axis=0) / known.sum(axis=0),
         "average, all classes, where had": (fits * known).mean(axis=0),
+        "average, one against the rest": apart.mean(axis=0),
+        "average, one against the rest, by who has it": apart.sum(axis=0) / known.sum(axis=0),
     }
     for name, average in ways.items():
         yield name, trial.worth(Model(average))
@@ -248,6 +254,13 @@ def averages(trial: Trial) -> Iterator[tuple[str, float]]:
         yield name.removesuffix(", paper"), trial.worth(trial.run(METHODS[name].exact, 1.0, NoNoise()))
     yield "batch", trial.batch()
     yield "individual", trial.individual()
+
+
+def against_the_rest(parties: Shard, n_classes: int) -> FloatArray:
+    """Logistic fits of each class against all others, (M, K, d), for each party of (M, n, d)."""
+    classes, strength = decode_classes(parties.y, n_classes), LAMBDA * parties.n_examples.astype(np.float64)
+    two = [parties.relabelled(np.where(classes == one, 1.0, -1.0)) for one in range(n_classes)]
+    return np.stack([minimise(Logistic(), part, strength, tolerance=TOLERANCE) for part in two], axis=1)
 
 
 def excess_risks(
