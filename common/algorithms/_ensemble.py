@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -44,6 +44,7 @@ from common.privacy.events import ApproximateEvent, Event, GaussianEvent, NoEven
 from common.privacy.guarantee import Adjacency, Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, add_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise
+from common.privacy.shrinkage import smoothed
 from common.protocol.algorithm import Algorithm, Choice, Program, PublicRowsNeeded
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reply
@@ -248,6 +249,14 @@ class Ensemble(Algorithm):
             return reply.value.reshape(-1, k)
         return np.stack([len(reply.contributors) - reply.value, reply.value], axis=1)
 
+    def shares(self, rows: FloatArray, reply: Reply, facts: FederationFacts) -> FloatArray:
+        """What part of the votes each class has, (N, K): exactly, or what noisy votes and the rows make likely."""
+        m, k = len(reply.contributors), classes_of(facts)
+        shares = self.counts(reply, facts) / m
+        shares += (1 - shares.sum(axis=1, keepdims=True)) / k
+        deviation = self.deviation_of_votes(facts, reply.contributors) / m
+        return smoothed(shares, rows, deviation * (1.0 if k == 2 else math.sqrt(1 - 1 / k)))  # noqa: PLR2004
+
     @property
     @abstractmethod
     def part_moved(self) -> Literal["vote", "share"]:
@@ -314,17 +323,16 @@ class Ensemble(Algorithm):
 
     def noise_on_slope(self, facts: FederationFacts) -> float:
         """The deviation of the mean slope of the global risk, by noise on the votes of all rows."""
-        if not self.hides_votes:
-            return 0.0
         return self.deviation_of_votes(facts) / len(facts.parties) / math.sqrt(self.n_asked(facts))
 
-    def deviation_of_votes(self, facts: FederationFacts) -> float:
-        """That of the noise on each count of the votes of all parties."""
+    def deviation_of_votes(self, facts: FederationFacts, contributors: Sequence[int] | None = None) -> float:
+        """That of the noise on each count of the votes of all parties, or of those who contributed."""
+        if not self.hides_votes:
+            return 0.0
         own, times = facts.everyone, 1 if classes_of(facts) == 2 else 2  # noqa: PLR2004
         n = self.n_asked(facts)
-        if is_pure(facts):
-            return facts.deviation_of_sum(math.sqrt(2) * times * n / own.own_epsilon)
-        return facts.deviation_of_sum(self.sigma(math.sqrt(times * n), own))
+        each = math.sqrt(2) * times * n / own.own_epsilon if is_pure(facts) else self.sigma(math.sqrt(times * n), own)
+        return facts.deviation_of_sum(each if contributors is None else each[list(contributors)])
 
 
 def classes_of(facts: FederationFacts) -> int:

@@ -53,14 +53,11 @@ class EnsembleSoft(Ensemble):
         return Ensemble.questions(self, facts)
 
     def learn(self, rows: FloatArray, reply: Reply, facts: FederationFacts) -> FloatArray:
-        """The minimiser; noisy parts of a row are made to add up to 1, and under the Huber loss kept from 0 to 1."""
-        m = len(reply.contributors)
+        """The minimiser."""
         if self.release == "statistic":
-            total = reply.value * 2.0 ** self._shift(facts) / m
+            total = reply.value * 2.0 ** self._shift(facts) / len(reply.contributors)
             return fit_label_sum(facts.loss, rows, self._as_weights(total, rows, facts), self.regularization)
-        parts = self.counts(reply, facts) / m
-        parts += (1 - parts.sum(axis=1, keepdims=True)) / parts.shape[1]
-        return fit_votes(facts.loss, rows, parts, self.regularization)
+        return fit_votes(facts.loss, rows, self.shares(rows, reply, facts), self.regularization)
 
     def tally(self, votes: IntArray, rows: FloatArray, facts: FederationFacts) -> IntArray:
         """The votes one by one, or rows added up by their votes, in units that make a mean of them."""

@@ -25,8 +25,8 @@ class EnsembleVote(Ensemble):
     part_moved: ClassVar[Literal["vote", "share"]] = "vote"
 
     def learn(self, rows: FloatArray, reply: Reply, facts: FederationFacts) -> FloatArray:
-        """The minimiser under the largest counts, ties as in eq. 6."""
-        counts = self.counts(reply, facts)
-        k = counts.shape[1]
-        winners = (counts[:, 1] >= counts[:, 0]).astype(np.int64) if k == 2 else counts.argmax(axis=1)  # noqa: PLR2004
+        """The minimiser under the largest shares, ties as in eq. 6."""
+        shares = self.shares(rows, reply, facts)
+        k = shares.shape[1]
+        winners = (shares[:, 1] >= shares[:, 0]).astype(np.int64) if k == 2 else shares.argmax(axis=1)  # noqa: PLR2004
         return fit_votes(facts.loss, rows, np.eye(k)[winners], self.regularization)

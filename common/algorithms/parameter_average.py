@@ -36,6 +36,7 @@ from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fit
 from common.privacy.mechanisms.output import on_grid, solve, within
 from common.privacy.mechanisms.site import FLOATS
 from common.privacy.noise import Noise
+from common.privacy.shrinkage import shrunk
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -73,7 +74,7 @@ class ParameterAverage(Algorithm):
         if not self.counts_classes(facts):
             return Model(weights / len(reply.contributors))
         one, noise = self.class_step(facts) / UNIT, facts.deviation_of_sum(self.deviation(facts.everyone))
-        counts = own_classes.shrunk(reply.value[facts.n_weights :] / one, noise / self.unit(facts) / one)
+        counts = shrunk(reply.value[facts.n_weights :] / one, noise / self.unit(facts) / one)
         return Model(weights / np.clip(counts, 1.0, len(reply.contributors))[:, None])
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:

@@ -16,7 +16,7 @@ from common.encoding.fixed_point import UNIT, Norm
 from common.learning.convergence import TOLERANCE
 from common.learning.erm import minimise
 from common.learning.losses import Softmax, largest_minimiser
-from common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own, shrunk
+from common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query
@@ -112,12 +112,6 @@ def test_an_average_is_over_those_who_have_the_class() -> None:
     assert published[2] == pytest.approx([0.0, *(own[1] * 2 / 12)], abs=1e-4)
 
 
-def test_counts_are_drawn_to_their_mean_by_as_much_as_noise_explains() -> None:
-    assert shrunk(np.array([4.0, 5.0, 6.0]), 2.0) == pytest.approx([5.0, 5.0, 5.0])
-    assert shrunk(np.array([5.0, 5.0, 5.0]), 0.0) == pytest.approx([5.0, 5.0, 5.0])
-    assert shrunk(np.array([-100.0, 0.0, 100.0]), 10.0) == pytest.approx([-99.0, 0.0, 99.0])
-
-
 def test_of_one_class_or_none_there_is_nothing_to_fit() -> None:
     """So a mark may be larger, where what differs is only whether there is a second class."""
     for regularization in (1e-3, 50.0):
@@ -125,13 +119,6 @@ def test_of_one_class_or_none_there_is_nothing_to_fit() -> None:
         assert longest_of_own(2, regularization).tolist() == [0.0, 0.0, longest_two]
         assert longest_of_own(1, regularization).tolist() == [0.0, 0.0]
         assert largest_mark(2, regularization) == pytest.approx(longest_two), "of none and of two, 4 r^2 - r^2 over 2"
-
-
-def test_without_spread_there_is_nothing_to_draw_together() -> None:
-    assert shrunk(np.array([5.0, 5.0]), 3.0).tolist() == [5.0, 5.0]
-    spread = float(np.var([1.0, 4.0, 7.0], ddof=1))
-    halved = shrunk(np.array([1.0, 4.0, 7.0]), math.sqrt(spread / 2))
-    assert halved == pytest.approx([2.5, 4.0, 5.5]), "noise that explains half of the spread takes half of it away"
 
 
 @pytest.mark.parametrize("norm", ["euclidean", "max"])

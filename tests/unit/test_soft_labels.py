@@ -128,7 +128,7 @@ def ensemble(name: str, loss: Loss, m: int, **parameters: object) -> tuple[Ensem
 @EVERY_LOSS
 def test_of_two_classes_in_a_tie_the_second_wins_and_else_the_first_of_most_votes(loss: Loss) -> None:
     k, m = classes_of(loss), 6
-    vote, facts, X = ensemble("ensemble_vote", loss, m)
+    vote, facts, X = ensemble("ensemble_vote", loss, m, calibration="paper")
     tie = np.full(N, 3.0) if k == 2 else np.tile([0.0, 2.0, 1.0, 2.0, 1.0], N)
     winner = np.full(N, 1)
     found = vote.learn(X, Reply(tie, tuple(range(m))), facts)
@@ -141,7 +141,7 @@ def test_of_two_classes_in_a_tie_the_second_wins_and_else_the_first_of_most_vote
 @EVERY_LOSS
 def test_parts_are_of_those_who_voted(loss: Loss) -> None:
     k, m = classes_of(loss), 4
-    soft, facts, X = ensemble("ensemble_soft", loss, m)
+    soft, facts, X = ensemble("ensemble_soft", loss, m, calibration="paper")
     counts = np.random.default_rng(12).multinomial(m - 1, np.full(k, 1 / k), N)
     told = counts[:, 1] if k == 2 else counts.ravel()
     found = soft.learn(X, Reply(told.astype(float), (0, 2, 3)), facts)
@@ -166,7 +166,7 @@ def test_noise_never_breaks_a_fit(name: str, loss: Loss, wide: float) -> None:
 def test_a_statistic_leads_where_its_counts_do(loss: Loss, wide: float) -> None:
     """Without noise the same model; with noise some finite one."""
     k, m, rng = classes_of(loss), 7, np.random.default_rng(14)
-    soft, facts, X = ensemble("ensemble_soft", loss, m)
+    soft, facts, X = ensemble("ensemble_soft", loss, m, calibration="tight" if wide else "paper")
     summed, _, _ = ensemble("ensemble_soft", loss, m, release="statistic")
     ballots = rng.integers(k, size=(m, N))
     own = facts.everyone

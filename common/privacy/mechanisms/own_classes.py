@@ -70,13 +70,3 @@ def largest_mark(n_classes: int, regularization: float) -> float:
     differ = 2 * have[-1] - np.add.outer(have, have)
     left = 4 * longest[-1] ** 2 - np.add.outer(longest, longest) ** 2
     return math.sqrt(float((left[differ > 0] / differ[differ > 0]).min()))
-
-
-def shrunk(counts: FloatArray, deviation: float) -> FloatArray:
-    """Noisy counts (K,), drawn toward their mean by as much as noise of that deviation explains how they differ.
-
-    In the manner of James & Stein 1961.
-    """
-    mean, spread = counts.mean(), float(counts.var(ddof=1))
-    kept = max(0.0, 1.0 - deviation**2 / spread) if spread else 0.0
-    return np.asarray(mean + (counts - mean) * kept)
