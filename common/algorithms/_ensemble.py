@@ -6,7 +6,8 @@ classifier to the votes. What is hidden is all that a party holds.
 *Where the noise goes.* One party moves up to N of N votes of two classes, up to 2 N of the N K of more: by sqrt(N) or
 sqrt(2 N) in the 2-norm. ``calibration="tight"`` hides that, by integer noise on the counts at the parties, in shares
 under a secure sum. All that the learner does with noisy counts is post-processing, so nobody is trusted, and nothing
-about training, local or global, enters the proof.
+about training, local or global, enters the proof. It draws the shares of alike rows together first, by as much as the
+noise explains how they differ (`common.privacy.shrinkage`).
 
 The published mechanism (``"paper"``) lets the learner see exact counts, and hides the minimiser of the global risk
 instead: round 1 collects the votes; in round 2 the parties draw the noise of density exp(-beta |b|), in shares, which

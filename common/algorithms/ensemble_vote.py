@@ -19,7 +19,7 @@ class EnsembleVote(Ensemble):
     """The minimiser of the risk of the rows under the class of most votes: of two in a tie the second, else the first.
 
     The paper finds votes too sensitive, as one party may turn over the label of every row: true of noise on the model.
-    With noise on the counts, taking the largest removes noise.
+    With noise on the counts, taking the largest share removes noise.
     """
 
     part_moved: ClassVar[Literal["vote", "share"]] = "vote"
