@@ -24,6 +24,7 @@ _LESS = 3.0
 _RATIOS = np.geomspace(1e-8, 1e5, 131)
 """Variances of the function over that of all else, times the largest spread of rows: every one that can matter."""
 _ROUNDING = 1e-10
+"""Of the largest spread; what is less is moved by no such ratio."""
 
 
 def shrunk(numbers: FloatArray, deviation: float) -> FloatArray:
@@ -70,7 +71,11 @@ def _clipped(shares: FloatArray) -> FloatArray:
 
 
 def _spectrum(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The squares (r,) of the singular values of rows (N, d) that are no rounding, and vectors (N, r)."""
-    vectors, values, _ = np.linalg.svd(rows, full_matrices=False)
-    kept = values > _ROUNDING * max(1.0, float(values.max(initial=0.0)))
-    return np.asarray(values[kept] ** 2), np.asarray(vectors[:, kept])
+    """The squares (r,) of the singular values of rows (N, d) that can matter, the largest first, and vectors (N, r)."""
+    few = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+    squares, vectors = np.linalg.eigh(few)
+    kept = np.flatnonzero(squares > max(_ROUNDING * float(squares.max(initial=0.0)), _ROUNDING**2))[::-1]
+    squares, vectors = squares[kept], vectors[:, kept]
+    if len(rows) > rows.shape[1]:
+        vectors = rows @ vectors / np.sqrt(squares)
+    return np.asarray(squares), np.asarray(vectors)
