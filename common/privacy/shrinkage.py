@@ -23,8 +23,10 @@ from common.arrays import FloatArray
 _LESS = 3.0
 _RATIOS = np.geomspace(1e-8, 1e5, 131)
 """Variances of the function over that of all else, times the largest spread of rows: every one that can matter."""
-_ROUNDING = 1e-10
+_MATTERS = 1e-10
 """Of the largest spread; what is less is moved by no such ratio."""
+_ROUNDING = 1e-20
+"""Spreads of rows that are alike: of others on the features' grid one is at least 2^-33."""
 
 
 def shrunk(numbers: FloatArray, deviation: float) -> FloatArray:
@@ -42,14 +44,14 @@ def smoothed(shares: FloatArray, rows: FloatArray, deviation: float) -> FloatArr
 
     Each row's shares add up to 1, before and after, and are none below 0 after; the noise of each is of that deviation.
     """
-    n, k = shares.shape
-    spread, directions = _spectrum(rows - rows.mean(axis=0))
     if not deviation:
         return shares
+    n, k = shares.shape
+    spread, directions = _spectrum(rows - rows.mean(axis=0))
     if not len(spread):
         return _clipped(shares)
     mean = shares.mean(axis=0)
-    seen = directions.T @ (shares - mean)
+    seen = directions.T @ shares
     energy = (seen**2).sum(axis=1)
     rest = max(0.0, float(((shares - mean) ** 2).sum() - energy.sum()))
 
@@ -67,15 +69,13 @@ def smoothed(shares: FloatArray, rows: FloatArray, deviation: float) -> FloatArr
 def _clipped(shares: FloatArray) -> FloatArray:
     """Shares none of which is below 0, that add up to 1 still."""
     above = np.maximum(shares, 0.0)
-    return np.asarray(above / above.sum(axis=-1, keepdims=True))
+    return np.asarray(above / above.sum(axis=1, keepdims=True))
 
 
 def _spectrum(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The squares (r,) of the singular values of rows (N, d) that can matter, the largest first, and vectors (N, r)."""
-    few = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
-    squares, vectors = np.linalg.eigh(few)
-    kept = np.flatnonzero(squares > max(_ROUNDING * float(squares.max(initial=0.0)), _ROUNDING**2))[::-1]
+    wide = len(rows) <= rows.shape[1]
+    squares, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
+    kept = np.flatnonzero(squares > max(_MATTERS * float(squares.max()), _ROUNDING))[::-1]
     squares, vectors = squares[kept], vectors[:, kept]
-    if len(rows) > rows.shape[1]:
-        vectors = rows @ vectors / np.sqrt(squares)
-    return np.asarray(squares), np.asarray(vectors)
+    return np.asarray(squares), np.asarray(vectors if wide else rows @ vectors / np.sqrt(squares))
