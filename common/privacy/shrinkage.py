@@ -5,11 +5,13 @@ Here the numbers are of many rows: `smoothed` takes what is beneath them to be a
 no such function explains, both Gaussian, and lets the numbers themselves say how large each is, by marginal likelihood
 (empirical Bayes; Robbins 1956, Efron & Morris 1973). Without noise nothing changes.
 
-*What was chosen by looking at data*: that shares are drawn to the function by a third of what the likelihood says, for
-which share of a row is the largest is told by small differences; that the means of classes are drawn together by
-themselves; and that no share is left below 0. By test accuracy of votes and of soft labels on HAR, KDD99, Adult,
-Cod-RNA, digits, MNIST, breast cancer, card fraud, and sixteen sets made up, with 30 to 1,000 parties, at epsilon .1 to
-10 and delta 1e-5.
+*What was chosen by looking at data*: that the function is taken to vary three times as much as is likeliest, so that
+shares are drawn to it less, for small differences tell which share of a row is the largest; that the means of classes
+are drawn together by themselves; and that no share is left below 0. By test accuracy of votes and of soft labels on
+HAR, KDD99, Adult, Cod-RNA, digits, MNIST, breast cancer, card fraud, and sixteen sets made up, with 30 to 1,000
+parties, at epsilon .1 to 10 and delta 1e-5. Of fourteen other sets and numbers of parties, looked at afterwards, votes
+gained up to .5 and lost up to .04, or .1 of 20 parties with 50 public rows; where classes are rare, at little noise,
+votes miss them sooner than without, and soft labels do not.
 """
 
 from __future__ import annotations
