@@ -11,7 +11,6 @@ that each has, by M; the tight one, of fits of all, by how many have the class, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -120,7 +119,7 @@ class ParameterAverage(Algorithm):
         """How far a party moves the sum, in the 2-norm; the paper's, with the rounding to the weights' grid."""
         if self.calibration == "tight":
             return 2 * largest_minimiser(facts.loss, self.regularization)
-        return 2 * bounded_slope(facts.loss) / self.regularization + math.sqrt(facts.n_weights) * 2.0**-WEIGHT_BITS
+        return 2 * bounded_slope(facts.loss) / self.regularization + float(np.sqrt(facts.n_weights)) * 2.0**-WEIGHT_BITS
 
     def is_gaussian(self, facts: FederationFacts) -> bool:
         """Whether the noise is Gaussian; else its density is exp(-beta |b|)."""
