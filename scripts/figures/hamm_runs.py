@@ -32,6 +32,7 @@ from common.learning.model import Model
 from common.learning.soft_labels import Doubtful
 from common.privacy.calibration import gaussian_sigmas
 from common.privacy.mechanisms.additive import add_gaussian
+from common.privacy.mechanisms.one_against_rest import each_against_rest
 from common.privacy.mechanisms.own_classes import classes_had
 from common.privacy.noise import Noise, NoNoise, SeededNoise
 from common.protocol.driver import MemoryLog, drive
@@ -258,9 +259,9 @@ def averages(trial: Trial) -> Iterator[tuple[str, float]]:
 
 def against_the_rest(parties: Shard, n_classes: int) -> FloatArray:
     """Logistic fits of each class against all others, (M, K, d), for each party of (M, n, d)."""
-    classes, strength = decode_classes(parties.y, n_classes), LAMBDA * parties.n_examples.astype(np.float64)
-    two = [parties.relabelled(np.where(classes == one, 1.0, -1.0)) for one in range(n_classes)]
-    return np.stack([minimise(Logistic(), part, strength, tolerance=TOLERANCE) for part in two], axis=1)
+    strength = LAMBDA * parties.n_examples.astype(np.float64)
+    fits = [minimise(Logistic(), two, strength, tolerance=TOLERANCE) for two in each_against_rest(parties, n_classes)]
+    return np.stack(fits, axis=1)
 
 
 def excess_risks(

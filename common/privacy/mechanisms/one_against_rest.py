@@ -7,7 +7,7 @@ The K weights are scores of classes as a softmax's are: logarithms of odds, so t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
@@ -39,9 +39,7 @@ class OneAgainstRest(SiteRelease):
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: Shard, noise: Noise) -> IntArray:
         """The models of the classes, one after the other."""
-        n_classes, each = sites[0].terms.loss.outputs, [site.each for site in sites]
-        classes = decode_classes(prepared.y, n_classes)
-        parts = (prepared.relabelled(np.where(classes == one, 1.0, -1.0)) for one in range(n_classes))
+        parts, each = each_against_rest(prepared, sites[0].terms.loss.outputs), [site.each for site in sites]
         return np.concatenate([ObjectivePerturbation.answer(each, part, noise) for part in parts], axis=-1)
 
     @property
@@ -63,6 +61,12 @@ class OneAgainstRest(SiteRelease):
     def check_noise(self) -> None:
         """Likewise."""
         self.each.check_noise()
+
+
+def each_against_rest(shard: Shard, n_classes: int) -> Iterator[Shard]:
+    """For each class the rows with labels of two: +1 for the class, -1 for all others."""
+    classes = decode_classes(shard.y, n_classes)
+    return (shard.relabelled(np.where(classes == one, 1.0, -1.0)) for one in range(n_classes))
 
 
 @lru_cache(maxsize=4096)
