@@ -7,9 +7,11 @@ drawn once.
 
 1,600 training rows, drawn once, are set aside as public, with their labels. Rows are projected onto the public rows'
 principal components that hold 90 % of their variance, without an intercept, and divided by the largest norm of a
-public row so projected; what is longer still is projected into the unit ball. In ``..., PCA of all rows`` components
-and norm are those of all rows, test rows too, as in the thesis: that is not private, and no figure's epsilon covers it.
-What the thesis does not say (how many rows are public; the norm; KDD99's rows) is ours.
+public row so projected; what is longer still is projected into the unit ball. In ``..., rows of norm 1`` each row is
+projected as it is, without taking the mean off, and divided by its own norm: that tells of no other row. In
+``..., PCA of all rows`` components and norm are those of all rows, test rows too, as in the thesis: that is not
+private, and no figure's epsilon covers it. What the thesis does not say (how many rows are public; mean and norm;
+KDD99's rows) is ours.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from common.data.shard import Shard
 from common.files.tables import read_columns
 from scripts.utility import examples
 
-ALL_ROWS = ", PCA of all rows"
-"""Ends the name of data whose projection is not private."""
+UNIT_ROWS, ALL_ROWS = ", rows of norm 1", ", PCA of all rows"
+"""End the name of data: of rows of norm 1, and, last, of those whose projection is not private."""
 PUBLIC = 1_600
 VARIANCE = 0.9
 _TRAIN, _TEST = 12_000, 3_000
@@ -56,31 +58,39 @@ class Rows:
 @cache
 def rows_of(data: str) -> Rows:
     """Rows by the name of the data; raises AbsentError where they are not here."""
-    name = data.removesuffix(ALL_ROWS)
-    return mapped(*READ[name](), every=data != name)
+    return mapped(*READ[folder_of(data)](), unit=UNIT_ROWS in data, every=data.endswith(ALL_ROWS))
 
 
 def folder_of(data: str) -> str:
     """The folder of ``$PARLEY_DATA`` that it is read from."""
-    return data.removesuffix(ALL_ROWS)
+    return data.removesuffix(ALL_ROWS).removesuffix(UNIT_ROWS)
 
 
-def mapped(train: Table, test: Table, n_public: int = PUBLIC, *, every: bool = False) -> Rows:
-    """Tables on the components of public rows, or of ``every`` row."""
+def mapped(train: Table, test: Table, n_public: int = PUBLIC, *, unit: bool = False, every: bool = False) -> Rows:
+    """Tables on the components of public rows, or of ``every`` row; on the sphere if ``unit``."""
     order = np.random.default_rng(0).permutation(len(train[1]))
     public, private = ((train[0][part], train[1][part]) for part in np.split(order, [n_public]))
-    fit = components(np.concatenate([train[0], test[0]]) if every else public[0])
+    fit = components(np.concatenate([train[0], test[0]]) if every else public[0], unit=unit)
     return Rows(*(Shard(fit(X), np.where(second, 1.0, -1.0)) for X, second in (private, public, test)))
 
 
-def components(X: FloatArray, part: float = VARIANCE) -> Callable[[FloatArray], FloatArray]:
-    """The projection of rows onto the principal components that hold this part of the variance of X, scaled by it."""
+def components(X: FloatArray, part: float = VARIANCE, *, unit: bool = False) -> Callable[[FloatArray], FloatArray]:
+    """The projection of rows onto the principal components that hold this part of the variance of X.
+
+    Rows less the mean of X are divided by the largest norm there; if ``unit``, rows as they are by their own.
+    """
     mean = X.mean(axis=0)
     spread, directions = np.linalg.eigh(np.cov(X, rowvar=False))
     held = np.cumsum(spread[::-1]) / spread.sum()
     kept = directions[:, ::-1][:, : int(np.searchsorted(held, part)) + 1]
+    if unit:
+        return lambda rows: _on_sphere(rows @ kept)
     radius = np.linalg.norm((X - mean) @ kept, axis=1).max()
     return lambda rows: np.asarray((rows - mean) @ kept / radius)
+
+
+def _on_sphere(X: FloatArray) -> FloatArray:
+    return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True))
 
 
 def _mnist() -> tuple[Table, Table]:

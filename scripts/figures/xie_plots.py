@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
@@ -17,6 +18,8 @@ from scripts.figures.frame import TWO_ERRORS, Line
 
 TIGHT = ", tight"
 """Ends the name of a line of tight noise; the others' is the thesis's."""
+_WIDEST = 44
+"""Letters of a panel's title that stand beside the next one's."""
 _LINES = {
     "non-private": Line("non-private", "#000000", "", ":"),
     "output": Line("output", "#E69F00", "v"),
@@ -81,7 +84,7 @@ def _panels(curves: Sequence[Curve], title: str) -> tuple[Canvas, list[tuple[Axe
         )
     canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
     for axis, name in zip(axes[0], names, strict=True):
-        axis.set_title(name, fontsize=10, loc="left")
+        axis.set_title(fill(name, _WIDEST), fontsize=10, loc="left")
     return canvas, [
         (axis, [curve for curve in curves if curve.panel == name]) for axis, name in zip(axes[0], names, strict=True)
     ]
