@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from common.algorithms._parameters import rounded
+from common.algorithms._parameters import check_take_part, rounded
 from common.algorithms._regularization import choose_regularization
 from common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice, those
 from common.algorithms._span import check_labelled, combined, fitted, in_span, weigh
@@ -114,8 +114,9 @@ class Full(Public):
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One, which the aggregator alone has a part in."""
-        if self.aggregator not in facts.parties:
-            raise InvalidInputError(f"the aggregator must be one of the run's parties, not {self.aggregator!r}")
+        if not self.aggregator:
+            raise InvalidInputError("second = full needs an aggregator: the party whose rows weigh the others' models")
+        check_take_part("aggregator", [self.aggregator], facts.parties)
         if (k := len(facts.parties)) < 2:  # noqa: PLR2004
             raise InvalidInputError("an aggregator alone has no site's model to weigh")
         return (Question("weigh", (k - 1, facts.n_features), k - 1),)

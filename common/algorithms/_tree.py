@@ -33,12 +33,10 @@ def levels_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, int
     tree or a child of two, in a circle, or left out; and where there is not one root.
     """
     children = children_of(nodes, parties)
-    named = [*children, *(child for each in children.values() for child in each)]
-    check_take_part("the tree", named, parties)
     below = [child for each in children.values() for child in each]
     if twice := _repeated(below):
         raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once, under one other")
-    if alone := sorted(set(parties) - set(named)):
+    if alone := sorted(set(parties) - {*children, *below}):
         raise InvalidInputError(f"{', '.join(alone)}: alone, neither above nor below any other")
     levels: dict[str, int] = {party: 0 for party in parties if party not in children}
     while waiting := [party for party in children if party not in levels]:
@@ -52,11 +50,15 @@ def levels_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, int
 
 
 def children_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """The children of those that have some; raises InvalidInputError for a party that is said to have some twice."""
+    """The children of those that have some.
+
+    Raises InvalidInputError for one that is unknown, and for a party that is said to have some twice.
+    """
     if not nodes:
         if len(parties) < 2:  # noqa: PLR2004
             raise InvalidInputError(f"{parties[0]}: alone, neither above nor below any other")
         return {parties[-1]: tuple(parties[:-1])}
+    check_take_part("the tree", [name for node in nodes for name in (node.party, *node.children)], parties)
     if twice := _repeated(node.party for node in nodes):
         raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once")
     return {node.party: node.children for node in nodes}

@@ -161,8 +161,8 @@ class TestSecondLevels:
         [
             ({}, {"rows": None}, "public rows, and the run names none"),
             ({}, {"rows": PUBLIC.X}, "6 columns: they must be the 6 features and a label"),
-            (FULL | {"aggregator": "party-9"}, {}, "the aggregator must be one of the run's parties, not 'party-9'"),
-            ({"second": "full"}, {}, "the aggregator must be one of the run's parties, not ''"),
+            (FULL | {"aggregator": "party-9"}, {}, "aggregator names party-9, which take no part: there are party-1"),
+            ({"second": "full"}, {}, "second = full needs an aggregator"),
             ({}, {"loss": Softmax(3)}, "proof is for a loss of one score"),
             ({"sites": [{"party": "nobody"}]}, {}, "sites names nobody"),
             ({"second": "all", "step": 100.0}, {}, "step must be below"),
@@ -260,6 +260,8 @@ class TestTrees:
         nodes = [{"party": party, "children": children} for party, children in tree]
         with pytest.raises(InvalidInputError, match=words):
             build_algorithm("multilevel_feature", {"tree": nodes}).questions(facts())
+        with pytest.raises(InvalidInputError, match=words):  # what is left open is chosen first
+            settle("multilevel_feature", {"tree": nodes}, facts())[0].questions(facts())
 
     @pytest.mark.parametrize("secure_sum", [False, True])
     def test_releases_climb_and_each_site_pays_once(self, secure_sum: bool) -> None:  # noqa: FBT001
