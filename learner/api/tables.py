@@ -56,11 +56,13 @@ def read_start(body: bytes, study: Study) -> FloatArray:
 def read_labelled(body: bytes, study: Study) -> FloatArray:
     """A table's examples (n, d + 1): rows in a study's design, their label last.
 
-    Raises InvalidDataError for what does not fit the study.
+    Raises InvalidDataError for what does not fit the study, and for labels that are all the same.
     """
     _check_dense(study)
     with _file(body) as path:
         shard = load_examples(path, study, clip=True).shard
+    if shard.y.min() == shard.y.max():
+        raise InvalidDataError("the rows all have the same label: nothing is to be learnt from them")
     return np.column_stack([shard.X, shard.y])
 
 

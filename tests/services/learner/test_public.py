@@ -85,6 +85,13 @@ async def test_refuses_what_does_not_fit_the_study(
         assert (await client.get("/v1/public")).json()["rows"] == []
 
 
+async def test_labelled_rows_of_one_class_teach_nothing(cluster: Cluster) -> None:
+    async with asgi_cluster(cluster) as client:
+        same = await put(client, b"age,ward,ill\n50,east,yes\n70,west,yes\n", "ward&labelled=true")
+        assert (same.status_code, "the rows all have the same label" in same.text) == (422, True)
+        assert (await put(client, b"age,ward,ill\n50,east,yes\n70,west,no\n", "ward&labelled=true")).is_success
+
+
 async def test_refuses_rows_of_an_unknown_study_and_too_many(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(public_rows, "MAX_BYTES", 32)
     cluster.learner = {"limits": {"body_bytes": 2000}}
