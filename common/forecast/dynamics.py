@@ -317,16 +317,22 @@ class Tilt(Method):
 
 @dataclass(frozen=True, slots=True)
 class Average(Method):
-    """The plain average of the owners' own minimisers, each with noise in its weights."""
+    """The plain average of the owners' own minimisers, each with noise in its weights; or ``inside`` its objective.
+
+    ``tilt`` is the regularisation that owners' objective perturbation adds to lambda, on average.
+    """
 
     regularization: float
+    tilt: float = 0.0
+    inside: bool = False
     joint: ClassVar[bool] = False
     slope: float = 1.0
     printed: bool = False
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Minimisers have all of their reach; the noise is the model's own."""
-        return 1 / h, np.ones_like(h)
+        """Minimisers have all of their reach; noise on them is the model's own, and noise inside goes as far as it."""
+        reach = 1 / (h + self.tilt)
+        return reach, reach**2 if self.inside else np.ones_like(h)
 
     def bound(self, problem: Problem, load: Load) -> float:
         """(lambda d + c) v / 2 + (2 L^2 / lambda) mean(1 / n_l), v the noise's variance; over a population's samples.
@@ -340,8 +346,10 @@ class Average(Method):
 
         For shards that differ at will, nothing so small holds: one small owner, however many its examples, can turn the
         average away from the minimiser of the pooled data by a distance that does not shrink with them, against the
-        (K - 1) / (n_min lambda) of Pathak et al. 2010.
+        (K - 1) / (n_min lambda) of Pathak et al. 2010. Of noise inside the objectives nothing is proven here.
         """
+        if self.inside:
+            return np.inf
         noise = (self.regularization * problem.n_weights + problem.loss.smoothness) * load.fresh / 2
         return noise + 2 * problem.loss.lipschitz**2 / self.regularization * load.sample
 

@@ -7,9 +7,9 @@ here has no forecast, and says why where the reason is known.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,15 +21,16 @@ from common.protocol.facts import FederationFacts, OwnFacts
 
 if TYPE_CHECKING:
     from common.algorithms._ensemble import Ensemble
+    from common.algorithms.average import AverageMethod
     from common.algorithms.describe import Describe
     from common.algorithms.dp_gd import DpGd
     from common.algorithms.ftrl import PrivateLeader
     from common.algorithms.gop import Gop
-    from common.algorithms.local_average import LocalAverage
     from common.algorithms.pooled import Pooled
     from common.algorithms.psgd import Psgd
     from common.algorithms.wu_strongly_convex import WuStronglyConvex
     from common.algorithms.wu_subgradient import WuSubgradient
+    from common.privacy.mechanisms.objective import ObjectivePerturbation
 
 
 def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
@@ -38,7 +39,9 @@ def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
     found = _ENTRIES.get(f"{kind.__module__}:{kind.__name__}")
     if found is None:
         return f"no bound on the excess fitness of {kind.__name__} is known"
-    return found if isinstance(found, str) else _Bound(algorithm, found)
+    if isinstance(found, str):
+        return found
+    return found.unless(algorithm) or _Bound(algorithm, found)
 
 
 def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | None:
@@ -50,11 +53,12 @@ def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What the registry has of a type; see `Forecaster`."""
+    """What the registry has of a type; see `Forecaster`. ``unless`` says, in words, why one of it has no forecast."""
 
     dynamics: Callable[[Any, FederationFacts], Method]
     answers: Callable[[Any, OwnFacts], Answers]
     coupled: bool = False
+    unless: Callable[[Any], str | None] = lambda _algorithm: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +148,39 @@ def _wu_answers(algorithm: WuStronglyConvex | WuSubgradient, facts: OwnFacts) ->
     return Answers.drawn_each_round(algorithm.sigma(facts) ** 2 * facts.share)
 
 
-def _average(algorithm: LocalAverage, _facts: FederationFacts) -> Average:
-    return Average(algorithm.regularization)
+def _average(algorithm: AverageMethod, facts: FederationFacts) -> Average:
+    """Of noise inside the sites' objectives, with the regularisation that their proofs add, on average."""
+    if algorithm.mechanism == "output":
+        return Average(algorithm.regularization)
+    ridges = [ridge for ridge, _ in _tilts(algorithm, facts.everyone)]
+    return Average(algorithm.regularization, max(float(np.mean(ridges)) - algorithm.regularization, 0.0), inside=True)
 
 
-def _average_answers(algorithm: LocalAverage, facts: OwnFacts) -> Answers:
-    """The noise in each party's weights."""
-    return Answers.l2_laplace(algorithm.beta(facts), facts.n_weights, 1 / facts.share)
+def _average_answers(algorithm: AverageMethod, facts: OwnFacts) -> Answers:
+    """The noise in each party's weights, or in the mean gradient of its objective."""
+    if algorithm.mechanism == "output":
+        deviations = [site.deviation for site in algorithm.own_sites(facts)]
+    else:
+        deviations = [deviation for _, deviation in _tilts(algorithm, facts)]
+    share = facts.share if algorithm.in_shares(facts) else 1.0
+    heaviness = 2 / (share * (facts.n_weights + 1)) if algorithm.law == "l2_laplace" else 0.0
+    return Answers.drawn_each_round(np.square(deviations) * share, heaviness)
+
+
+def _tilts(algorithm: AverageMethod, facts: OwnFacts) -> Iterator[tuple[float, float]]:
+    """Each site's regularisation, and the deviation of the tilt of its mean gradient."""
+    for site in cast("tuple[ObjectivePerturbation, ...]", algorithm.own_sites(facts)):
+        ridge = site.strength / site.terms.n_examples
+        yield ridge, site.deviation * ridge
+
+
+def _several_mechanisms(algorithm: AverageMethod) -> str | None:
+    """Why an average has no forecast, where it has none."""
+    if algorithm.sites:
+        return "no bound is known of the average of minimisers of several mechanisms"
+    if algorithm.mechanism in {"output", "objective", "generalized"}:
+        return None
+    return f"no forecast is known of an average of models by mechanism = {algorithm.mechanism}"
 
 
 def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
@@ -186,12 +216,12 @@ _ENTRIES: Mapping[str, _Entry | str] = {
     "common.algorithms.psgd:Psgd": _Entry(_psgd, _psgd_answers, coupled=True),
     "common.algorithms.wu_strongly_convex:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
     "common.algorithms.wu_subgradient:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
+    "common.algorithms.average:AverageMethod": _Entry(_average, _average_answers, unless=_several_mechanisms),
     "common.algorithms.local_average:LocalAverage": _Entry(_average, _average_answers),
     "common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
     "common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
     "common.algorithms.parameter_average:ParameterAverage": "no forecast is known of an average that hides parties",
     "common.algorithms.release:PrivateRelease": "every owner releases a model of its own, so there is no common one",
-    "common.algorithms.average:AverageMethod": "no bound is known of the average of minimisers of several mechanisms",
     "common.algorithms.simplex:SampledSimplex": "no bound is known of samples but the worst case's",
     "common.algorithms.feature:FeatureMethod": "no bound is known of models that are weighed by a second level",
     "common.algorithms.multilevel_feature:MultilevelFeature": "no bound is known of models that climb a tree",

@@ -60,6 +60,7 @@ WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("dp_gd", {"n_rounds": 10, "averaging": 0.0, "step": 1.0, "regularization": 1e-2, "clip_norm": 1.0}),
         ("psgd", {"n_rounds": 30}),
         ("local_average", {}),
+        ("average", {}),
         ("wu_strongly_convex", {"calibration": "tight", "n_rounds": 30}),
         ("wu_subgradient", {"calibration": "tight", "n_rounds": 30}),
         ("gop", {"calibration": "tight"}),
@@ -68,6 +69,7 @@ WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("dp_gd", {}),
         ("dp_gd", {"n_rounds": 30, "step": 2.0, "regularization": 1e-3, "clip_norm": 1.0}),
         ("local_average", {}),
+        ("average", {}),
     ],
     "squared": [
         ("dp_gd", {}),

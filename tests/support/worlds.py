@@ -71,7 +71,7 @@ class World:
     secure_sum: bool = False
 
     def __str__(self) -> str:
-        terms = (self.parameters.get("calibration", ""), "secure sum" if self.secure_sum else "")
+        terms = (*map(self.parameters.get, ("calibration", "mechanism")), "secure sum" if self.secure_sum else "")
         return ", ".join(filter(None, (self.name, type(self.loss).__name__.lower(), *terms)))
 
     @cached_property
@@ -114,7 +114,8 @@ class World:
         """What runs of a coalition come to."""
         stack = Shard.stack([shard for shard, member in zip(self.shards, members, strict=True) if member])
         algorithm, facts = build_algorithm(self.name, self.parameters), self.facts(members)
-        return [simulate(algorithm, stack, facts, SeededNoise([self.seed, seed])) for seed in seeds]
+        noises = (SeededNoise([self.seed, seed, 1]) for seed in seeds)  # none begins as the truth does
+        return [simulate(algorithm, stack, facts, noise) for noise in noises]
 
     def excesses(self, members: Members, seeds: range) -> FloatArray:
         """The excess fitness that runs of a coalition come to on the population, (runs,)."""
@@ -149,11 +150,13 @@ WAYS: list[tuple[str, Loss]] = [
     ("local_average", Huber()),
     ("pooled", Logistic()),
     ("pooled", Squared()),
+    ("average", Logistic()),
+    ("average", Huber()),
 ]
 """What has a forecast, and losses to try it with."""
 ITERATIVE = ("wu_strongly_convex", "wu_subgradient", "dp_gd", "psgd")
 CALIBRATED = ("wu_strongly_convex", "wu_subgradient", "gop")
-SHARED = ("dp_gd", "psgd", "local_average")
+SHARED = ("dp_gd", "psgd", "local_average", "average")
 
 
 def random_world(way: int, seed: int) -> World:
@@ -168,6 +171,9 @@ def random_world(way: int, seed: int) -> World:
         parameters["l1_clip"] = 3.0
     if name in CALIBRATED:
         parameters["calibration"] = str(rng.choice(["paper", "tight"]))
+    if name == "average":
+        mechanism, law = (str(rng.choice(of)) for of in (["output", "objective"], ["gaussian", "l2_laplace"]))
+        parameters |= {"mechanism": mechanism, "law": law}
     return World(
         name, loss, rng.integers(50, 2000, k).tolist(), (10 ** rng.uniform(-1, 1, k)).tolist(), parameters,
         d=int(rng.choice([2, 5, 12, 30])), seed=seed, secure_sum=name in SHARED and bool(rng.integers(2)),
