@@ -5,6 +5,7 @@ They run until they are interrupted, and leave nothing behind.
 
 from __future__ import annotations
 
+import argparse
 import signal
 import tempfile
 from contextlib import ExitStack
@@ -57,6 +58,7 @@ class Hospitals:
 
 def main() -> None:
     """Start them, say how to reach them, and stop them at Ctrl-C."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     hospitals = None
     try:

@@ -32,7 +32,7 @@ delta = 1e-3
 max_epsilon_per_run = 8.0
 max_delta_per_run = 1e-4
 view = "transcript"
-algorithms = ["dp_gd", "psgd", "describe"]
+algorithms = ["dp_gd", "psgd", "average", "release", "feature", "describe"]
 minimum_contributors = {min(MINIMUM_CONTRIBUTORS, len(others) + 1)}
 minimum_rows = {min(MINIMUM_ROWS, n_rows)}
 
