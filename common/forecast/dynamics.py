@@ -29,6 +29,8 @@ from common.forecast.clipping import clipped_excess
 from common.learning.losses import Logistic, Loss, Softmax, curvature_of, loss_at_zero
 from common.protocol.facts import FederationFacts, OwnFacts
 
+_DIVERGED = 1e60
+"""How far a descent goes at most that goes further and further: its squares are numbers still."""
 _ROW_L1 = 0.7
 """Of the 1-norm of a row of norm 1 over the root of d: of d equal numbers it is 1, of normal ones .8."""
 
@@ -216,8 +218,7 @@ class Descent(Method):
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sums over the rounds of a step times what later rounds leave of it, and of the squares."""
-        left = self._left_of_moving if self.momentum else self._left
-        moved = np.array(self.steps)[:, None] * left(h + self.tilt)
+        moved = np.array(self.steps)[:, None] * self._left(h + self.tilt)
         return moved.sum(axis=0), (moved**2).sum(axis=0)
 
     def bound(self, problem: Problem, load: Load) -> float:
@@ -271,22 +272,20 @@ class Descent(Method):
         )
 
     def _left(self, h: FloatArray) -> FloatArray:
-        """What part of a round's step is left in the model, at curvatures h (m,) of the objective, (T, m)."""
-        shrink = 1 - np.outer(self.steps, h)
-        if self.average is None:
-            return np.vstack([np.cumprod(shrink[:0:-1], axis=0)[::-1], np.ones_like(h)])
+        """What part of a round's step is left in the model, at curvatures h (m,) of the objective, (T, m).
+
+        With momentum m and the decay 1 - a_k h of a step a_k, left_k = w_k + (decay + m) left_{k+1} - m left_{k+2}, w_k
+        being what part the round's iterate has in the model.
+        """
+        decay, m = 1 - np.outer(self.steps, h), self.momentum
+        if self.average is None and not m:
+            most = max(1.0, _DIVERGED ** (1 / len(decay)))
+            return np.vstack([np.cumprod(np.clip(decay[:0:-1], -most, most), axis=0)[::-1], np.ones_like(h)])
         left = np.repeat(self.weights[:, None], len(h), axis=1)
         for k in range(len(left) - 2, -1, -1):
-            left[k] += shrink[k + 1] * left[k + 1]
+            left[k] += (decay[k + 1] + m) * left[k + 1] - (m * left[k + 2] if m and k + 2 < len(left) else 0.0)
+            np.clip(left[k], -_DIVERGED, _DIVERGED, out=left[k])
         return left
-
-    def _left_of_moving(self, h: FloatArray) -> FloatArray:
-        """The same with momentum: what is left of a unit step after so many rounds, summed by the iterates' weights."""
-        left = np.ones((len(self.steps), len(h)))
-        for lag in range(1, len(left)):
-            before = left[lag - 2] if lag > 1 else 0.0
-            left[lag] = (1 + self.momentum - self.steps[0] * h) * left[lag - 1] - self.momentum * before
-        return np.stack([self.weights[k:] @ left[: len(left) - k] for k in range(len(left))])
 
     def _telescoped(self, loss: Loss, energy: float) -> float:
         """Shamir & Zhang's sum for noise of this E|noise|^2."""

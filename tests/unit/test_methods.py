@@ -20,15 +20,18 @@ DESCENTS = {
     "last": Descent((1.0, 0.7, 0.5, 0.4), 0.05),
     "average": Descent((1.0, 0.7, 0.5, 0.4), 0.05, average=(0.1, 0.2, 0.3, 0.4)),
     "tilted": Descent((1.0, 0.7, 0.5, 0.4), 0.05, tilt=0.3),
+    "momentum": Descent((0.7,) * 4, 0.05, momentum=0.6),
+    "momentum, average": Descent((0.7,) * 4, 0.05, average=(0.1, 0.2, 0.3, 0.4), momentum=0.6),
 }
 
 
 def trained(descent: Descent, force: FloatArray) -> FloatArray:
     """The model by descent, written out, on (h + tilt) w^2 / 2, against forces (T, runs, m)."""
-    weights = np.zeros(force.shape[1:])
+    before = weights = np.zeros(force.shape[1:])
     model = np.zeros_like(weights)
     for step, part, push in zip(descent.steps, descent.weights, force, strict=True):
-        weights = weights - step * ((H + descent.tilt) * weights + push)
+        moving = descent.momentum * (weights - before)
+        before, weights = weights, weights + moving - step * ((H + descent.tilt) * weights + push)
         model += part * weights
     return model
 
@@ -40,6 +43,15 @@ class TestLinear:
         assert reach == pytest.approx(-trained(descent, np.ones((4, 1, 3)))[0])
         each_round = [trained(descent, np.eye(4)[:, round, None, None] * np.ones((1, 1, 3)))[0] for round in range(4)]
         assert spread == pytest.approx(np.square(each_round).sum(axis=0))
+
+    @pytest.mark.parametrize("average", [None, (1e-3,) * 1000])
+    @pytest.mark.parametrize("momentum", [0.0, 0.9])
+    def test_of_a_descent_that_diverges_all_is_a_number(self, momentum: float, average: tuple[float, ...]) -> None:
+        wild = Descent((40.0,) * 1000, 99.0, average=average, momentum=momentum)
+        response = response_of(wild, Problem(5, Logistic()))
+        worst = response.excess(Load(fresh=1.0))
+        assert worst.estimate > 1e6
+        assert all(map(math.isfinite, (worst.low, worst.estimate, worst.high)))
 
     def test_tilt_is_the_limit_of_descent(self) -> None:
         reach, spread = Tilt(0.05, 0.3).linear(H)
