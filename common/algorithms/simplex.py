@@ -62,6 +62,7 @@ class SampledSimplex(Algorithm):
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
         """R and lambda for the party that has it hardest, by the bound on its excess risk."""
+        check_smooth_score(facts.loss)
         one, chosen = cls(**dict(given)), dict[str, Choice]()
         if "scale" not in given:
             scale = next((R for R in _SCALES if replace(one, scale=R).best(facts).excess <= _BEARABLE), _SCALES[-1])

@@ -71,6 +71,12 @@ def test_the_paper_makes_as_many_draws_as_either_theorem_allows_and_no_more(epsi
     assert delta == 0 or several > 3, "advanced composition is of use"
 
 
+def test_a_draw_that_costs_very_much_is_counted_by_adding_up() -> None:
+    site = allowed(problem_of(0.1), 1e9, 1e-5, "paper")
+    assert site.pure > 1000  # e^pure is no float
+    assert site.draws == math.floor(1e9 / site.pure)
+
+
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 def test_all_draws_are_charged_and_no_more_are_made_than_are_counted(calibration: str) -> None:
     site = allowed(problem_of(1e5), 1.0, 1e-5, calibration)  # type: ignore[arg-type]

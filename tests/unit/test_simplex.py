@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -202,8 +203,10 @@ def test_too_small_a_lambda_is_refused_with_the_least_that_will_do() -> None:
 
 @pytest.mark.parametrize(("loss", "words"), [(Hinge(), "bounded curvature"), (Softmax(3), "one score")])
 def test_losses_without_a_proof_are_refused(loss: Loss, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
-        build_algorithm("simplex").questions(facts_of(1000, 5, loss=loss))
+    facts = facts_of(1000, 5, loss=loss)
+    for refused in (partial(build_algorithm("simplex").questions, facts), partial(settle, "simplex", {}, facts)):
+        with pytest.raises(InvalidInputError, match=words):
+            refused()
 
 
 @pytest.mark.parametrize("d", [3, pytest.param(2000, marks=pytest.mark.slow)])

@@ -151,9 +151,9 @@ def best_sampling(problem: SimplexProblem, epsilon: float, delta: float, calibra
 
 
 def _by_advanced_composition(pure: float, epsilon: float, delta: float) -> int:
-    """How many draws of this pure epsilon fit, by adding up or by advanced composition."""
+    """How many draws of this pure epsilon fit, by adding up or by advanced composition, which needs e^pure < 2."""
     added = math.floor(epsilon / pure)
-    if not delta or pure > epsilon:
+    if not delta or pure > min(epsilon, math.log(2)):
         return added
     drift, spread = pure * math.expm1(pure), pure * math.sqrt(-2 * math.log(delta))
     root = (math.sqrt(spread**2 + 4 * drift * epsilon) - spread) / (2 * drift)
