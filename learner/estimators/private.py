@@ -181,7 +181,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def _encoded(self, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
         """The classes (K,) in order, and which of them each label is, (n,)."""
-        classes = np.unique(y if self.classes is None else np.asarray(self.classes))
+        try:
+            given = y if self.classes is None else np.asarray(self.classes)
+            classes = np.unique(given)
+        except (TypeError, ValueError):  # without an order, or lists that are not of one length
+            given = classes = np.empty(())
+        if given.ndim != 1:
+            raise EstimatorError("classes must be a list of numbers, or one of words")
         if not _TWO <= len(classes) <= MAX_CLASSES:
             plural = "class" if len(classes) == 1 else "classes"
             raise EstimatorError(f"there must be 2 to {MAX_CLASSES} classes, not {len(classes)} {plural}")

@@ -284,6 +284,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"regularization": -1.0}, "regularization"),
     ({"row_norm": 0.0}, "row_norm"),
     ({"classes": (0, 7)}, "not among classes"),
+    *(({"classes": classes}, "classes must be a list") for classes in ((0, None), [[0, 1], [2]], {0, 1}, "no")),
     ({"classes": (1,)}, "not 1 class"),
     ({"classes": range(101)}, "2 to 100 classes"),
 ]
