@@ -72,8 +72,8 @@ class ParameterAverage(Algorithm):
         weights = (self.unit(facts) * reply.value[: facts.n_weights]).reshape(facts.shape)
         if not self.counts_classes(facts):
             return Model(weights / len(reply.contributors))
-        one, noise = self.class_step(facts) / UNIT, facts.deviation_of_sum(self.deviation(facts.everyone))
-        counts = shrunk(reply.value[facts.n_weights :] / one, noise / self.unit(facts) / one)
+        one, drawn = self.class_step(facts) / UNIT, self.deviation(facts.everyone)[list(reply.contributors)]
+        counts = shrunk(reply.value[facts.n_weights :] / one, facts.deviation_of_sum(drawn) / self.unit(facts) / one)
         return Model(weights / np.clip(counts, 1.0, len(reply.contributors))[:, None])
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:

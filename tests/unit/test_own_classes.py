@@ -19,7 +19,7 @@ from common.learning.losses import Softmax, largest_minimiser
 from common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query
+from common.protocol.messages import Query, Reply
 from common.protocol.simulation import simulate
 from tests.support.minimisers import longest
 
@@ -110,6 +110,19 @@ def test_an_average_is_over_those_who_have_the_class() -> None:
     own = minimise(Softmax(2), Shard(np.eye(2), np.array([-1.0, 1.0])), 2e-2)
     assert published[0] == pytest.approx([*(own[0] * 10 / 12), 0.0], abs=1e-4)
     assert published[2] == pytest.approx([0.0, *(own[1] * 2 / 12)], abs=1e-4)
+
+
+def test_counts_are_drawn_together_by_the_noise_of_those_who_answered() -> None:
+    algorithm, models = ParameterAverage(1e-2), []
+    for n_parties in (3, 12):
+        of = FederationFacts.uniform(np.full(n_parties, 2), epsilon=50.0, delta=1e-5, n_features=3, loss=Softmax(3))
+        program = algorithm.program(of)
+        next(program)
+        marks = np.array([3.0, 2.0, 1.0]) * algorithm.class_step(of) / UNIT
+        with pytest.raises(StopIteration) as done:
+            program.send(Reply(np.concatenate([np.ones(9), marks]), (0, 1, 2)))
+        models.append(done.value.value.weights)
+    assert (models[0] == models[1]).all()
 
 
 def test_of_one_class_or_none_there_is_nothing_to_fit() -> None:
