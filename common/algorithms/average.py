@@ -9,13 +9,14 @@ with ``noise="sites"``, each site's own release is what is summed (scenario 1).
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
 
 from common.algorithms._parameters import algorithm
-from common.algorithms._releases import MechanismChoice, Prepared, Releases, own_indices, set_site
+from common.algorithms._releases import MechanismChoice, Prepared, Releases, own_indices, set_site, suited_mechanism
 from common.arrays import FloatArray, IntArray
 from common.learning.model import Model
 from common.privacy.events import Event
@@ -42,12 +43,12 @@ class AverageMethod(Releases):
     ] = "once"
     sparse: ClassVar[bool] = True
 
-    @staticmethod
-    def mechanism_for(facts: FederationFacts) -> Choice:
+    @classmethod
+    def mechanism_for(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
         """The mechanism that suits the loss, and the noise of a sum."""
         if facts.secure_sum:
             return Choice("output", "under a secure sum its noise is drawn once, in shares, and not at every site")
-        return Releases.mechanism_for(facts)
+        return suited_mechanism(cls, facts, given)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One, for the sum."""

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from learner.estimators.budget import PrivacyBudget
     from learner.estimators.federated import FederatedClassifier, FederatedRegressor
-    from learner.estimators.private import EXPECTED_FAILED_CHECKS, PrivateClassifier
+    from learner.estimators.private import PrivateClassifier
     from learner.estimators.regressions import PrivateLinearRegression, PrivateLogisticRegression
 
 __all__ = [
-    "EXPECTED_FAILED_CHECKS",
     "FederatedClassifier",
     "FederatedRegressor",
     "PrivacyBudget",
@@ -25,7 +24,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "EXPECTED_FAILED_CHECKS": "private",
     "FederatedClassifier": "federated",
     "FederatedRegressor": "federated",
     "PrivacyBudget": "budget",

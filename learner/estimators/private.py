@@ -38,11 +38,6 @@ if TYPE_CHECKING:
 
     from common.learning.model import Model
 
-EXPECTED_FAILED_CHECKS = {
-    "check_classifiers_train": "it asks for an accuracy above .83 on 300 rows of three classes: so much is left by the "
-    "noise for epsilon = 100, or with a delta above 0, and not by that for a pure epsilon of 1"
-}
-"""For scikit-learn's `check_estimator`, which seeds the noise: what fails by default, with the reason."""
 _TWO = 2
 _OF_SEVERAL = (AUTO, "descent", "output", "one_against_rest", "centroids")
 """Mechanisms for more than two classes."""
@@ -76,8 +71,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     A delta above 0, such as 1/n^2, buys a better model: ``auto`` is then ``descent``, noise on gradients (`dp_gd`).
     ``regularization`` is lambda of (1/n) sum loss + (lambda/2) |w|^2, chosen from public numbers if ``auto``. The
     ``logistic`` loss of more than two classes is softmax, for which there are ``descent`` and ``output``, or that of
-    each class against the rest, ``one_against_rest``; ``centroids`` of classes need no loss, and are what ``auto`` is
-    of six classes and more without a delta. The ``huber`` loss is for two classes, and has no `predict_proba`.
+    each class against the rest, ``one_against_rest``; ``centroids``, sums of classes, need no loss, and are what
+    ``auto`` is without a delta where noise leaves little of a minimiser. The ``huber`` loss is for two classes, and has
+    no `predict_proba`.
 
     ``owners`` simulates as many, who hold the rows in equal parts in their order and show sums alone; mechanism is
     then descent. A `PrivacyBudget` is charged by each fit, and refuses what it cannot bear.

@@ -54,12 +54,12 @@ def median_deviation(of: FederationFacts, **parameters: Any) -> float:  # noqa: 
         (Logistic(), "objective", "noise inside the minimisation moves"),
         (Huber(0.1), "objective", "noise inside the minimisation moves"),
         (Hinge(), "output", "noise on the minimiser: of such a loss"),
-        (Softmax(2), "output", "noise on the minimiser: of such a loss"),
-        (Softmax(5), "output", "noise on the minimiser: of such a loss"),
+        (Softmax(2), "centroids", "so much noise leaves more of the sums of classes"),
+        (Softmax(5), "centroids", "so much noise leaves more of the sums of classes"),
     ],
 )
 def test_the_mechanism_is_that_of_a_proof_for_the_loss(loss: Loss, mechanism: str, why: str) -> None:
-    choice = type(releases()).mechanism_for(facts(loss=loss))
+    choice = type(releases()).mechanism_for(facts(loss=loss), {})
     assert choice.value == mechanism
     assert choice.why.startswith(why)
     assert chosen(facts(loss=loss), {})["mechanism"] == choice
@@ -296,6 +296,6 @@ def test_gop_s_lambda_is_cautioned_against_that_is_far_less_than_the_noise_needs
 def test_who_asks_for_a_forecast_is_told_of_a_lambda_that_is_too_small() -> None:
     of = replace(facts(n_features=8, epsilon=1.0, delta=0.0), n_examples=np.array([50_000] * 3))
     for given, told in (({}, False), ({"mechanism": "output", "regularization": 1e-5}, True)):
-        answer = forecast(settle("average", given, of)[0], of)
+        answer = forecast(settle("release", given, of)[0], of)
         assert isinstance(answer, NoForecast)
         assert ("; but regularization = 1e-05 is far less than the noise needs" in answer.reason) == told

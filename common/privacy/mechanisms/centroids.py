@@ -1,14 +1,11 @@
-"""Centroids of classes: of K classes, the direction of each one's noisy sum of rows, by whose largest score it is told.
+"""Centroids of classes: of K classes, the noisy sum of each one's rows, which tells of a classifier.
 
-Nearest-centroid classification by the cosine (Rocchio 1971, "Relevance Feedback in Information Retrieval"), for rows of
-norm up to 1. A record replaced by another takes a row of norm up to 1 from one class's sum and adds such a row to one,
-so that the norms of the K sums' moves add up to at most 2. Noise of density exp(-(epsilon / 2) sum_k |b_k|), which is
-drawn for each class alone, in d dimensions, is therefore epsilon-private, *however many classes there are*: the K-norm
-mechanism of that norm (Hardt & Talwar 2010, "On the Geometry of Differential Privacy"). A softmax's minimiser, which
-moves in the 2-norm of K d numbers, needs noise of sqrt(2 K) times the deviation. Gaussian noise is that of a move of 2.
-
-All else is post-processing. A class's direction is its sum over the root of |sum|^2 + |noise|^2, the latter about how
-long noise alone would be, so that a class with hardly a row is not as long as others, and a common one no longer.
+`common.privacy.mechanisms.class_means` makes one of the sums, for rows of norm up to 1. A record replaced by another
+takes a row of norm up to 1 from one class's sum and adds such a row to one, so that the norms of the K sums' moves add
+up to at most 2. Noise of density exp(-(epsilon / 2) sum_k |b_k|), which is drawn for each class alone, in d dimensions,
+is therefore epsilon-private, *however many classes there are*: the K-norm mechanism of that norm (Hardt & Talwar 2010,
+"On the Geometry of Differential Privacy"). A softmax's minimiser, which moves in the 2-norm of K d numbers, needs noise
+of sqrt(2 K) times the deviation. Gaussian noise is that of a move of 2. All else is post-processing.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ from common.encoding.fixed_point import UNIT, to_reals
 from common.learning.losses import Softmax
 from common.privacy.events import ApproximateEvent, Event, GaussianEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from common.privacy.mechanisms.class_means import class_scores
 from common.privacy.mechanisms.output import OutputPerturbation, hiding, on_grid, output
 from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, stacked
 from common.privacy.noise import Noise
@@ -52,11 +50,14 @@ class Centroids(SiteRelease):
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:
-        """The directions of the noisy sums, `length` long."""
+        """What the noisy sums tell, weights no longer than 1 / lambda."""
         sums, like = to_reals(cls.noisy_sums(sites, prepared, noise)), prepared[..., 0, :]
-        drawn = stacked([site.spread**2 * site.terms.n_features for site in sites], like)[..., None, None]
-        length = stacked([site.length for site in sites], like)[..., None, None]
-        weights = sums * (length / np.sqrt((sums**2).sum(axis=-1, keepdims=True) + drawn))
+        spread, length = (stacked([getattr(site, name) for site in sites], like) for name in ("spread", "length"))
+        n = stacked([site.terms.n_examples for site in sites], like)
+        longest = stacked([1 / site.terms.regularization for site in sites], like)
+        weights = class_scores(sums, spread, n, length)
+        reached = np.sqrt((weights**2).sum(axis=-1)).max(axis=-1)
+        weights *= np.minimum(1.0, longest / np.maximum(reached, 1e-300))[..., None, None]
         return on_grid(weights.reshape(*like.shape[:-1], -1))
 
     @classmethod

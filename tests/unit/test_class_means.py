@@ -1,0 +1,96 @@
+"""Classifiers from noisy sums of classes: what they become without noise, with much, and how common classes are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from common.arrays import FloatArray, IntArray
+from common.privacy.mechanisms.class_means import class_scores, shares_of
+
+K, D, N = 4, 12, 4000
+LENGTH = np.array(20.0)
+
+
+def examples(shares: list[float], seed: int = 0, n: int = N) -> tuple[FloatArray, IntArray]:
+    """Rows about the means of K classes, with an intercept, of norm 1, and which class each is of."""
+    rng = np.random.default_rng(seed)
+    classes = rng.choice(K, size=n, p=shares)
+    X = 0.4 * np.random.default_rng(9).normal(size=(K, D - 1))[classes] + 0.5 * rng.normal(size=(n, D - 1))
+    X = np.column_stack([X, np.full(n, 2.0)])
+    return X / np.linalg.norm(X, axis=1, keepdims=True), classes
+
+
+def sums_of(X: FloatArray, classes: IntArray) -> FloatArray:
+    return np.stack([X[classes == one].sum(axis=0) for one in range(K)])
+
+
+def right(weights: FloatArray, X: FloatArray, classes: IntArray) -> float:
+    return float((np.argmax(X @ weights.T, axis=1) == classes).mean())
+
+
+def scores(sums: FloatArray, spread: float, n: int = N) -> FloatArray:
+    return class_scores(sums, np.array(spread), np.array(float(n)), LENGTH)
+
+
+@pytest.mark.parametrize("shares", [[0.25] * 4, [0.85, 0.09, 0.04, 0.02]])
+def test_classes_are_told_as_common_as_they_are(shares: list[float]) -> None:
+    X, classes = examples(shares)
+    test, expected = examples(shares, seed=1)
+    weights = scores(sums_of(X, classes), 0.0)
+    assert right(weights, test, expected) > max(shares) + 0.02
+    assert np.bincount(np.argmax(test @ weights.T, axis=1), minlength=K) / N == pytest.approx(shares, abs=0.05)
+
+
+def test_much_noise_leaves_the_commonest_class() -> None:
+    X, classes = examples([0.7, 0.1, 0.1, 0.1])
+    noise = np.random.default_rng(3).normal(size=(K, D))
+    weights = scores(sums_of(X, classes) + 150.0 * noise, 150.0)
+    assert (np.argmax(X @ weights.T, axis=1) == 0).mean() > 0.95
+
+
+def test_where_the_total_is_noise_scores_are_cosines() -> None:
+    noise = 100 * np.random.default_rng(3).normal(size=(K, D))
+    noise -= noise.mean(axis=0)
+    lengths = np.linalg.norm(scores(noise, 100.0), axis=1)
+    sums = np.linalg.norm(noise, axis=1)
+    assert lengths == pytest.approx(20 * sums / np.sqrt(sums**2 + D * 100**2))
+
+
+def test_rows_without_an_intercept_about_0_have_no_direction_in_common() -> None:
+    """Their total is of the length that chance makes it, however well it is known: no class is told by it."""
+    X, classes = examples([0.25] * 4)
+    X = X[:, :-1] - X[:, :-1].mean(axis=0) + 0.01
+    sums = sums_of(X, classes)
+    weights = scores(sums, 1e-6)
+    assert np.linalg.norm(weights, axis=1) == pytest.approx(np.full(K, 20.0))
+    assert right(weights, X, classes) > 0.8
+
+
+def test_each_of_a_stack_is_as_by_itself() -> None:
+    X, classes = examples([0.25] * 4)
+    sums = sums_of(X, classes)
+    stack = np.stack([sums, 0 * sums, sums[::-1], sums - sums.mean(axis=0)])
+    spread, n = np.array([1.0, 5.0, 30.0, 2.0]), np.array([4000.0, 10.0, 3000.0, 4000.0])
+    together = class_scores(stack, spread, n, np.full(4, 20.0))
+    alone = [class_scores(*each, LENGTH) for each in zip(stack, spread, n, strict=True)]
+    assert np.isfinite(together).all()
+    assert together == pytest.approx(np.array(alone), abs=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_of_few_columns_all_is_a_number(d: int) -> None:
+    for sums in (np.ones((3, d)), np.zeros((3, d)), np.array([[1e6] * d, [0.0] * d, [0.0] * d])):
+        for spread in (0.1, 1e6):
+            assert np.isfinite(class_scores(sums, np.array(spread), np.array(1.0), LENGTH)).all()
+
+
+def test_shares_are_drawn_together_by_the_noise_and_none_is_hidden_beneath_it() -> None:
+    counts = np.array([[60.0, 30.0, 10.0, 0.0], [60.0, 30.0, 10.0, -0.5], [25.0, 25.0, 25.0, 25.0]])
+    exact, noisy, alike = shares_of(counts, np.array([0.0, 3.0, 3.0]))
+    assert exact == pytest.approx([0.6, 0.3, 0.1, 0.0], abs=1e-5)
+    assert exact.min() > 0
+    assert noisy.min() >= 0.03 / 1.1
+    assert noisy[0] < exact[0]
+    assert alike == pytest.approx([0.25] * 4)
+    assert shares_of(counts, np.array([0.0, 3.0, 3.0])).sum(axis=-1) == pytest.approx(np.ones(3))
