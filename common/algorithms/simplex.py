@@ -49,8 +49,7 @@ class SampledSimplex(Algorithm):
     """Draws from the minimiser of (1/n) sum loss + lambda sum theta log theta over R times the simplex of +-columns.
 
     ``regularization`` is lambda of the mean loss, as everywhere; the paper's is n times as much. ``scale`` is R, the
-    largest sum of absolute weights: on rows in [-1, 1] a score is at most R. The defaults allow a draw of one example;
-    `choose` knows better ones from what is public of a run.
+    largest sum of absolute weights: on rows in [-1, 1] a score is at most R. `choose` knows better than the defaults.
     """
 
     scale: Annotated[float, Field(ge=1e-3, le=2.0**15, description="R: the sum of absolute weights")] = 1.0
