@@ -33,6 +33,65 @@ def scores(sums: FloatArray, spread: float, n: int = N) -> FloatArray:
     return class_scores(sums, np.array(spread), np.array(float(n)), LENGTH)
 
 
+def written_out(sums: FloatArray, spread: float, n: int) -> FloatArray:
+    """The weights of one site, class by class; the direction is taken for known."""
+    k, d = sums.shape
+    total = sums.sum(axis=0)
+    length = float(np.linalg.norm(total)) / n
+    common = total / np.linalg.norm(total)
+    along = np.array([float(each @ common) for each in sums])
+    mean, differ = along.mean(), along.var(ddof=1)
+    drawn = [mean + (each - mean) * max(0.0, 1 - spread**2 / differ) for each in along]
+    least = max(min(spread / (k * mean), 1 / k), 1e-6)
+    shares = np.array([max(each / (k * mean), least) for each in drawn])
+    shares /= shares.sum()
+    apart = [each - (each @ common) * common for each in sums]
+    told = sum(float(each @ each) for each in apart) - k * (d - 1) * spread**2
+    variance = told / (d - 1) / float(((shares * n) ** 2).sum())
+    variance = min(max(variance, 0.05 / (d - 1)), 0.25 / (d - 1))
+    believed = [(p * n) ** 2 * variance / ((p * n) ** 2 * variance + spread**2) for p in shares]
+    means = [b * each / (p * n) for b, each, p in zip(believed, apart, shares, strict=True)]
+    about = (
+        1 - max(length**2 - k * d * spread**2 / n**2, 0) - sum(p * m @ m for p, m in zip(shares, means, strict=True))
+    )
+    unknown = sum(p * variance * (1 - b) for p, b in zip(shares, believed, strict=True))
+    kappa = 1 / (1 / min(0.5 * (d - 1) / max(about, 0.05), 100.0) + unknown)
+    return np.array([
+        kappa * m + (np.log(p) - kappa * (m @ m) / 2) / length * common for m, p in zip(means, shares, strict=True)
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("shares", [[0.25] * 4, [0.6, 0.3, 0.08, 0.02]])
+@pytest.mark.parametrize(("spread", "n", "part"), [
+    (1e-6, N, 1.0), (3.0, N, 1.0), (40.0, N, 1.0), (3.0, 100, 1.0), (0.5, 300, 0.2), (1.0, N, 0.01), (1e-3, N, 3.0),
+])  # fmt: skip
+def test_weights_are_those_of_the_formula(shares: list[float], spread: float, n: int, part: float) -> None:
+    """Of rows whose classes differ by such a part; of some the means' variance is at its ends, and kappa at its own."""
+    X, classes = examples(shares, n=n)
+    X[:, :-1] *= part
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    sums = sums_of(X, classes) + spread * np.random.default_rng(4).normal(size=(K, D))
+    assert scores(sums, spread, n) == pytest.approx(written_out(sums, spread, n), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("longer", "known"), [(1.01, True), (0.99, False)])
+def test_a_direction_is_known_where_the_total_is_longer_than_its_noise(longer: float, *, known: bool) -> None:
+    """By the root of two, of all classes' noise; and where rows are so much longer along it than across."""
+    spread, n = 10.0, 50
+    total = longer * spread * np.sqrt(2 * K * D)
+    sums = np.zeros((K, D))
+    sums[:, 0] = total / K
+    sums[:, 1] = [1.0, 2.0, -1.0, -2.0]
+    cosines = np.linalg.norm(sums, axis=1) * 20 / np.sqrt((sums**2).sum(axis=1) + D * spread**2)
+    lengths = np.linalg.norm(scores(sums, spread, n), axis=1)
+    assert (lengths == pytest.approx(cosines)) != known
+    across = D - 1
+    reach = np.sqrt(2 / (across + 2)) * longer  # squared times across is twice one less it
+    sums[:, 0] = reach * n / K
+    lengths = np.linalg.norm(scores(sums, 1e-9, n), axis=1)
+    assert (lengths == pytest.approx(np.full(K, 20.0))) != known
+
+
 @pytest.mark.parametrize("shares", [[0.25] * 4, [0.85, 0.09, 0.04, 0.02]])
 def test_classes_are_told_as_common_as_they_are(shares: list[float]) -> None:
     X, classes = examples(shares)
