@@ -42,7 +42,7 @@ def written_out(sums: FloatArray, spread: float, n: int) -> FloatArray:
     along = np.array([float(each @ common) for each in sums])
     mean, differ = along.mean(), along.var(ddof=1)
     drawn = [mean + (each - mean) * max(0.0, 1 - spread**2 / differ) for each in along]
-    least = max(min(spread / (k * mean), 1 / k), 1e-6)
+    least = max(spread / (k * mean), 1e-6)
     shares = np.array([max(each / (k * mean), least) for each in drawn])
     shares /= shares.sum()
     apart = [each - (each @ common) * common for each in sums]
@@ -72,6 +72,18 @@ def test_weights_are_those_of_the_formula(shares: list[float], spread: float, n:
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     sums = sums_of(X, classes) + spread * np.random.default_rng(4).normal(size=(K, D))
     assert scores(sums, spread, n) == pytest.approx(written_out(sums, spread, n), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("across", "spread"), [(1, 0.5), (5, 0.5), (5, 30.0)])
+def test_means_are_believed_to_be_no_further_apart_than_they_may(across: int, spread: float) -> None:
+    """Classes of some 500 rows that lie .52 across the common direction, where .5 is the most."""
+    sums = np.zeros((4, across + 1))
+    sums[:, 0] = 0.85 * 500 * np.array([1.02, 1.02, 0.98, 0.98])
+    sums[np.arange(4), 1 + np.array([0, 0, 2, 2]) % across] = 0.52 * 500 * np.array([1, -1, 1, -1])
+    assert scores(sums, spread, 2000) == pytest.approx(written_out(sums, spread, 2000), rel=1e-9, abs=1e-9)
+    stack = np.stack([sums, sums[::-1]])
+    both = class_scores(stack, np.full(2, spread), np.full(2, 2000.0), np.full(2, 20.0))
+    assert both == pytest.approx(np.stack([written_out(each, spread, 2000) for each in stack]), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize(("longer", "known"), [(1.01, True), (0.99, False)])

@@ -34,6 +34,7 @@ _SHARPNESS, _SHARPEST = 0.5, 100.0
 """Kappa is at most so much of a direction's, were rows alike in all, which they are not; and that at most."""
 _LEAST_SPREAD = 0.05
 """Of rows about their class's mean, squared."""
+_LEAST_SHARE, _NOTHING = 1e-6, 1e-200
 
 
 def class_scores(sums: FloatArray, spread: FloatArray, n: FloatArray, longest: FloatArray) -> FloatArray:
@@ -84,12 +85,10 @@ def _by_means(sums: FloatArray, spread: FloatArray, n: FloatArray, common: Float
 def shares_of(counts: FloatArray, spread: FloatArray) -> FloatArray:
     """The shares (..., K) of noisy counts (..., K), drawn toward their mean as `common.privacy.shrinkage.shrunk` does.
 
-    None is below what noise hides, or that of classes that are all as common.
+    None is below what noise hides.
     """
     mean, differ = counts.mean(axis=-1, keepdims=True), counts.var(axis=-1, ddof=1, keepdims=True)
-    noise = spread[..., None]
-    kept = np.where(differ > 0, np.maximum(0.0, 1.0 - noise**2 / np.where(differ > 0, differ, 1.0)), 0.0)
-    shares = (mean + (counts - mean) * kept) / (mean * counts.shape[-1])
-    least = np.minimum(noise / (mean * counts.shape[-1]), 1 / counts.shape[-1])
-    shares = np.maximum(shares, np.maximum(least, 1e-6))
+    noise, total = spread[..., None], mean * counts.shape[-1]
+    kept = np.maximum(0.0, 1.0 - noise**2 / np.maximum(differ, _NOTHING))
+    shares = np.maximum((mean + (counts - mean) * kept) / total, np.maximum(noise / total, _LEAST_SHARE))
     return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
