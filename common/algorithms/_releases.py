@@ -145,7 +145,7 @@ class Releases(Algorithm):
             chosen["mechanism"] = cls.mechanism_for(facts, given)
         one = cls(**dict(given) | {name: choice.value for name, choice in chosen.items()} | {"regularization": 1.0})
         if "law" in cls.left_open - given.keys():
-            chosen["law"] = one._law_for(facts)
+            chosen["law"] = one.law_for(facts)
             one = replace(one, law=cast("Law", chosen["law"].value))
         if "regularization" not in given:
             chosen["regularization"] = one.strength_for(facts)
@@ -156,7 +156,8 @@ class Releases(Algorithm):
         """`suited_mechanism`."""
         return suited_mechanism(cls, facts, given)
 
-    def _law_for(self, facts: FederationFacts) -> Choice:
+    def law_for(self, facts: FederationFacts) -> Choice:
+        """The law of the noise that moves weights less, of those that delta allows."""
         if not facts.delta.all():
             return Choice("l2_laplace", "no delta is spent")
         one = self.at(1.0)
@@ -279,9 +280,10 @@ def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mappin
         return Choice("output", "noise on the minimiser: of such a loss, no proof covers noise inside it")
     few = facts.loss.outputs <= _MOST_AGAINST_REST and not facts.delta.any()
     best = "one_against_rest" if few else "output"
-    laws = [given["law"]] if "law" in given else ["gaussian", "l2_laplace"] if facts.delta.all() else ["l2_laplace"]
-    ones = (kind(**dict(given) | {"mechanism": "output", "law": law}) for law in laws)
-    if min(one.at(1.0).noise_of_model(facts) for one in ones) >= _CENTROIDS_FROM[best] * DRIFTS["output"]:
+    one = kind(**dict(given) | {"mechanism": "output"})
+    if "law" not in given:
+        one = replace(one, law=cast("Law", one.law_for(facts).value))
+    if one.at(1.0).noise_of_model(facts) >= _CENTROIDS_FROM[best] * DRIFTS["output"]:
         return Choice("centroids", "so much noise leaves more of the sums of classes than of a minimiser")
     if few:
         return Choice(best, "of few classes, pure noise inside a minimisation each costs least")

@@ -99,7 +99,12 @@ class Answers:
     @classmethod
     def l2_laplace(cls, beta: FloatArray, n_features: int, parts: float = 1.0) -> Answers:
         """Fresh noise of density exp(-beta |b|), or one of ``parts`` shares of it at each owner; beta is (K,)."""
-        return cls.drawn_each_round((n_features + 1) / (parts * beta**2), 2 * parts / (n_features + 1))
+        return cls.drawn_each_round((n_features + 1) / (parts * beta**2), cls.heaviness_of(n_features, parts))
+
+    @staticmethod
+    def heaviness_of(n_features: int, parts: float = 1.0) -> float:
+        """That of one of ``parts`` shares of noise of density exp(-beta |b|)."""
+        return 2 * parts / (n_features + 1)
 
     @classmethod
     def drawn_once(cls, variance: float) -> Answers:

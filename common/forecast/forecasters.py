@@ -163,7 +163,7 @@ def _average_answers(algorithm: AverageMethod, facts: OwnFacts) -> Answers:
     else:
         deviations = [deviation for _, deviation in _tilts(algorithm, facts)]
     share = facts.share if algorithm.in_shares(facts) else 1.0
-    heaviness = 2 / (share * (facts.n_weights + 1)) if algorithm.law == "l2_laplace" else 0.0
+    heaviness = Answers.heaviness_of(facts.n_weights, 1 / share) if algorithm.law == "l2_laplace" else 0.0
     return Answers.drawn_each_round(np.square(deviations) * share, heaviness)
 
 

@@ -27,17 +27,18 @@ _RATIOS = np.geomspace(1e-8, 1e5, 131)
 """Variances of the function over that of all else, times the largest spread of rows: every one that can matter."""
 _MATTERS = 1e-10
 """Of the largest spread; what is less is moved by no such ratio."""
+_NOTHING = 1e-200
 _ROUNDING = 1e-20
 """Spreads of rows that are alike: of others on the features' grid one is at least 2^-33."""
 
 
-def shrunk(numbers: FloatArray, deviation: float) -> FloatArray:
-    """Noisy numbers (K,), drawn toward their mean by as much as noise of that deviation explains how they differ.
+def shrunk(numbers: FloatArray, deviation: FloatArray | float) -> FloatArray:
+    """Noisy numbers (..., K), drawn to their mean by as much as noise of a deviation (...) explains how they differ.
 
     In the manner of James & Stein 1961.
     """
-    mean, spread = numbers.mean(), float(numbers.var(ddof=1))
-    kept = max(0.0, 1.0 - deviation**2 / spread) if spread else 0.0
+    mean, spread = numbers.mean(axis=-1, keepdims=True), numbers.var(axis=-1, ddof=1, keepdims=True)
+    kept = np.maximum(0.0, 1.0 - np.asarray(deviation)[..., None] ** 2 / np.maximum(spread, _NOTHING))
     return np.asarray(mean + (numbers - mean) * kept)
 
 

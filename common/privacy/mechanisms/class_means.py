@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from common.arrays import FloatArray
+from common.privacy.shrinkage import shrunk
 
 _KNOWN = 2.0
 """How many times its noise's square that of the total is at least, and how many times as long as in other directions,
@@ -34,7 +35,7 @@ _SHARPNESS, _SHARPEST = 0.5, 100.0
 """Kappa is at most so much of a direction's, were rows alike in all, which they are not; and that at most."""
 _LEAST_SPREAD = 0.05
 """Of rows about their class's mean, squared."""
-_LEAST_SHARE, _NOTHING = 1e-6, 1e-200
+_LEAST_SHARE = 1e-6
 
 
 def class_scores(sums: FloatArray, spread: FloatArray, n: FloatArray, longest: FloatArray) -> FloatArray:
@@ -50,7 +51,7 @@ def class_scores(sums: FloatArray, spread: FloatArray, n: FloatArray, longest: F
     known = (size > _KNOWN * noise) & (squared * across > _KNOWN * (1 - squared)) & (across > 0)
     if known.any():
         with np.errstate(divide="ignore", invalid="ignore"):  # where the direction is not known
-            means = _by_means(sums, spread, n, total / np.sqrt(size)[..., None])
+            means = _by_means(sums, spread, n, total / np.sqrt(size)[..., None], squared)
         return np.where(known[..., None, None], means, _cosines(sums, drawn, longest))
     return _cosines(sums, drawn, longest)
 
@@ -63,8 +64,13 @@ def _cosines(sums: FloatArray, drawn: FloatArray, longest: FloatArray) -> FloatA
     return np.asarray(sums * (longest[..., None] / np.sqrt((sums**2).sum(axis=-1) + drawn[..., None]))[..., None])
 
 
-def _by_means(sums: FloatArray, spread: FloatArray, n: FloatArray, common: FloatArray) -> FloatArray:
-    """By classes' means across the ``common`` direction (..., d), and their shares along it."""
+def _by_means(
+    sums: FloatArray, spread: FloatArray, n: FloatArray, common: FloatArray, squared: FloatArray
+) -> FloatArray:
+    """By classes' means across the ``common`` direction (..., d), and their shares along it.
+
+    ``squared`` (...) is the square of how long rows are along it on the average.
+    """
     k, across, noise = sums.shape[-2], sums.shape[-1] - 1, (spread**2)[..., None]
     along = (sums * common[..., None, :]).sum(axis=-1)
     rows = shares_of(along, spread) * n[..., None]
@@ -75,7 +81,7 @@ def _by_means(sums: FloatArray, spread: FloatArray, n: FloatArray, common: Float
     means = (believed / rows)[..., None] * apart
     size, unknown = (means**2).sum(axis=-1), (rows * variance * (1 - believed)).sum(axis=-1) / n
     length = along.sum(axis=-1) / n
-    about = 1 - np.maximum(length**2 - k * (across + 1) * spread**2 / n**2, 0.0) - (rows * size).sum(axis=-1) / n
+    about = 1 - squared - (rows * size).sum(axis=-1) / n
     sharpness = np.minimum(_SHARPNESS * across / np.maximum(about, _LEAST_SPREAD), _SHARPEST)
     kappa = (1 / (1 / sharpness + unknown))[..., None]
     base = (np.log(rows / n[..., None]) - kappa * size / 2) / length[..., None]
@@ -83,12 +89,7 @@ def _by_means(sums: FloatArray, spread: FloatArray, n: FloatArray, common: Float
 
 
 def shares_of(counts: FloatArray, spread: FloatArray) -> FloatArray:
-    """The shares (..., K) of noisy counts (..., K), drawn toward their mean as `common.privacy.shrinkage.shrunk` does.
-
-    None is below what noise hides.
-    """
-    mean, differ = counts.mean(axis=-1, keepdims=True), counts.var(axis=-1, ddof=1, keepdims=True)
-    noise, total = spread[..., None], mean * counts.shape[-1]
-    kept = np.maximum(0.0, 1.0 - noise**2 / np.maximum(differ, _NOTHING))
-    shares = np.maximum((mean + (counts - mean) * kept) / total, np.maximum(noise / total, _LEAST_SHARE))
+    """The shares (..., K) of noisy counts (..., K), drawn together; none is below what noise of spread (...) hides."""
+    total = counts.sum(axis=-1, keepdims=True)
+    shares = np.maximum(shrunk(counts, spread) / total, np.maximum(spread[..., None] / total, _LEAST_SHARE))
     return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
