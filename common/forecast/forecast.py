@@ -81,7 +81,8 @@ class Forecast:
     ``error_lost`` is at most how much more error of classification than the least a run with all owners has,
     ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its R^2 is less than the
     largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is the excess of the
-    best model that looks at no feature, None where the study does not tell enough of its label.
+    best model that looks at no feature, None where the study does not tell enough of its label. ``cautions`` are the
+    algorithm's.
     """
 
     excess: Interval
@@ -93,18 +94,20 @@ class Forecast:
     rmse_lost: float | None = None
     r_squared_lost: float | None = None
     constant: Interval | None = None
+    cautions: tuple[str, ...] = ()
     rate: float = RATE
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
     @property
     def warning(self) -> str | None:
-        """What whoever asks for the run should know: that it is not expected to do better than without any feature."""
-        if self.constant is None or self.constant.estimate > self.excess.estimate:
-            return None
-        return (
-            f"a model that looks at no feature is expected to come as close ({self.constant.estimate:.3g}): "
-            "more owners, more rows or a larger epsilon are needed"
-        )
+        """What whoever asks should know: ``cautions``, and that a run is not expected to beat one without features."""
+        words = list(self.cautions)
+        if self.constant is not None and self.constant.estimate <= self.excess.estimate:
+            words.append(
+                f"a model that looks at no feature is expected to come as close ({self.constant.estimate:.3g}): "
+                "more owners, more rows or a larger epsilon are needed"
+            )
+        return "; ".join(words) or None
 
     @property
     def coalition(self) -> tuple[str, ...]:
@@ -147,6 +150,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
         r_squared_lost=excess.high / problem.known.loss if problem.known and isinstance(facts.loss, Squared) else None,
         constant=excess_of_constant(problem),
+        cautions=algorithm.cautions(facts),
     )
 
 

@@ -149,7 +149,10 @@ class OutcomeView(BaseModel):
             "do better teaches nothing. Null where the study tells no classes' shares, nor mean and deviation"
         ),
     ]
-    warning: Annotated[str | None, Field(description="where a run is not expected to do better than that, in words")]
+    warning: Annotated[
+        str | None,
+        Field(description="where a run is not expected to do better than that, or a parameter is unfit, in words"),
+    ]
     coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
     left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
     proven: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]

@@ -293,9 +293,14 @@ def test_gop_s_lambda_is_cautioned_against_that_is_far_less_than_the_noise_needs
     assert caution.startswith(f"regularization = {enough / 8:g} is far less than the noise needs")
 
 
-def test_who_asks_for_a_forecast_is_told_of_a_lambda_that_is_too_small() -> None:
-    of = replace(facts(n_features=8, epsilon=1.0, delta=0.0), n_examples=np.array([50_000] * 3))
-    for given, told in (({}, False), ({"mechanism": "output", "regularization": 1e-5}, True)):
-        answer = forecast(settle("release", given, of)[0], of)
-        assert isinstance(answer, NoForecast)
-        assert ("; but regularization = 1e-05 is far less than the noise needs" in answer.reason) == told
+@pytest.mark.parametrize("name", ["release", "average", "gop"])
+def test_who_asks_for_a_forecast_is_told_of_a_lambda_that_is_too_small(name: str) -> None:
+    delta = 1e-5 if name == "gop" else 0.0
+    of = replace(facts(n_features=8, epsilon=1.0, delta=delta), n_examples=np.array([50_000] * 3))
+    small = {"regularization": 1e-7} if name == "gop" else {"mechanism": "output", "regularization": 1e-5}
+    for given, told in (({}, False), (small, True)):
+        answer = forecast(settle(name, given, of)[0], of)
+        words = answer.reason if isinstance(answer, NoForecast) else answer.warning or ""
+        assert isinstance(answer, NoForecast) == (name == "release")
+        but = "; but " if name == "release" else ""
+        assert (f"{but}regularization = {small['regularization']:g} is far less than the noise needs" in words) == told
