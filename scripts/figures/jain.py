@@ -5,6 +5,12 @@ accuracies over epsilon on the URL set and Cod-RNA, (c) over the number of colum
 (lambda/2) |w|^2 here, that is .001 n on the sum scale, which their (1/n) sum loss + (Lambda/2n) |w|^2 has: .001 there
 would ask for noise of deviation 2,000. (a) has 5,700 rows of the set, (c) columns of zeros beside Cod-RNA's own.
 
+In (c), noise of density exp(-beta |b|) has the length p / beta, in a direction that the nine columns which are not zero
+share with all others: it moves them by sqrt(9 p) / beta. Inside the objective of n rows that is sqrt(9 p) 2 / (n
+epsilon), to be set against a gradient: so what p does to n rows, p / 10^4 does to n / 100, and there are two panels.
+What lies on an objective's answer, to hide a solver's error, grows with p too, and harms first where rows are many: the
+line without it is what the tilt does.
+
 Beside the paper's methods are those of the least noise that is proven (tight), output perturbation with noise of
 density exp(-beta |b|), and the hinge itself, which takes output perturbation alone.
 """
@@ -22,14 +28,18 @@ from scripts.figures.curves import Curve, write
 from scripts.figures.frame import Figure, Paper, Sweep, Verdict
 from scripts.figures.jain_data import FOLDER
 from scripts.figures.jain_plots import draw
-from scripts.figures.jain_runs import NONE, Setting, accuracies, excess, orthant
+from scripts.figures.jain_runs import EVERY, NONE, SOLVED_EXACTLY, Setting, accuracies, excess, orthant
 from scripts.figures.point import Point
 
 PAPER = Paper("jain", "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension")
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RUNS, QUICK_RUNS = 20, 3
 COLUMNS = (10, 100, 3_000, 10_000, 100_000)  # up to `DENSE_COLUMNS` rows are solved as dense ones: 1,000 take a minute
+MORE_COLUMNS = (10**6, 10**7, 10**8)  # not stored: noise on them, which changes no score, is not drawn
+ROWS = {"all 41,674 rows": 0, "400 of them": 400}
 FLAT, CHANCE = 0.01, 0.05
+_OWN = 9
+"""Columns of Cod-RNA, with its intercept."""
 GAUSSIAN = [f"{mechanism}, Gaussian ({whose})" for mechanism in ("output", "objective") for whose in ("paper", "tight")]
 LAPLACE = ["objective, L2-Laplace", "output, L2-Laplace"]
 _LOSSES = {"Huber": "huber", "hinge": "hinge"}
@@ -53,13 +63,16 @@ def over_epsilon(data: str, seconds: float, runs: int, epsilons: Sequence[float]
 
 
 def over_columns(runs: int) -> Sweep:
-    """A point for each number of columns and run, at epsilon 5."""
+    """A point for each number of rows, of columns, and run, at epsilon 5."""
+    widths = {columns: Setting(columns=columns) for columns in COLUMNS}
+    widths |= {columns: Setting(unstored=columns - _OWN) for columns in MORE_COLUMNS}
     points = {
-        (columns, run): Point.of(
-            accuracies, "cod-rna", about_seconds=columns / 5e3, setting=asdict(Setting(columns=columns)),
-            epsilons=[5.0], run=run,
+        (panel, columns, run): Point.of(
+            accuracies, "cod-rna", about_seconds=setting.columns / 5e3, setting=asdict(setting) | {"rows": rows},
+            epsilons=[5.0], run=run, methods=list(EVERY),
         )
-        for columns in COLUMNS
+        for panel, rows in ROWS.items()
+        for columns, setting in widths.items()
         for run in range(runs)
     }  # fmt: skip
     return Sweep(points, str(runs))
@@ -78,14 +91,15 @@ def read_epsilons(results: Results) -> list[Curve]:
 
 
 def read_columns(results: Results) -> list[Curve]:
-    """A line a method."""
-    methods = next(iter(results.values()))
+    """A panel for each number of rows, a line a method."""
+    places = list(dict.fromkeys((panel, columns) for panel, columns, _ in results))
     return [
-        Curve("", method, {
-            columns: np.array([result[method][0] for (at, _), result in results.items() if at == columns])
-            for columns in dict.fromkeys(columns for columns, _ in results)
+        Curve(panel, method, {
+            columns: np.array([result[method][0] for (*at, _), result in results.items() if at == [panel, columns]])
+            for of, columns in places if of == panel
         })
-        for method in methods
+        for panel in dict.fromkeys(panel for panel, _ in places)
+        for method in next(iter(results.values()))
     ]  # fmt: skip
 
 
@@ -113,21 +127,25 @@ def judge_epsilons(curves: Sequence[Curve]) -> Iterator[Verdict]:
 
 def judge_columns(curves: Sequence[Curve]) -> Iterator[Verdict]:
     """Gaussian noise does not see columns of zeros; the other does."""
-    by = {curve.name: curve for curve in curves}
-    for name in GAUSSIAN:
-        means = [by[name].mean(columns) for columns in COLUMNS]
-        spread = max(means) - min(means)
-        yield Verdict(f"{name} is flat within .01", spread < FLAT, f"{min(means):.3f} to {max(means):.3f}", "flat")
-    for name in LAPLACE:
-        first, last = by[name].mean(COLUMNS[0]), by[name].mean(COLUMNS[-1])
-        chance = abs(last - 0.5) < CHANCE
-        yield Verdict(f"{name} falls to chance", chance, f"{first:.3f} → {last:.3f}", "falls with the dimension")
-    for mechanism in ("output", "objective"):
-        paper, tight = (by[f"{mechanism}, Gaussian ({whose})"] for whose in ("paper", "tight"))
-        worst = min(tight.mean(columns) - paper.mean(columns) for columns in COLUMNS)
-        yield Verdict(
-            f"{mechanism}: tight is no worse than the paper's noise", worst > -FLAT / 2, f"{worst:+.4f} at worst"
-        )
+    for panel in dict.fromkeys(curve.panel for curve in curves):
+        by = {curve.name: curve for curve in curves if curve.panel == panel}
+        for name in GAUSSIAN:
+            means = [by[name].mean(columns) for columns in by[name].runs]
+            flat, evidence = max(means) - min(means) < FLAT, f"{min(means):.3f} to {max(means):.3f}"
+            yield Verdict(
+                f"{panel}: {name} is flat within .01, up to p = {max(by[name].runs):,}", flat, evidence, "flat"
+            )
+        for name in (*LAPLACE, SOLVED_EXACTLY):
+            first = by[name].mean(COLUMNS[0])
+            for columns in (COLUMNS[-1], MORE_COLUMNS[1]):
+                last = by[name].mean(columns)
+                claim, evidence = f"{panel}: {name} falls to chance by p = {columns:,}", f"{first:.3f} → {last:.3f}"
+                yield Verdict(claim, abs(last - 0.5) < CHANCE, evidence, "falls with the dimension")
+        for mechanism in ("output", "objective"):
+            paper, tight = (by[f"{mechanism}, Gaussian ({whose})"] for whose in ("paper", "tight"))
+            worst = min(tight.mean(columns) - paper.mean(columns) for columns in tight.runs)
+            claim = f"{panel}: {mechanism}: tight is no worse than the paper's noise"
+            yield Verdict(claim, worst > -FLAT / 2, f"{worst:+.4f} at worst")
 
 
 # ── excess risk ──────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,18 @@ from common.errors import InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Loss
 from common.learning.metrics import accuracy, fitness
 from common.learning.model import Model
+from common.privacy.mechanisms.objective import ObjectivePerturbation
 from common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
 from common.privacy.noise import Scale, SeededNoise, Shape
 from learner.experiments.risk_bounds import release_bound
-from scripts.figures.jain_data import split
+from scripts.figures.jain_data import some, split
 
 LOSSES: Mapping[str, Loss] = {"huber": Huber(), "hinge": Hinge(), "logistic": Logistic()}
 DELTA = 1e-3
 ENTRIES = {"cod-rna": 9, "url": 256}
 """The most entries of a row that are not zero, as a study of the set would say."""
 _DRAWS = 200
+_SHARP = 1e15  # beta of noise that is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,49 +42,70 @@ class Method:
     mechanism: Mechanism
     law: Law = "gaussian"
     calibration: SiteCalibration = "tight"
+    blurred: bool = True
+    """Whether an objective's answer has the noise that hides how well a solver did, which no paper counts."""
 
     def site(self, given: Setting, shard: Shard, epsilon: float) -> SiteRelease:
         """Its mechanism for these rows; raises InvalidInputError where none can be set."""
         n, d = shard.shape
         terms = SiteTerms(
-            LOSSES[given.loss], n, d, given.regularization, epsilon, DELTA, self.law, self.calibration,
+            LOSSES[given.loss], n, d + given.unstored, given.regularization, epsilon, DELTA, self.law, self.calibration,
             row_entries=ENTRIES[given.data],
         )  # fmt: skip
-        return MECHANISMS[self.mechanism](terms)
+        site = MECHANISMS[self.mechanism](terms)
+        if isinstance(site, ObjectivePerturbation) and not self.blurred:
+            return replace(site, blur=_SHARP)
+        return site
 
 
 NONE = "non-private"
-METHODS: Mapping[str, Method] = {
+SOLVED_EXACTLY = "objective, L2-Laplace, solved exactly"
+"""What no solver on a computer can answer: without the noise for its error, which grows with the columns too."""
+EVERY: Mapping[str, Method] = {
     NONE: Method("none"),
     "objective, L2-Laplace": Method("objective", "l2_laplace", "paper"),
+    SOLVED_EXACTLY: Method("objective", "l2_laplace", "paper", blurred=False),
     "output, L2-Laplace": Method("output", "l2_laplace", "paper"),
     "output, Gaussian (paper)": Method("output", "gaussian", "jain_thakurta"),
     "output, Gaussian (tight)": Method("output"),
     "objective, Gaussian (paper)": Method("objective", "gaussian", "jain_thakurta"),
     "objective, Gaussian (tight)": Method("objective"),
 }
+METHODS = {name: method for name, method in EVERY.items() if method.blurred}
+"""Those that can be had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Rows of at least so many columns, a loss, and lambda of the mean loss."""
+    """Rows of at least so many columns, a loss, and lambda of the mean loss.
+
+    ``rows`` are those that are trained on, all where it is 0. ``unstored`` columns of zeros are beside those of the
+    rows, in the terms of each mechanism, and not in memory: what noise there is on them changes no score.
+    """
 
     data: str = "cod-rna"
     loss: str = "huber"
     regularization: float = 0.001
     columns: int = 0
+    rows: int = 0
+    unstored: int = 0
 
 
-def accuracies(setting: dict[str, Any], epsilons: Sequence[float], run: int) -> dict[str, list[float | None]]:
+def accuracies(
+    setting: dict[str, Any], epsilons: Sequence[float], run: int, methods: Sequence[str] = tuple(METHODS)
+) -> dict[str, list[float | None]]:
     """The accuracy on test rows of each method that takes the loss, at each epsilon; None where it cannot be set."""
     given = Setting(**setting)
     train, test = split(given.data, run, columns=given.columns)
+    if given.rows:
+        train = some(train, np.arange(given.rows))
     solved: dict[str, Any] = {}
     found: dict[str, list[float | None]] = {}
-    for name, method in METHODS.items():
+    for name in methods:
+        method = EVERY[name]
         if method.mechanism == "objective" and given.loss == "hinge":
             continue
-        noise = SeededNoise([11, run])
+        noise = Beside([11, run], given.unstored)
         found[name] = []
         for epsilon in epsilons:
             try:
@@ -101,6 +124,26 @@ def _weights(site: SiteRelease, shard: Shard, noise: SeededNoise, solved: dict[s
         solved[kind] = type(site).prepare([site], shard)
     answer: IntArray = type(site).answer([site], solved[kind], noise)
     return to_reals(answer)
+
+
+class Beside(SeededNoise):
+    """The noise of a seed on columns beside so many others, as it is there, without the others'.
+
+    Gaussian noise is the same beside any. That of density exp(-beta |b|) in d columns is the root of a draw by a Gamma
+    law of (d + 1) / 2 times Gaussian noise, as `Noise.l2_laplace` has it: d counts the others, the rest does not.
+    """
+
+    def __init__(self, seed: Sequence[int], others: int) -> None:
+        super().__init__(seed)
+        self._others, self._lengths = others, np.random.default_rng([*seed, others])
+
+    def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
+        """As `Noise.l2_laplace` of a vector that the others are in, without them."""
+        if not self._others:
+            return super().l2_laplace(beta, shape, parts)
+        half = (shape[-1] + self._others + 1) / (2 * parts)
+        variance = 2 * self._lengths.standard_gamma(half, (*shape[:-1], 1))
+        return np.asarray(np.sqrt(variance) / beta * self.gaussian(1.0, shape))
 
 
 class Mirrored(SeededNoise):

@@ -28,6 +28,8 @@ BESIDE = ("objective, L2-Laplace", "objective, Gaussian (paper)")
 SIZES = (1_000, 3_000, 10_000, 30_000, 41_674)
 SCALE = 4.0
 SIMILAR = 0.03
+_MORE = 100
+"""Columns of which most are zeros: the first nine are Cod-RNA's own."""
 Results = Mapping[Any, Any]
 
 
@@ -111,11 +113,15 @@ def read_excess(results: Results) -> list[Curve]:
 
 
 def judge_over_p(curves: Sequence[Curve]) -> Iterator[Verdict]:
-    """By the logarithm of p."""
+    """By the logarithm of p: no faster; and as it, from where most columns are zeros on."""
     (curve,) = curves
     grown, allowed = curve.mean(COLUMNS[-1]) / curve.mean(COLUMNS[0]), math.log(2e5) / math.log(20)
     evidence = f"{grown:.2f} times as much at p = 100,000 as at 10, log 2p {allowed:.2f} times"
     yield Verdict("excess risk grows no faster than log p", grown <= allowed, evidence, "(log p)^(1/3)")
+    more = [p for p in COLUMNS if p >= _MORE]
+    found = float(np.polyfit(np.log(np.log([2 * p for p in more])), np.log([curve.mean(p) for p in more]), 1)[0])
+    claim = f"from p = {_MORE} on it grows as log p: exponent of log 2p 1 ± .2"
+    yield Verdict(claim, abs(found - 1) <= 0.2, f"exponent {found:.2f}")  # noqa: PLR2004 -- as the claim
     yield from _below(curve)
 
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from scipy.stats import ks_2samp
 
+from common.arrays import FloatArray
 from common.data.sparse import SparseShard
 from common.encoding.fixed_point import Norm
+from common.privacy.mechanisms.objective import ObjectivePerturbation
 from common.privacy.noise import SeededNoise
-from scripts.figures import jain, jain_data
+from scripts.figures import jain, jain_data, jain_simplex
 from scripts.figures.curves import Curve
-from scripts.figures.jain_runs import METHODS, NONE, Mirrored, Setting, accuracies, excess, orthant
+from scripts.figures.jain_runs import (
+    EVERY,
+    METHODS,
+    NONE,
+    SOLVED_EXACTLY,
+    Beside,
+    Mirrored,
+    Setting,
+    accuracies,
+    excess,
+    orthant,
+)
 
 FIGURES = {figure.name: figure for figure in jain.FIGURES}
 
@@ -59,6 +74,37 @@ def test_a_noise_and_its_mirror_image_add_up_to_nothing() -> None:
     assert (Mirrored([1, 2], 1).gaussian(2.0, (4,)) == SeededNoise([1, 2]).gaussian(2.0, (4,))).all()
 
 
+def test_noise_beside_columns_that_are_not_drawn_is_what_it_is_with_them() -> None:
+    whole = SeededNoise([1, 2]).l2_laplace(3.0, (4_000, 100))[:, :4]
+    part = Beside([3, 4], 96).l2_laplace(3.0, (4_000, 4))
+    assert ks_2samp(whole.ravel(), part.ravel()).pvalue > 0.01
+    assert ks_2samp(np.linalg.norm(whole, axis=1), np.linalg.norm(part, axis=1)).pvalue > 0.01
+    assert ks_2samp(whole.ravel(), Beside([3, 4], 60).l2_laplace(3.0, (4_000, 4)).ravel()).pvalue < 1e-6
+    assert (Beside([1, 2], 0).l2_laplace(3.0, (4,)) == SeededNoise([1, 2]).l2_laplace(3.0, (4,))).all()
+    assert (Beside([1, 2], 96).gaussian(3.0, (4,)) == SeededNoise([1, 2]).gaussian(3.0, (4,))).all()
+
+
+def test_mechanisms_are_told_of_columns_that_are_not_stored() -> None:
+    few, many = (jain_data.split("cod-rna", 0, columns=columns)[0] for columns in (3, 2_000))
+    for name, method in METHODS.items():
+        told = method.site(Setting(unstored=1_997, regularization=0.05), few, 1.0)
+        assert told == method.site(Setting(regularization=0.05), many, 1.0), name
+
+
+def test_so_many_rows_are_trained_on_as_are_said() -> None:
+    few, all_of_them = (accuracies(asdict(Setting(rows=rows)), [1.0], 0) for rows in (5, 210))
+    assert few != all_of_them == accuracies(asdict(Setting()), [1.0], 0)
+
+
+def test_of_an_exact_solver_an_objective_has_its_tilt_alone() -> None:
+    shard, _ = jain_data.split("cod-rna", 0)
+    given = Setting(regularization=0.05, unstored=10**4)
+    whole, bare = (EVERY[name].site(given, shard, 1.0) for name in ("objective, L2-Laplace", SOLVED_EXACTLY))
+    assert isinstance(bare, ObjectivePerturbation)
+    assert replace(bare, blur=0.0) == replace(whole, blur=0.0)  # type: ignore[type-var]
+    assert bare.blur_deviation < 1e-12 < whole.blur_deviation
+
+
 def test_excess_is_above_zero_and_below_its_bound() -> None:
     for name, result in excess(asdict(Setting(regularization=0.1)), 1.0, 30).items():
         assert 0 < np.mean(result["excess"]) < result["bound"], name
@@ -96,15 +142,30 @@ def _apart(one: object, other: object) -> float:
     return float(sum(far))
 
 
-def of(name: str, *means: float) -> Curve:
+def of(name: str, *means: float, columns: tuple[int, ...] = jain.COLUMNS) -> Curve:
     """A line over the columns."""
-    return Curve("", name, {x: np.full(3, mean) for x, mean in zip(jain.COLUMNS, means, strict=True)}, None)
+    return Curve("rows", name, {x: np.full(3, mean) for x, mean in zip(columns, means, strict=True)}, None)
 
 
 def test_claims_can_fail() -> None:
-    flat, falling = (0.9,) * 5, (0.9, 0.8, 0.7, 0.6, 0.5)
-    good = [of(name, *(flat if name in jain.GAUSSIAN else falling)) for name in METHODS]
-    bad = [of(name, *(falling if name in jain.GAUSSIAN else flat)) for name in METHODS]
+    columns, names = jain.COLUMNS + jain.MORE_COLUMNS, tuple(EVERY)
+    flat, falling = (0.9,) * 8, (0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5, 0.5)
+    good = [of(name, *(flat if name in jain.GAUSSIAN else falling), columns=columns) for name in names]
+    bad = [of(name, *(falling if name in jain.GAUSSIAN else flat), columns=columns) for name in names]
     assert all(verdict.holds for verdict in jain.judge_columns(good))
     assert not any(verdict.holds for verdict in jain.judge_columns(bad) if "worst" not in verdict.evidence)
     assert jain.slope(of("x", *(3.0 * x**0.5 for x in jain.COLUMNS))) == pytest.approx(0.5)
+
+
+def test_claims_of_samples_can_fail() -> None:
+    def judged(grown: float, bound: float) -> list[bool]:
+        runs: dict[float, FloatArray] = {p: np.full(3, math.log(2 * p) ** grown) for p in jain.COLUMNS}
+        curve = Curve("", "samples (tight)", runs, dict.fromkeys(jain.COLUMNS, bound))
+        return [verdict.holds for verdict in jain_simplex.judge_over_p([curve])]
+
+    assert judged(0.9, 100.0) == [True, True, True]
+    assert judged(1.5, 9.0) == [False, False, False]
+    for power, holds in ((-0.2, False), (-0.4, True)):
+        runs: dict[float, FloatArray] = {n: np.full(3, n**power) for n in jain_simplex.SIZES}
+        by_size = Curve("", "samples (tight)", runs, dict.fromkeys(runs, 1.0))
+        assert [verdict.holds for verdict in jain_simplex.judge_over_n([by_size])] == [holds, True]
