@@ -145,20 +145,23 @@ class _SimplexRisk:
     shard: Shard
 
     def theta(self, v: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """``(logs, theta, others)`` up to a factor: (2, d) of x and -x, and of a column without entries."""
+        """``(logs, theta, least)`` up to a factor: (2, d) of x and -x, and the logarithm of a column's without entries.
+
+        Both are taken by NumPy, to whom nothing is an error: a theta that is too small for a float is 0.
+        """
         exponents = _exponents(self.problem, v)
         largest = exponents.max(initial=0.0)
-        return exponents - largest, np.exp(exponents - largest), math.exp(-largest)
+        return exponents - largest, np.exp(exponents - largest), -largest
 
     def total(self, theta: FloatArray, others: float) -> float:
-        """The sum over all 2d."""
+        """The sum over all 2d, of which those of columns without entries are ``others`` each."""
         return float(theta.sum() + 2 * (self.problem.n_features - theta.shape[1]) * others)
 
     def weights(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(p, q)``: theta+ + theta- and theta+ - theta-, (d,) each; w = R q."""
-        _, theta, others = self.theta(v)
+        _, theta, least = self.theta(v)
         plus, minus = theta
-        total = self.total(theta, others)
+        total = self.total(theta, np.exp(least))
         return (plus + minus) / total, (plus - minus) / total
 
     def scores(self, v: FloatArray) -> FloatArray:
@@ -172,11 +175,12 @@ class _SimplexRisk:
 
     def value(self, v: FloatArray) -> float:
         """J there: entropy is the mean of log theta."""
-        logs, theta, others = self.theta(v)
+        logs, theta, least = self.theta(v)
+        others = np.exp(least)
         total = self.total(theta, others)
-        entropy = self.total(theta * logs, others * math.log(others)) / total - math.log(total)
+        entropy = self.total(theta * logs, others * least) / total - np.log(total)
         losses = self.problem.loss.value(self.scores(v), self.shard.y)
-        return float(np.where(self.shard.mask, losses, 0.0).sum()) + self.problem.strength * entropy
+        return float(np.where(self.shard.mask, losses, 0.0).sum() + self.problem.strength * entropy)
 
     def apart(self, g: FloatArray, v: FloatArray) -> float:
         """The most that theta(v) may be apart from the minimiser in the 1-norm: s / 2."""
@@ -200,7 +204,7 @@ class _SimplexRisk:
             if not size > enough:
                 break
             bent = direction + self._weighted_sum(bend * self._scores(covered))
-            rate = size / float(covered @ bent)
+            rate = size / (covered @ bent)  # by NumPy, as in `theta`
             step = step + rate * direction
             residual = residual - rate * bent
             fresh = moved(residual)

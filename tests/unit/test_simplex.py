@@ -22,7 +22,7 @@ from common.errors import InvalidInputError
 from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 from common.learning.metrics import fitness
 from common.learning.model import Model
-from common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta
+from common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta, theta_near_minimiser
 from common.privacy.accountant import epsilon_after
 from common.privacy.draws import epsilon_of_draws
 from common.privacy.events import DrawEvent
@@ -92,6 +92,17 @@ def test_what_cannot_be_solved_for_certain_is_known_beforehand() -> None:
     assert problem_of(shard, Logistic(), 3.0, 10.0).is_solvable(1e-6)
     assert not problem_of(shard, Logistic(), 1e4, 1e-6).is_solvable(1e-6)
     assert not problem_of(shard, Logistic(), 3.0, 10.0).is_solvable(1e-16)
+
+
+def test_chances_too_small_for_a_float_make_no_error_whatever_the_labels_are() -> None:
+    X = np.tile([1.0, 0.0], (400, 1))
+    problem = SimplexProblem(Logistic(), 400, 2, 2, 0.1, 400 * 3e-5)
+    assert problem.range > 6 * -math.log(5e-324)
+    for ones in range(0, 401, 7):
+        y = np.where(np.arange(400) < ones, 1.0, -1.0)
+        _, exponents = theta_near_minimiser(problem, Shard(X, y, norm="max"), 1e-2)
+        assert exponents.max() == 0
+        assert -problem.range / math.log(2) - 1 <= exponents.min()
 
 
 def test_dense_and_sparse_rows_make_the_same_draws() -> None:
