@@ -251,6 +251,21 @@ def check_single_score(loss: Loss) -> None:
         )
 
 
+def slope_within(loss: Loss, reach: float) -> float:
+    """The largest norm of a slope at scores of at most ``reach``, of labels in [-1, 1].
+
+    >>> slope_within(Squared(), 3.0), round(slope_within(Logistic(), 1.0), 3), slope_within(Huber(), 1.0)
+    (4.0, 0.731, 1.0)
+    """
+    match loss:
+        case Squared():
+            return reach + 1
+        case Logistic(lipschitz):
+            return lipschitz / (1 + math.exp(-reach))
+        case _:
+            return loss.lipschitz
+
+
 def bounded_slope(loss: Loss) -> float:
     """L; raises InvalidInputError where there is none: then one record moves a minimiser without bound."""
     if math.isinf(loss.lipschitz):

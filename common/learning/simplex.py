@@ -33,7 +33,7 @@ import numpy as np
 from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard, rows_of_a_block
 from common.data.sparse import SparseShard, in_occurring_columns
-from common.learning.losses import Loss, Squared
+from common.learning.losses import Loss, slope_within
 
 _U = 2.0**-53
 _MOST_STEPS = 10**5
@@ -56,7 +56,7 @@ class SimplexProblem:
     @property
     def slope(self) -> float:
         """L: the largest slope of the loss at scores of at most R; infinite of none."""
-        return self.scale + 1 if isinstance(self.loss, Squared) else self.loss.lipschitz
+        return slope_within(self.loss, self.scale)
 
     @property
     def condition(self) -> float:

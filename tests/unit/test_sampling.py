@@ -40,7 +40,7 @@ def problem_of(strength: float, scale: float = 3.0, n: int = 1000, d: int = 5, l
 def test_what_a_draw_costs_is_the_gradients_two_moves_and_the_solvers_error(strength: float) -> None:
     """With r = L R / lambda and a = n c R^2 / lambda: r (4 + min(4 a, 2 sqrt(a))), of which the paper has 4 a alone."""
     problem = problem_of(strength)
-    r, a = 2.5 * 3.0 / strength, 1000 * 0.25 * 3.0**2 / strength
+    r, a = 2.5 / (1 + math.exp(-3)) * 3.0 / strength, 1000 * 0.25 * 3.0**2 / strength
     exact = r * (4 + (4 * a if a < 1 / 4 else 2 * math.sqrt(a)))
     assert range_of_a_draw(problem) == pytest.approx(exact, rel=1e-12)
     tight, paper = (allowed(problem, 1.0, 1e-5, calibration) for calibration in ("tight", "paper"))
