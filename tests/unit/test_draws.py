@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -139,6 +140,18 @@ class Tape:
     def __call__(self, n: int) -> Words:
         taken, self.words = self.words[:n], self.words[n:]
         return np.array(taken, np.uint64)
+
+
+def test_weights_however_far_apart_take_no_more_memory_than_weights_that_are_near() -> None:
+    def peak(widest: int) -> int:
+        tracemalloc.start()
+        categories = Categories(np.full(2_000, 2**52), np.linspace(0, -widest, 2_000).astype(np.int64))
+        assert categories.draw(SystemNoise()._source.words, 9).shape == (9,)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(400_000) < peak(2_000) + 10 * 400_000 / 8  # some numbers of as many bits, not 2,000
 
 
 def test_a_uniform_that_meets_a_bound_is_read_on() -> None:
