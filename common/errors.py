@@ -77,6 +77,12 @@ class ConflictError(ParleyError):
     kind = "conflict"
 
 
+class WorkFailedError(ConflictError):
+    """Work on private data ended in an error that nobody foresaw: the run is over, and charged as if it had not."""
+
+    kind = "work-failed"
+
+
 class UnknownMembersError(ConflictError):
     """A run is proposed among members that are named by a digest, and not known here by that."""
 

@@ -25,6 +25,7 @@ from common.errors import (
     InvalidInputError,
     NotFoundError,
     ParleyError,
+    WorkFailedError,
 )
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from common.privacy.noise import SystemNoise
@@ -36,7 +37,7 @@ from common.runs.specification import RunSpec
 from common.storage.witness import Witness
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
 from party.answering.pin import pin_of
-from party.answering.release import NoiseFactory, Pack, answering
+from party.answering.release import FAILED, NoiseFactory, Pack, answering, work_on_data
 from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
@@ -163,7 +164,7 @@ class Party:
     def known(self, learner: str, offer: RunOffer | RunProposal) -> ApprovalAnswer | None:
         """The approval that a run has; None for a new one. Raises ConflictError where it has another specification."""
         consent = self.store.consent(learner, offer.run)
-        return self._approval(offer, consent) if consent else None
+        return self._approval(learner, offer, consent) if consent else None
 
     def review(self, learner: str, offer: RunOffer) -> tuple[RunProposal, Price]:
         """A run that is offered, and its price if the owner allows it; may take seconds.
@@ -190,7 +191,7 @@ class Party:
                 self._ask_owner(learner, proposal, price)
             self._check_today(learner)
             consent = self.store.approve(learner, proposal, price)
-        approval = self._approval(proposal, consent)
+        approval = self._approval(learner, proposal, consent)
         self._remember((learner, proposal.run), consent)
         structlog.get_logger().info("approved", learner=learner, run=proposal.run, algorithm=proposal.spec.algorithm)
         return approval
@@ -233,11 +234,14 @@ class Party:
         return self.release(Ask(learner, run, query.round, query.digest, query.step), query, pack_array)
 
     def release(self, ask: Ask, query: Query, pack: Pack) -> Answer:
-        """An answer as a body, charged when it is new; raises what `Terms.check` and `Ledger.answer` raise."""
+        """An answer as a body, charged when it is new; raises what `Terms.check` and `Ledger.answer` raise.
+
+        Raises WorkFailedError where work on the data ended in an error: then the run is over, and all of it charged.
+        """
         consent, agreed = self.agreed(ask.learner, ask.run)
         agreed.check(query)
         prepared = self.preparation(ask.learner, ask.run)()
-        with self._noting(ask.learner, ask.run, consent.spec):
+        with self._noting(ask.learner, ask.run, consent.spec), self._failing(ask.learner, ask.run):
             return self.store.answer(ask, answering(agreed, query, prepared, self._noise, pack))
 
     def agreed(self, learner: str, run: str) -> tuple[Consent, Terms]:
@@ -283,12 +287,13 @@ class Party:
         """What makes what a run is answered from, once for its specification, and again after a restart.
 
         Calling it may take long, as long as the algorithm needs for the data that there is: in any thread but the
-        service's. Of several at a time, one is made after the other. Raises what `agreed` raises.
+        service's. Of several at a time, one is made after the other. Raises what `agreed` raises; calling it raises
+        WorkFailedError.
         """
         _, agreed = self.agreed(learner, run)
         if not agreed.algorithm.prepares:
             return lambda: self.holding.parts[agreed.algorithm.rows]
-        return partial(self._prepare, agreed)
+        return partial(self._prepare, learner, run, agreed)
 
     def make_all_ready(self) -> None:
         """Make the newest runs ready that have not ended, after a restart; what is refused by now is logged."""
@@ -321,6 +326,15 @@ class Party:
             self.store.refuse(learner, run, spec.algorithm, str(error.facts.get("rule", error.kind)), error.detail)
             raise
 
+    @contextmanager
+    def _failing(self, learner: str, run: str) -> Iterator[None]:
+        """End a run, and charge what is left of its price, where work on the data fails."""
+        try:
+            yield
+        except WorkFailedError:
+            self.store.fail(learner, run)
+            raise
+
     def _remember(self, key: RunKey, consent: Consent) -> tuple[Consent, Terms]:
         """Keep a run's terms in memory, the newest of all."""
         found = self._agreed[key] = consent, self._terms(consent.spec)
@@ -334,10 +348,10 @@ class Party:
     def _is_prepared(self, agreed: Terms) -> bool:
         return not agreed.algorithm.prepares or agreed.digest in self._prepared
 
-    def _prepare(self, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever the algorithm answers from
+    def _prepare(self, learner: str, run: str, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever it answers from
         if (prepared := self._prepared.get(agreed.digest)) is not None:
             return prepared
-        with self._preparing:
+        with self._preparing, self._failing(learner, run), work_on_data():
             if (prepared := self._prepared.get(agreed.digest)) is None:
                 prepared = agreed.algorithm.prepare(self.holding.parts[agreed.algorithm.rows], agreed.facts)
                 self._prepared[agreed.digest] = prepared
@@ -349,10 +363,15 @@ class Party:
         """Those of a learner's runs in memory."""
         return [consent.spec.members for (whose, _), (consent, _) in tuple(self._agreed.items()) if whose == learner]
 
-    def _approval(self, proposal: RunOffer | RunProposal, consent: Consent) -> ApprovalAnswer:
-        """A consent as an answer to a proposal; raises ConflictError where it is a consent to something else."""
+    def _approval(self, learner: str, proposal: RunOffer | RunProposal, consent: Consent) -> ApprovalAnswer:
+        """A consent as an answer to a proposal.
+
+        Raises ConflictError where it is a consent to something else, and WorkFailedError where its run failed.
+        """
         if (digest := consent.spec.digest) != proposal.spec.digest:
             raise ConflictError(f"run {proposal.run} was approved with another specification")
+        if self.store.has_failed(learner, proposal.run):
+            raise WorkFailedError(FAILED)
         whole = consent.price.whole
         approval = Approval(
             run=proposal.run,

@@ -1,16 +1,24 @@
-"""One round at the party: from a query to the bytes that leave."""
+"""One round at the party: from a query to the bytes that leave.
+
+Whether work on the data ends in an error may tell of them. So what is refused is refused by public numbers, before any
+work; and of an error that nobody foresaw nothing is told but that there was one, which is charged (`Ledger.fail`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
+import structlog
 
 from common.arrays import IntArray
 from common.encoding.fixed_point import to_wire
+from common.errors import ParleyError, WorkFailedError
 from common.privacy.noise import Noise
 from common.protocol.messages import Query
+from common.service.logs import place_of
 
 if TYPE_CHECKING:
     from party.ledger.ledger import Compute, Kept
@@ -25,6 +33,8 @@ class KeepingNoise(Noise, Protocol):
         """All one-time noise by name."""
 
 
+FAILED = "work on the data ended in an error, and with it the run; what was left of its price is charged"
+
 NoiseFactory = Callable[["Kept | None"], KeepingNoise]
 """Makes a round's noise from the one-time noise that earlier rounds of the run kept."""
 
@@ -38,7 +48,20 @@ def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pa
 
     def compute(kept: Kept) -> tuple[bytes, Kept]:
         drawn = noise(kept)
-        integers = terms.algorithm.local(query, prepared, terms.facts, drawn)
-        return pack(to_wire(integers, terms.facts.wire_shift)), drawn.kept
+        with work_on_data():
+            integers = to_wire(terms.algorithm.local(query, prepared, terms.facts, drawn), terms.facts.wire_shift)
+        return pack(integers), drawn.kept
 
     return compute
+
+
+@contextmanager
+def work_on_data() -> Iterator[None]:
+    """Raise WorkFailedError in the place of an error that nobody foresaw, of which the log tells the type and place."""
+    try:
+        yield
+    except ParleyError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it may tell of the data
+        structlog.get_logger().error("failed", error=type(error).__name__, place=place_of(error))
+        raise WorkFailedError(FAILED) from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from typing import Annotated, get_args
 
@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 
 from common.encoding.canonical_json import JSON
 from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, WorkFailedError
 from common.protocol.messages import Query, Reveal
 from common.protocol.receipts import RECEIPT_HEADER
 from common.secure_sum.paillier import require_gmpy2
@@ -238,8 +238,9 @@ def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
 
 
 def _prepare(party: Party, learner: str, run: str) -> None:
-    """Prepare what a run is answered from, in a thread of Starlette's."""
-    party.make_ready(learner, run)
+    """Prepare what a run is answered from, in a thread of Starlette's; that it failed, whoever asks again is told."""
+    with suppress(WorkFailedError):
+        party.make_ready(learner, run)
 
 
 async def _answer(request: Request, desk: PartyDesk) -> Response:

@@ -48,11 +48,13 @@ class RunSummary:
     @property
     def seen(self) -> str:
         """What the learner saw, in words."""
+        failed = "that work on the data failed" if self.ended == "failed" else ""
         if not self.rounds:
-            return "nothing"
+            return failed or "nothing"
         what = f"{self.rounds} noisy answers ({', '.join(sorted(self.steps))})"
         hidden = self.approved is not None and self.approved.secure_sum != "none"
-        return f"sums alone, of {what} and others'" if hidden else what
+        seen = f"sums alone, of {what} and others'" if hidden else what
+        return f"{seen}; {failed}" if failed else seen
 
 
 def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
@@ -72,7 +74,7 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
                 run.charged, run.rounds = run.charged + record.cost, run.rounds + 1
                 run.steps.add(record.step)
             case Ended():
-                run.ended = record.by
+                run.charged, run.ended = run.charged + record.cost, record.by
             case Refused():
                 run.refusals[record.rule] += 1
     return list(found.values())
@@ -156,4 +158,9 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
                 or not book.last < round <= book.approved.rounds
                 or entry.record.cost != prices[learner, run].step(round, book.last)
             ):
+                raise LedgerError(f"entry {entry.number} was not charged what was approved")
+        case Ended(learner, run, by):
+            book = books.runs.get((learner, run))
+            due = prices[learner, run].rest(book.last) if book and by == "failed" else NOTHING
+            if entry.record.cost != due:
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")

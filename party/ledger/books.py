@@ -171,17 +171,22 @@ class Books:
         self._release(run)
         if isinstance(record, Ended):
             run.ended = record.by
+            self._charge(record)
 
     def _answer(self, entry: Entry, record: Answered) -> None:
         run = self.runs[record.learner, record.run]
         taken = _less(run.reserved, record.cost)
         run.reserved = run.reserved - taken
-        self.account = replace(self.account.release(taken), spent=self.account.spent + record.cost)
+        self.account = self.account.release(taken)
+        self._charge(record)
         run.answers[record.round] = entry.number
         for name in entry.attached:
             if name.startswith(ONCE):
                 run.once[name.removeprefix(ONCE)] = entry.number
         run.expires = entry.at + run.approved.lasts
+
+    def _charge(self, record: Answered | Ended) -> None:
+        self.account = replace(self.account, spent=self.account.spent + record.cost)
         self.weaker += record.adjacency == "replace_one"
 
     def _reserve(self, cost: Cost) -> None:

@@ -221,6 +221,23 @@ class Ledger:
             if self._run(learner, run).ended is None:
                 self._append(chain, Ended(learner, run, by))
 
+    def fail(self, learner: str, run: str) -> None:
+        """End a run whose work on the data ended in an error that nobody foresaw; raises NotFoundError.
+
+        That it did may tell of the data, and no noise hides it: so all that is left of the run's price is charged,
+        whether or not the limit bears it.
+        """
+        with self._chain.transaction() as chain:
+            book = self._run(learner, run)
+            if book.ended is None:
+                price = self._prices(book.number)
+                self._append(chain, Ended(learner, run, "failed", price.rest(book.last), price.adjacency))
+
+    def has_failed(self, learner: str, run: str) -> bool:
+        """Whether a run ended by `fail`."""
+        self._chain.look()
+        return self.books.runs[learner, run].ended == "failed"
+
     def release(self, learner: str, run: str) -> None:
         """Free what is still reserved for a run, which goes on as far as the budget bears; raises NotFoundError."""
         with self._chain.transaction() as chain:

@@ -16,7 +16,7 @@ from common.errors import VersionError
 from common.privacy.account import Cost
 from common.privacy.guarantee import Adjacency, Composition
 
-EndReason = Literal["learner", "owner", "expired"]
+EndReason = Literal["learner", "owner", "expired", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,16 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run is answered no more, by whose word; what was still reserved for it is free again."""
+    """A run is answered no more, by whose word; what was still reserved for it is free again.
+
+    Of one that ``failed``, in work on the data, all that was left of its price is charged: see `Ledger.fail`.
+    """
 
     learner: str
     run: str
     by: EndReason
+    cost: Cost = Cost(0, 0)  # noqa: RUF009 -- frozen
+    adjacency: Adjacency = "whole_party"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,13 +65,13 @@ def weights(cluster: Cluster, round: int) -> FloatArray:
     return np.full(cluster.study.n_features, round / 64)
 
 
-def ask(
-    client: httpx.Client, round: int, message: FloatArray, run: str = "run", step: str = "gradient"
+def ask(  # noqa: PLR0913, PLR0917 -- a round, as it is asked
+    client: httpx.Client, round: int, message: FloatArray, run: str = "run", step: str = "gradient", reveal: str = "sum"
 ) -> httpx.Response:
     """Ask a round, in binary."""
     return client.put(
         f"/v1/runs/{run}/rounds/{round}",
-        params={"step": step, "reveal": "sum"},
+        params={"step": step, "reveal": reveal},
         content=pack_array(message),
         headers={"Content-Type": NPY, "Accept": NPY},
     )

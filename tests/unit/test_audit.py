@@ -28,7 +28,18 @@ from common.storage.chain import next_link
 from common.wire.party_api import RunProposal
 from party.ledger.audit import AUDIT_FORMAT, RunSummary, by_run, export, verify
 from party.ledger.ledger import Ask, Ledger
-from party.ledger.records import Answered, Approved, Ended, Entry, Joined, LedgerRecord, Refused, from_json, to_json
+from party.ledger.records import (
+    Answered,
+    Approved,
+    Ended,
+    EndReason,
+    Entry,
+    Joined,
+    LedgerRecord,
+    Refused,
+    from_json,
+    to_json,
+)
 from tests.support.ledgers import KEY, open_ledger
 
 PARTY = Identity("party", KEY)
@@ -189,6 +200,24 @@ def test_a_charge_that_was_not_approved_is_noticed_though_it_is_signed(
         verify(lines, PARTY.key)
 
 
+@pytest.mark.parametrize("by", ["learner", "failed"])
+def test_what_a_run_costs_at_its_end_is_what_was_left_if_it_failed_and_nothing_else(
+    ledger: Ledger, by: EndReason
+) -> None:
+    ledger.fail("ann", "two") if by == "failed" else ledger.end("ann", "two")
+    rows = rows_of(ledger)
+    entries, _ = verify(signed_anew(rows), PARTY.key)
+    ended = cast("Ended", entries[-1].record)
+    assert ended.by == by
+    assert ended.cost == (Cost(3, 0) if by == "failed" else Cost(0, 0))
+    other = replace(ended, cost=ended.cost + Cost(1, 0))
+    with pytest.raises(LedgerError, match=f"entry {len(entries)} was not charged what was approved"):
+        verify(with_record(rows, len(entries), lambda _: other), PARTY.key)
+    if by == "failed":
+        with pytest.raises(LedgerError, match="was not charged"):
+            verify(with_record(rows, len(entries), lambda _: replace(ended, cost=Cost(0, 0))), PARTY.key)
+
+
 def test_a_specification_that_was_not_approved_is_noticed_though_it_is_signed(ledger: Ledger) -> None:
     rows = rows_of(ledger)
     rows[3]["attachments"]["spec"] = base64.b64encode(b"{}").decode()
@@ -233,5 +262,7 @@ def test_runs_are_summed_up_in_the_order_in_which_they_came() -> None:
     )
     assert refused.seen == "nothing"
     assert run.seen == "2 noisy answers (gradient, labels)"
-    run.approved = replace(APPROVED, secure_sum="paillier")
+    run.ended = "failed"
+    assert run.seen == "2 noisy answers (gradient, labels); that work on the data failed"
+    run.ended, run.approved = "owner", replace(APPROVED, secure_sum="paillier")
     assert run.seen == "sums alone, of 2 noisy answers (gradient, labels) and others'"

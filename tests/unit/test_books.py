@@ -88,6 +88,15 @@ def test_reserving_answering_and_ending_move_the_account_to_the_unit() -> None:
         assert (account.epsilon_limit, account.delta_limit, account.composition) == (100, 10, "basic")
 
 
+def test_a_run_that_failed_is_charged_what_was_left_whatever_the_limit_is() -> None:
+    failed = Ended("ann", "one", "failed", Cost(400, 3), "replace_one")
+    books = told(approved("one", Cost(10, 3)), answered("one", 1, Cost(4, 1)), failed)
+    assert (books.account.spent, books.account.reserved) == (Cost(404, 4), NOTHING)
+    assert books.runs["ann", "one"].ended == "failed"
+    assert books.weaker == 2
+    assert told(approved("one", Cost(10, 3)), Ended("ann", "one", "learner")).weaker == 0
+
+
 def test_an_answer_takes_no_more_of_what_is_reserved_than_is_its_runs() -> None:
     books = told(approved("one", Cost(10, 0, 5)), approved("two", Cost(7, 1)), answered("one", 1, Cost(12, 1, 3)))
     assert books.account.spent == Cost(12, 1, 3)
