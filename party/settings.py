@@ -15,7 +15,8 @@ from common.files.sources import DataSource
 from common.learning.classifiers import LocalClassifier
 from common.privacy.guarantee import Adjacency, Composition, View
 from common.secure_sum.messages import MAX_KEY_HOLDERS
-from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
+from common.secure_sum.packing import DEFAULT_KEY_BITS
+from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
 from common.secure_sum.session import Identity
 from common.service.settings import ServiceSettings
 from common.service.tokens import Caller

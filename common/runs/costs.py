@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.secure_sum.packing import MAX_D
+from common.secure_sum.packing import DEFAULT_KEY_BITS, MAX_D, Layout
 
 if TYPE_CHECKING:
     from common.protocol.messages import Question
@@ -73,14 +73,16 @@ def costs_of(spec: RunSpec, most: int) -> RunCosts:
 
     Raises InvalidInputError where its terms contradict each other.
 
-    A secure sum's own bytes (pads, ciphertexts, signatures) are not counted.
+    A secure sum's answers are counted as ciphertexts for one key holder, of keys of the default size.
     """
     questions, limit = spec.questions(), limit_of(spec)
     longest = max(lengths(questions))
     asked = [math.prod(question.message) for question in questions]
     answered = [question.answer for question in questions]
-    rounds = [(one + other) * NUMBER + 2 * _HEAD for one, other in zip(asked, answered, strict=True)]
-    fits = longest <= most and (spec.secure_sum == "none" or max(answered) <= MAX_D)
+    plain = spec.secure_sum == "none"
+    sent = [each * NUMBER if plain else Layout(max(each, 1), DEFAULT_KEY_BITS).blob_bytes for each in answered]
+    rounds = [one * NUMBER + other + 2 * _HEAD for one, other in zip(asked, sent, strict=True)]
+    fits = longest <= most and (plain or max(answered) <= MAX_D)
     return RunCosts(
         asked=max(asked),
         answered=max(answered),

@@ -17,8 +17,9 @@ from common.secure_sum.checks import check_contribution, check_set, open_blob
 from common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RoundError
 from common.secure_sum.messages import Contribution, Open, Opened, Roster, set_digest
+from common.secure_sum.packing import DEFAULT_KEY_BITS
 from common.secure_sum.pad import reduced_sum
-from common.secure_sum.paillier import DEFAULT_KEY_BITS, RandomBytes, add_blocks, blocks_to_blob, decrypt_blocks
+from common.secure_sum.paillier import RandomBytes, add_blocks, blocks_to_blob, decrypt_blocks
 from common.secure_sum.session import End, Identity, Role, Transitions
 
 Decrypt = Callable[[PaillierPrivateKey, Sequence[int]], list[int]]

@@ -27,6 +27,9 @@ VALUE_BITS = LANE_BITS - GUARD_BITS
 OFFSET = 2 ** (VALUE_BITS - 1)
 MAX_CONTRIBUTORS = 2**GUARD_BITS
 MAX_D = 2**24
+DEFAULT_KEY_BITS = 3072
+
+_HEAD_BYTES = 2**12  # of a signed message without what is attached: a contribution's is some 600, and 100 a key holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,26 @@ class Layout:
     def ciphertext_bytes(self) -> int:
         """Bytes of a ciphertext on the wire."""
         return self.key_bits // 4
+
+    @property
+    def blob_bytes(self) -> int:
+        """Bytes of all ciphertexts of an answer, for one key holder."""
+        return self.blocks * self.ciphertext_bytes
+
+    def opening_bytes(self, contributors: int) -> int:
+        """Bytes of a request to open the sum of so many contributions, at most."""
+        return contributors * (self.blob_bytes + _HEAD_BYTES) + _HEAD_BYTES
+
+
+def too_long(layout: Layout, contributors: int, most: int) -> str | None:
+    """Why a key holder whose requests have at most so many bytes cannot open a sum, in words; None if it can."""
+    needed = layout.opening_bytes(contributors)
+    if needed <= most:
+        return None
+    return (
+        f"{contributors} contributions of {layout.d:,} numbers take up to {needed:,} bytes, and its limits.body_bytes "
+        f"are {most:,}"
+    )
 
 
 def encode(values: IntArray, layout: Layout) -> list[int]:

@@ -23,7 +23,6 @@ try:
 except ImportError:  # refused by name in require_gmpy2
     gmpy2 = None
 
-DEFAULT_KEY_BITS = 3072
 MIN_KEY_BITS = 2048
 MAX_KEY_BITS = 8192
 _SURPLUS_BYTES = 16  # so that reduction modulo n is uniform up to 2^-128
@@ -65,7 +64,7 @@ def require_key_bits(bits: int) -> int:
     return bits
 
 
-def generate_key(bits: int = DEFAULT_KEY_BITS) -> PaillierPrivateKey:
+def generate_key(bits: int) -> PaillierPrivateKey:
     """Draw a key pair from the operating system's generator; ``.public_key.n`` is its public half."""
     require_gmpy2()
     return generate_paillier_keypair(n_length=require_key_bits(bits))[1]

@@ -15,10 +15,9 @@ from common.arrays import IntArray
 from common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RosterError, RoundError, SignatureError
 from common.secure_sum.messages import Contribution, Opened, Roster, SumQuery
-from common.secure_sum.packing import Layout, encode
+from common.secure_sum.packing import DEFAULT_KEY_BITS, Layout, encode
 from common.secure_sum.pad import SEED_BYTES, split
 from common.secure_sum.paillier import (
-    DEFAULT_KEY_BITS,
     ObfuscatorSource,
     RandomBytes,
     blocks_to_blob,

@@ -20,6 +20,7 @@ class KeyHolderFacts(Strict):
     name: PlainName
     public_key: Annotated[PlainName, Field(description="its Ed25519 key, for others to pin")]
     key_bits: Annotated[int, Field(description="size of the Paillier keys it makes")]
+    body_bytes: Annotated[int, Field(description="the longest request that it reads: to open a sum, all contributions")]
     version: PlainName
 
 

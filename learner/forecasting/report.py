@@ -101,6 +101,7 @@ async def _foresee(
     algorithm, facts = spec.build(), spec.facts()
     answer = await asyncio.to_thread(_forecast, algorithm, facts)
     charges = await asyncio.to_thread(_charges, algorithm, facts, views)
+    costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
@@ -109,9 +110,9 @@ async def _foresee(
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
         owners=tuple(_owners(spec, facts, answer, charges, told)),
-        key_holders=told.foreseen.hindrances if told.foreseen else (),
+        key_holders=told.foreseen.hindrances_of(costs.answered, len(spec.parties)) if told.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
-        costs=CostsView.of(costs_of(spec, getattr(Limits(), limit_of(spec)))),
+        costs=CostsView.of(costs),
     )
 
 

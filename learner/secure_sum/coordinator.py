@@ -96,15 +96,15 @@ class SecureSumCoordinator:
             for each in told
             if isinstance(each, ParleyError)
         ]
-        bits = {
-            who.name: each.key_bits for who, each in zip(holders, told, strict=True) if isinstance(each, KeyHolderFacts)
-        }
+        facts = [each for each in told if isinstance(each, KeyHolderFacts)]
+        bits = {each.name: each.key_bits for each in facts}
         return ForeseenSum(
             learner=public_hex(self.key),
             key_holders={holder.name: holder.public_key for holder in holders},
             parties={party.name: keys[party.name] for party in parties if party.name in keys},
             pins={party.name: each for party, each in zip(parties, pins, strict=True) if isinstance(each, PinnedKeys)},
             bits=min(bits.values(), default=None),
+            longest={each.name: each.body_bytes for each in facts},
             hindrances=(*hindrances, *_of_unlike_sizes(bits)),
         )
 

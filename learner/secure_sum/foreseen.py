@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from common.errors import ForbiddenError
+from common.secure_sum.packing import Layout, too_long
 
 if TYPE_CHECKING:
     from common.runs.consent import Objection
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 class ForeseenSum:
     """The public keys that a secure sum would have, by name, and what parties pin, of those that say so.
 
-    ``bits`` are those of the key holders' smallest Paillier key, None where none is known. ``hindrances`` say why key
-    holders would not open sums now.
+    ``bits`` are those of the key holders' smallest Paillier key, None where none is known; ``longest`` is by name the
+    longest request that each reads. ``hindrances`` say why key holders would not open sums now.
     """
 
     learner: str
@@ -26,7 +27,16 @@ class ForeseenSum:
     parties: Mapping[str, str]
     pins: Mapping[str, PinnedKeys]
     bits: int | None
+    longest: Mapping[str, int]
     hindrances: tuple[str, ...]
+
+    def hindrances_of(self, width: int, parties: int) -> tuple[str, ...]:
+        """Why key holders would not open sums of answers of so many numbers."""
+        if self.bits is None:
+            return self.hindrances
+        layout = Layout(width, self.bits)
+        reasons = {name: too_long(layout, parties, most) for name, most in self.longest.items()}
+        return (*self.hindrances, *(f"{name}: {reason}" for name, reason in reasons.items() if reason))
 
     def objections(self, facts: PartyFacts) -> Iterator[Objection]:
         """What the party whose facts these are would object to the keys."""

@@ -59,6 +59,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         key_bits=settings.key_bits,
         idle_seconds=settings.idle_days * 86_400,
         most_a_day=settings.max_sessions_per_day,
+        most_bytes=settings.limits.body_bytes,
         journal=journal,
         vault=Vault(settings.state / "keys", settings.secret.get_secret_value().encode()),
         keys=keys or KeyPool(settings.key_bits),
@@ -90,7 +91,11 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         lifespan=lifespan,
     )
     facts = KeyHolderFacts(
-        name=identity.name, public_key=identity.key, key_bits=settings.key_bits, version=version("parley")
+        name=identity.name,
+        public_key=identity.key,
+        key_bits=settings.key_bits,
+        body_bytes=settings.limits.body_bytes,
+        version=version("parley"),
     )
     _add_facts(app, desk, facts)
     _add_sessions(app, desk, sessions)

@@ -20,6 +20,7 @@ from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import KeyMaterialError, Reason, RoundError, StateError
 from common.secure_sum.keyholder import KeyHolderRole
 from common.secure_sum.messages import Open, Roster
+from common.secure_sum.packing import too_long
 from common.secure_sum.paillier import decrypt_blocks
 from common.secure_sum.session import Identity
 from party.keyholder.journal import Journal, Session
@@ -52,8 +53,9 @@ class Sessions:
     """All sessions of one key holder; safe to call from several threads.
 
     ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``; a learner may begin
-    ``most_a_day``. Methods raise NotFoundError for an unknown session, UnavailableError while the journal cannot be
-    written, LedgerError where it is an old copy, and what `KeyHolderRole` and `Vault` raise.
+    ``most_a_day``; requests have ``most_bytes`` at most. Methods raise NotFoundError for an unknown session,
+    UnavailableError while the journal cannot be written, LedgerError where it is an old copy, and what `KeyHolderRole`
+    and `Vault` raise.
     """
 
     def __init__(  # noqa: PLR0913 -- its parts, by name
@@ -64,6 +66,7 @@ class Sessions:
         key_bits: int,
         idle_seconds: float,
         most_a_day: int,
+        most_bytes: int,
         journal: Journal,
         vault: Vault,
         keys: KeySource,
@@ -73,6 +76,7 @@ class Sessions:
         self._key_bits = key_bits
         self._idle_seconds = idle_seconds
         self._most_a_day = most_a_day
+        self._most_bytes = most_bytes
         self.journal = journal
         self._vault = vault
         self._keys = keys
@@ -118,12 +122,18 @@ class Sessions:
         return found
 
     def sign(self, learner: str, session: str, proposal: Signed) -> bytes:
-        """This key holder's signature of a session's roster; a session has one roster."""
+        """This key holder's signature of a session's roster; a session has one roster.
+
+        Raises ForbiddenError where a request to open the sum of all its parties' contributions would be too long: no
+        party contributes then.
+        """
         found = self.journal.get(learner, session)
         role = self._role(found)
         signature = role.accept(proposal)
         if role.roster.session != session:
             raise RoundError("the roster is of another session", reason=Reason.WRONG_SESSION)
+        if reason := too_long(role.roster.layout, len(role.roster.parties), self._most_bytes):
+            raise ForbiddenError(reason, rule="body_bytes")
         self.journal.sign(found, proposal)
         return signature
 

@@ -10,7 +10,8 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from common.client.endpoints import LearnerAddress
-from common.secure_sum.paillier import DEFAULT_KEY_BITS, MAX_KEY_BITS, MIN_KEY_BITS
+from common.secure_sum.packing import DEFAULT_KEY_BITS
+from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
 from common.secure_sum.session import Identity
 from common.service.settings import Limits, ServiceSettings
 from common.service.tokens import Caller

@@ -98,6 +98,7 @@ class Holder:
             key_bits=KEY_BITS,
             idle_seconds=86_400,
             most_a_day=1000,
+            most_bytes=2**26,
             journal=Journal(self.root, self.identity),
             vault=known,  # type: ignore[arg-type]
             keys=known,

@@ -168,6 +168,7 @@ def test_idle_sessions_end_while_the_key_holder_serves(tmp_path: Path, monkeypat
         key_bits=KEY_BITS,
         idle_seconds=86_400,
         most_a_day=1000,
+        most_bytes=2**26,
         journal=journal,
         vault=vault,
         keys=FreshKeys(),

@@ -97,3 +97,9 @@ def test_the_stock_of_wide_noise_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         stock().discrete_gaussian(8.0, (width,))
         stock.refill()
     assert [draw.shape for draw in stock._ready] == [(20_000,)]
+
+
+def test_a_secure_sums_answers_are_counted_as_ciphertexts(cluster: Cluster) -> None:
+    costs = costs_of(run_spec(cluster, n_rounds=10, secure_sum="paillier"), BODY_BYTES)
+    blocks = -(-costs.answered // 46)
+    assert costs.round_bytes == costs.asked * 8 + blocks * 768 + 2 * 128

@@ -12,6 +12,7 @@ import pytest
 
 from learner.cli.client import LearnerClient
 from learner.cli.outlook import outlook
+from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from tests.support.cluster import submit, until_paused, watch
 from tests.support.intercepted import Intercepted, learner_of, pass_on, unreachable
@@ -158,9 +159,36 @@ async def test_a_key_holder_that_is_away_is_told_before_a_run_waits_for_it(
         assert (await watch(client, run))[-1][1]["state"] == "completed"
 
 
+class Short(SecureCluster):
+    """A cluster whose key holders read short requests alone."""
+
+    def keyholder_settings(self, name: str, **changes: object) -> KeyHolderSettings:
+        """A key holder's settings."""
+        return super().keyholder_settings(name, limits={"body_bytes": 2**13}, **changes)
+
+
+async def test_a_sum_too_long_for_its_key_holder_is_told_and_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    cluster = Short(tmp_path, n_parties=3)
+    async with secure_services(cluster) as services, learner_of(cluster, services) as client:
+        (told,) = (await foreseen(client))["key_holders"]
+        run = await submit(client, **TERMS)
+        ended = (await watch(client, run))[-1][1]
+    assert "key-holder-1: 3 contributions of" in told
+    assert "its limits.body_bytes are 8,192" in told
+    assert ended["state"] == "failed"
+    assert told.removeprefix("key-holder-1: ") in ended["problem"]["detail"]
+    assert not any(any(spent) for spent in charges(cluster, run).values())
+
+
 async def test_a_key_holder_that_is_another_is_told(cluster: SecureCluster, services: dict[str, Intercepted]) -> None:
     async def another(request: httpx.Request) -> httpx.Response | None:
-        told = {"name": "key-holder-1", "public_key": ANOTHER, "key_bits": KEY_BITS, "version": "0"}
+        told = {
+            "name": "key-holder-1",
+            "public_key": ANOTHER,
+            "key_bits": KEY_BITS,
+            "body_bytes": 2**26,
+            "version": "0",
+        }
         return httpx.Response(200, json=told) if request.url.path == "/v1/keyholder" else None
 
     services["key-holder-1"].intercept = another

@@ -13,6 +13,7 @@ from phe import PaillierPrivateKey
 
 from common.secure_sum import keyfile, paillier
 from common.secure_sum.errors import KeyMaterialError, Reason
+from common.secure_sum.packing import DEFAULT_KEY_BITS
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 
@@ -87,7 +88,7 @@ def test_a_generated_key_works() -> None:
 def test_phe_without_gmpy2_is_refused(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     with monkeypatch.context() as patch, refused(Reason.GMPY2_MISSING):
         patch.setattr(phe.util, "HAVE_GMP", False)
-        paillier.generate_key()
+        paillier.generate_key(DEFAULT_KEY_BITS)
     with monkeypatch.context() as patch, refused(Reason.GMPY2_MISSING):
         patch.setattr(paillier, "gmpy2", None)
         paillier.public_key(3)
