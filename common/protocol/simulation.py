@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from common.data.shard import Shard
+from common.data.sparse import SparseShard
 from common.encoding.fixed_point import from_wire, sum_of_answers, to_wire
 from common.errors import InvalidInputError
 from common.learning.model import Model
@@ -44,6 +45,8 @@ class Simulation:
             raise InvalidInputError(f"{len(facts.parties)} parties need a stack of as many shards")
         if shard.norm != facts.norm:
             raise InvalidInputError(f"the shards' norm is {shard.norm!r}, and the parties agreed on {facts.norm!r}")
+        if facts.row_entries is not None and SparseShard.of(shard).most_entries > facts.row_entries:
+            raise InvalidInputError(f"a row has more entries than the {facts.row_entries} that the parties agreed on")
         algorithm.check_rows(facts)
         lengths = ((question.answer, *question.message[:1]) for question in algorithm.questions(facts))
         longest = max(chain.from_iterable(lengths), default=1)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from common.data.shard import Shard
 from common.encoding.fixed_point import MAX_INTEGER
 from common.errors import InvalidInputError, ReplayMismatchError
 from common.privacy.events import NonPrivateEvent
@@ -54,6 +55,20 @@ def test_an_answer_is_integers_in_range_and_leaves_the_shard_alone(case: Case) -
     assert answer.shape[:-1] == (len(facts.parties),)
     assert np.abs(answer).max() < MAX_INTEGER
     assert before == (shard.X.tobytes(), shard.y.tobytes())
+
+
+@EVERY
+def test_work_ends_in_no_error_whatever_the_data_are(case: Case) -> None:
+    """Whether it does would tell of them."""
+    shard, facts = federation(case)
+    queries, rng = conversation(case, facts, seed=5)[0], np.random.default_rng(6)
+    corners = rng.choice([-1.0, 1.0], shard.shape)
+    alike = np.broadcast_to(shard.y[..., :1], shard.y.shape)
+    for X in (0 * corners, np.ones_like(corners), corners, corners[..., :1, :] * corners[..., :1], np.nan * corners):
+        for y in (shard.y, alike, -alike):
+            other = Shard(X, y, shard.mask, norm=shard.norm)
+            for query in {1: queries[0], len(queries): queries[-1]}.values():
+                case.answer(query, other, facts, SeededNoise(7))
 
 
 # ── the program ──────────────────────────────────────────────────────────────

@@ -68,6 +68,13 @@ def test_what_needs_dense_rows_refuses_sparse_ones(name: str) -> None:
         build_algorithm(name).check_rows(facts(row_entries=2))
 
 
+def test_rows_have_no_more_entries_than_were_agreed_on() -> None:
+    algorithm, shard = build_algorithm("local", {"regularization": 1.0}), Shard(np.ones((2, 6, 3)), np.ones((2, 6)))
+    with pytest.raises(InvalidInputError, match="more entries than the 2 that"):
+        simulate(algorithm, shard, facts(row_entries=2), NoNoise())
+    assert simulate(algorithm, shard, facts(row_entries=3), NoNoise()).weights.shape == (2, 3)
+
+
 def test_shards_have_the_norm_that_was_agreed_on() -> None:
     shard = Shard(np.ones((2, 6, 3)), np.ones((2, 6)), norm="max")
     with pytest.raises(InvalidInputError, match="the shards' norm is 'max'"):
