@@ -19,12 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 
 from common.arrays import FloatArray, IntArray
 from common.errors import InvalidInputError
-from common.privacy.calibration import Calibration
+from common.privacy.calibration import Calibration, check_budget
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.leader import Adversary, LeaderTerms
 from common.privacy.mechanisms.leader_draws import COST_UNIT
@@ -69,12 +70,15 @@ class Leader:
         adversary: Adversary = "adaptive",
         state: LeaderState | None = None,
     ) -> None:
-        """Raises InvalidInputError for fewer than 2 actions or 1 round, a bound or a budget that is none."""
+        """Raises InvalidInputError for terms that are none, a bound's too, and for a ``state`` of others."""
         if not (math.isfinite(bound) and 1e-300 < bound < 1e300):  # noqa: PLR2004 -- its 2^-16th is a number
             raise InvalidInputError(f"the bound must be positive, between 1e-300 and 1e300, not {bound:g}")
+        check_budget(epsilon, delta)
         self.terms = LeaderTerms(actions, horizon, epsilon, delta, calibration, adversary)
         self.bound = bound
         self.noise: Noise = SystemNoise() if noise is None else noise
+        if state is not None and state.totals.shape != (actions,):
+            raise InvalidInputError(f"the state must hold {actions} sums, one an action, not {state.totals.size}")
         self.state = LeaderState(np.zeros(actions, np.int64)) if state is None else state
 
     @property
@@ -120,14 +124,26 @@ class Leader:
 
 
 def cost_in_units(cost: Sequence[float] | FloatArray, actions: int, bound: float) -> IntArray:
-    """A cost vector (p,) in units of bound / 2^16, rounded; raises InvalidInputError for any other."""
-    try:
-        values = np.asarray(cost, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"a cost must be {actions} numbers") from None
+    """A cost vector (p,) in units of bound / 2^16, rounded; raises InvalidInputError for any other.
+
+    Neither text nor a truth value is a number.
+    """
+    values = _numbers(cost)
+    if values is None:
+        raise InvalidInputError(f"a cost must be {actions} numbers")
     if values.shape != (actions,):
         raise InvalidInputError(f"a cost must be {actions} numbers, one an action, not of shape {values.shape}")
     if not bool((np.abs(values) <= bound).all()):  # what is not a number is not within it
         place = int((~(np.abs(values) <= bound)).argmax())
         raise InvalidInputError(f"the cost of action {place} is not a number within the bound of {bound:g}")
     return np.asarray(np.rint(values / bound * COST_UNIT), dtype=np.int64)
+
+
+def _numbers(cost: Sequence[float] | FloatArray) -> FloatArray | None:
+    """What is numbers by its types, as real ones; None for anything else."""
+    try:
+        kinds = {cost.dtype.type} if isinstance(cost, np.ndarray) else set(map(type, cost))
+        are_numbers = all(issubclass(kind, Real) and not issubclass(kind, bool) for kind in kinds)
+        return np.asarray(cost, dtype=np.float64) if are_numbers else None
+    except (TypeError, ValueError, OverflowError):
+        return None

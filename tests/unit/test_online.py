@@ -15,7 +15,7 @@ from scipy import stats
 
 from common.arrays import FloatArray, IntArray
 from common.errors import InvalidInputError
-from common.online import Leader
+from common.online import Leader, LeaderState
 from common.privacy.calibration import Calibration
 from common.privacy.draws import concentrated_epsilon, epsilon_of_draws, rho_of_draws
 from common.privacy.events import DrawEvent
@@ -257,11 +257,12 @@ def leader(noise: Noise | None = None, **terms: Any) -> Leader:  # noqa: ANN401
         ({"actions": 2**24 + 1}, "actions must lie between 2 and"),
         ({"horizon": 0}, "horizon must lie between 1 and"),
         ({"horizon": 2**30 + 1}, "horizon must lie between 1 and"),
-        ({"actions": 2.5}, "a whole number, not be 2.5"),
-        ({"horizon": 3.5}, "a whole number, not be 3.5"),
+        *(({"actions": actions}, "a whole number, not be") for actions in (2.5, 3.0, "3", None, math.nan)),
+        *(({"horizon": horizon}, "a whole number, not be") for horizon in (3.5, 3.0, True, math.inf)),
         *(({"bound": bound}, "bound must be positive") for bound in (0.0, -1.0, math.inf, math.nan)),
         *(({"epsilon": epsilon}, "epsilon") for epsilon in (0.0, -1.0, math.inf, math.nan)),
-        *(({"delta": delta}, "delta must be") for delta in (-1e-9, 1.0, math.nan)),
+        *(({"epsilon": epsilon}, "between 1e-06 and 1e\\+12") for epsilon in (1e-7, 2e12, 1e160, 1e300)),
+        *(({"delta": delta}, "delta must be") for delta in (-1e-9, 1.0, math.nan, 1e-19)),
     ],
 )
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
@@ -270,9 +271,22 @@ def test_terms_that_are_none_are_refused(terms: dict[str, float], words: str, ca
         leader(None, **terms, calibration=calibration)
 
 
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"calibration": "Paper"}, "calibration must be 'tight' or 'paper', not 'Paper'"),
+        ({"adversary": "Oblivious"}, "adversary must be 'adaptive' or 'oblivious', not 'Oblivious'"),
+        ({"state": LeaderState(np.zeros(4, np.int64))}, "must hold 3 sums, one an action, not 4"),
+    ],
+)
+def test_a_slip_is_not_taken_for_the_default(terms: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        leader(**terms)
+
+
 def test_a_budget_that_rounding_uses_up_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="epsilon is too small"):
-        leader(epsilon=1e-300, delta=0.0)
+        leader(horizon=2**30, epsilon=1e-6, delta=0.0)
 
 
 def test_rounds_go_act_observe_and_end_with_the_horizon() -> None:
@@ -308,6 +322,13 @@ SECRET = 4111.25
         [0, math.nan, 0],
         [math.inf, 0, 0],
         ["a", 0, 0],
+        ["1", "0", "0"],
+        [True, 0, 0],
+        np.array([True, False, True]),
+        np.array(["1", "0", "0"]),
+        [10**400, 0, 0],
+        [1j, 0, 0],
+        [None, 0, 0],
         [[0], [0, 1], 0],
         None,
     ],
@@ -320,6 +341,16 @@ def test_a_cost_that_is_none_changes_nothing_and_is_not_repeated(cost: Any) -> N
         one.observe(cost)
     assert one.state is before
     assert str(SECRET) not in error.value.detail
+
+
+@pytest.mark.parametrize(
+    "cost", [(1, -0.5, 0), np.array([1, 0, -1]), np.array([1, 0, 0], np.float32), [np.int64(1), 0, 0]]
+)
+def test_whatever_is_numbers_is_a_cost(cost: Any) -> None:  # noqa: ANN401
+    one = leader()
+    one.act()
+    one.observe(cost)
+    assert one.state.totals[0] == COST_UNIT // 2
 
 
 def test_a_leader_goes_on_where_another_stood() -> None:

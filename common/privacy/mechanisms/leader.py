@@ -32,7 +32,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from numbers import Integral
+from typing import Literal, get_args
 
 from common.arrays import IntArray
 from common.errors import InvalidInputError
@@ -63,7 +64,8 @@ class LeaderTerms:
 
     ``scale`` is lambda: the least that the budget allows, or that of the least regret where that is more. Where the
     adversary is oblivious, and less of lambda private by one, ``board`` is the dartboard by which actions are drawn.
-    Raises InvalidInputError for p < 2, T < 1, or a budget that is none, or too small to hide the rounding of weights.
+    Raises InvalidInputError for p < 2, T < 1, a budget that is none, or too small to hide the rounding of weights, and
+    for a calibration or an adversary that there is not.
     """
 
     actions: int
@@ -76,15 +78,19 @@ class LeaderTerms:
     board: Dartboard | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.actions <= MOST_ACTIONS or self.actions % 1:  # noqa: PLR2004 -- of one there is nothing to choose
+        if not _is_whole(self.actions, 2, MOST_ACTIONS):  # of one there is nothing to choose
             raise InvalidInputError(f"actions must lie between 2 and 2^24, a whole number, not be {self.actions}")
-        if not 1 <= self.horizon <= MOST_ROUNDS_LED or self.horizon % 1:  # a part of a round would be led, and not paid
+        if not _is_whole(self.horizon, 1, MOST_ROUNDS_LED):  # a part of a round would be led, and not paid
             raise InvalidInputError(
                 f"the horizon must lie between 1 and 2^30 rounds, a whole number, not be {self.horizon}"
             )
         check_epsilon(self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidInputError(f"delta must be at least 0 and below 1, not {self.delta}")
+        if self.calibration not in get_args(Calibration):
+            raise InvalidInputError(f"the calibration must be 'tight' or 'paper', not {self.calibration!r}")
+        if self.adversary not in REACTS:
+            raise InvalidInputError(f"the adversary must be 'adaptive' or 'oblivious', not {self.adversary!r}")
         if self.calibration == "paper" and not self.delta:
             raise InvalidInputError("the paper's calibration needs a delta above 0: take calibration = 'tight'")
         private = least_scale(self.horizon, self.epsilon, self.delta, self.calibration)
@@ -134,6 +140,11 @@ class LeaderTerms:
     def draw(self, totals: IntArray, noise: Noise) -> int:
         """An action, from 0, by the sums (p,) of the costs so far in units of 1 / `COST_UNIT`."""
         return draw(totals, self.scale, noise)
+
+
+def _is_whole(number: object, least: int, most: int) -> bool:
+    """Whether it is an integer within these, and not a real number or a truth value that equals one."""
+    return isinstance(number, Integral) and not isinstance(number, bool) and least <= int(number) <= most
 
 
 def regret_bound(actions: int, horizon: int, scale: float) -> float:
