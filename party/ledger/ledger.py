@@ -204,7 +204,8 @@ class Ledger:
                 )
         found = self.books.runs[OWNER, run]
         if found.approved.spec != digest:
-            raise ConflictError(f"{run} was begun with other terms: say the same again, or take another name")
+            terms = _other_terms(self._chain.attachment(found.number, "spec"), spec)
+            raise ConflictError(f"{run} was begun with {terms}: say the same again, or take another name")
         if found.ended is not None:
             raise ConflictError(f"{run} has ended")
         return found
@@ -497,6 +498,13 @@ def check_exists(directory: Path) -> None:
         "recover, for what it had spent stays spent",
         recover="parley-party recover",
     )
+
+
+def _other_terms(begun: bytes, said: bytes) -> str:
+    """How the terms of a run of the owner's differ, in words."""
+    was, now = json.loads(begun), json.loads(said)
+    differ = [name for name in now if was.get(name) != now[name]]
+    return "other terms, " + ", ".join(f"{name} {was.get(name)}, not {now[name]}" for name in differ)
 
 
 def _terms(account: Account) -> Limited:

@@ -21,7 +21,7 @@ from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from common.arrays import IntArray
 from common.encoding.canonical_json import canonical
-from common.errors import InvalidInputError
+from common.errors import ConflictError, InvalidInputError
 from common.online import Leader, LeaderState
 from common.privacy.calibration import Calibration
 from common.privacy.mechanisms.leader import Adversary
@@ -108,14 +108,14 @@ class Stream:
         due = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
         check_cost(due, rules_of(policy))
         spec = canonical(terms.model_dump(mode="json"))
-        book = ledger.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
+        self._book = ledger.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
         self._ledger, self._name, self._noise = ledger, terms.name, noise
-        self._salt = ledger.attachment(book.number, SALT)
+        self._salt = ledger.attachment(self._book.number, SALT)
         self._told = b""
         self._shown: Action | None = None
         self._query = hashlib.sha256(spec).digest()
         totals, draws = np.zeros(terms.actions, np.int64), 0
-        for round, number in book.answers.items():
+        for round, number in self._book.answers.items():
             if round > 1:
                 totals += self._hear(ledger.attachment(number, TOLD))
             self._shown = Action.read(ledger.attachment(number, "body"))
@@ -130,12 +130,24 @@ class Stream:
         return self.leader.state.rounds >= self.leader.terms.horizon
 
     def act(self) -> Action:
-        """The action of the round that is to come: stored by now; the same until its cost is known."""
+        """The action of the round that is to come: stored by now; the same until its cost is known.
+
+        Raises UnavailableError where it cannot be stored, and may be asked again then. Raises ConflictError where
+        another process has told the round before another cost.
+        """
         if self._shown is None:
             before = self.leader.state
             round = before.rounds + 1
             ask = Ask(OWNER, self._name, round, self._query.hex(), "act", self._told)
-            stored = self._ledger.answer(ask, lambda kept: (self._draw(round), kept))
+            try:
+                stored = self._ledger.answer(ask, lambda kept: (self._draw(round), kept))
+            except ConflictError:
+                if round not in self._book.answers:
+                    raise
+                raise ConflictError(
+                    f"another process has told round {round - 1} of {self._name} another cost: the same command goes "
+                    "on with that"
+                ) from None
             shown = self._shown = Action.read(stored.body)  # what another process stored first, where one did
             draws = before.draws + shown.drawn
             self.leader.state = replace(before, acted=True, action=shown.action, draws=draws)
@@ -151,9 +163,11 @@ class Stream:
             self._ledger.end(OWNER, self._name, "owner")
 
     def _draw(self, round: int) -> bytes:
-        self.leader.noise = self._noise(round)
-        draws, action = self.leader.state.draws, self.leader.act()
-        return Action(round, action, drawn=self.leader.state.draws > draws).body
+        """An action; where the leader stands is for `act` to say, once it is stored."""
+        before, self.leader.noise = self.leader.state, self._noise(round)
+        action = Action(round, self.leader.act(), drawn=self.leader.state.draws > before.draws)
+        self.leader.state = before
+        return action.body
 
     def _hear(self, told: bytes) -> IntArray:
         """A cost as it is kept, back as integers (p,); from then on it is part of what the next round asks."""

@@ -17,7 +17,7 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, InvalidInputError
+from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, InvalidInputError, UnavailableError
 from common.online import Leader
 from common.privacy.account import limit
 from common.privacy.mechanisms.leader_draws import COST_UNIT
@@ -52,7 +52,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def whole() -> list[int]:
+def actions_of_one() -> list[int]:
     """The actions of an uninterrupted leader with the same noise."""
     leader, actions = Leader(3, 6, 2.0, 1.0, 1e-6), []
     for round, cost in enumerate(COSTS, start=1):
@@ -76,7 +76,7 @@ def test_the_first_action_is_charged_for_all_and_each_is_stored_before_it_is_sho
         assert charged == pytest.approx(stream.leader.guarantee.epsilon, abs=1e-6)
         assert all(answer.cost.units == (0, 0, 0, 0) for answer in answers[1:])
     assert ledger.account().reserved.units == (0, 0, 0, 0)
-    assert [action["action"] for action in _bodies(ledger)] == whole()
+    assert [action["action"] for action in _bodies(ledger)] == actions_of_one()
     with pytest.raises(ConflictError, match="prices has ended"):
         opened(ledger)
 
@@ -96,8 +96,24 @@ def test_a_stream_that_is_taken_up_again_is_the_one_that_was_never_left(ledger: 
         again = opened(ledger)
         assert again.act() == first[-1], "what was stored is shown once more, for it may not have been seen"
         first += list(play(again, LINES[stop:]))[1:]
-    assert [action.action for action in first] == whole()
+    assert [action.action for action in first] == actions_of_one()
     assert [action.round for action in first] == [1, 2, 3, 4, 5, 6]
+
+
+def _raise(*_: object) -> None:
+    raise UnavailableError("the ledger cannot be written: its disk is full")
+
+
+def test_an_action_that_could_not_be_stored_is_drawn_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, found = opened(ledger), []
+    for cost in COSTS:
+        with monkeypatch.context() as broken:
+            broken.setattr(ledger, "_append", _raise)
+            with pytest.raises(UnavailableError):
+                stream.act()
+        found.append(stream.act().action)
+        stream.observe(tuple(cost))
+    assert found == actions_of_one()
 
 
 @pytest.mark.parametrize("stop", [1, 40, 99])
@@ -135,15 +151,17 @@ def test_two_processes_cannot_part(ledger: Ledger) -> None:
     other.observe(tuple(COSTS[1]))
     one.observe(tuple(COSTS[2]))
     other.act()
-    with pytest.raises(ConflictError, match="asked something else"):
+    with pytest.raises(ConflictError, match="another process has told round 2 of prices another cost"):
         one.act()
 
 
 def test_other_terms_prices_and_owners_rules_are_refused_before_anything_is_reserved(ledger: Ledger) -> None:
     opened(ledger).act()
     spent = ledger.account()
-    with pytest.raises(ConflictError, match="prices was begun with other terms"):
+    with pytest.raises(ConflictError, match="prices was begun with other terms, horizon 6, not 7: say"):
         opened(ledger, horizon=7)
+    with pytest.raises(ConflictError, match=r"adversary adaptive, not oblivious, bound 2.0, not 3.0, horizon 6, not 5"):
+        opened(ledger, horizon=5, bound=3.0, adversary="oblivious")
     with pytest.raises(ForbiddenError, match="costs epsilon 2 "):
         opened(ledger, name="dear", epsilon=2.0)
     with pytest.raises(ForbiddenError, match="protects all its data at once"):
