@@ -54,7 +54,8 @@ class Leader:
     ``bound`` is R: each cost is in [-R, R]; costs are rounded to its 2^-16th. An ``adversary`` is "adaptive", whose
     costs may hang on all actions before their round's, or "oblivious", whose costs hang on none: regret is several
     times less then, over many rounds. ``noise`` is the operating system's if not given. ``state`` is that of an earlier
-    leader of the same terms, to go on from.
+    leader of the same terms, to go on from: a cost that it was told is not to be told again, or it is not hidden as is
+    promised.
     """
 
     def __init__(  # noqa: PLR0913 -- what an online problem consists of

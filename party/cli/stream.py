@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from common.errors import InvalidInputError
 from party.cli.output import DEFAULT_CONFIG, Config, quietly
+
+if TYPE_CHECKING:
+    from party.personal.stream import Stream, StreamTerms
 
 _WORTH_SAYING = 0.9
 
@@ -27,6 +32,10 @@ def stream_command(
         Literal["adaptive", "oblivious"],
         typer.Option(help="Costs may hang on the actions of earlier rounds, or (less regret) on no action at all."),
     ] = "adaptive",
+    begins: Annotated[
+        Literal["whole", "rest"],
+        typer.Option("--input", help="Whose cost the first line is: round 1's, or (rest) that of the round to come."),
+    ] = "whole",
     receipt: Annotated[
         Path | None, typer.Option(help="A new file for the ledger's receipt, with which recover knows of the charge.")
     ] = None,
@@ -35,15 +44,17 @@ def stream_command(
     """Pick an action each round before its costs are known: by the costs of the rounds before, and privately.
 
     Writes {"round": 1, "action": 2} on standard output, an action a line, counted from 0, and reads costs on standard
-    input, a round a line, [0.5, -1, 0] or {"cost": [0.5, -1, 0]}, one number an action. The first action comes before
-    any cost is read. What is hidden is one round's costs, replaced by any other within the bound, from whoever sees all
-    actions. Choose a round's costs without looking at its action, or the bound on regret does not hold. Costs that hang
-    on no action at all, as those of a file that is there before, allow to keep an action for many rounds: say
-    --adversary oblivious, and the same privacy costs several times less regret.
+    input, a round a line, [0.5, -1, 0] or {"round": 1, "cost": [0.5, -1, 0]}, one number an action; the round may be
+    left out. The first action comes before any cost is read. What is hidden is one round's costs, replaced by any other
+    within the bound, from whoever sees all actions. Choose a round's costs without looking at its action, or the bound
+    on regret does not hold. Costs that hang on no action at all, as those of a file that is there before, allow to keep
+    an action for many rounds: say --adversary oblivious, and the same privacy costs several times less regret.
 
     All rounds are charged with the first action, and each action is stored before it is shown. After an interruption
-    the same command goes on: it shows the last stored action again, whose costs are what it then reads. Costs are kept
-    in the ledger's file, 4 bytes each.
+    the same command goes on: it shows the last stored action again, and reads the input from its beginning. Costs of
+    rounds that have been heard must be the same as they were, and are passed over: no row is heard twice. Of an input
+    that begins with the round of the action which is shown again say --input rest, or say each line's round, as a
+    program should. Costs are kept in the ledger's file: a round takes about 0.6 kB, and 4 bytes an action.
 
     Examples:
       parley-party stream --name prices --actions 3 --horizon 1000 --epsilon 1 --delta 1e-6 < costs.jsonl
@@ -68,18 +79,39 @@ def stream_command(
             raise InvalidInputError(f"the stream's terms: {faults(error)}") from None
         with open_store(settings) as ledger:
             stream = Stream(ledger, settings.policy, terms)
-            leader = stream.leader
-            typer.echo(f"{name}: {leader.guarantee}, regret at most {leader.regret:.4g} on average", err=True)
-            seldom = terms.model_copy(update={"adversary": "oblivious"}).leader().regret
-            if seldom < _WORTH_SAYING * leader.regret:
-                typer.echo(f"{name}: {seldom:.4g} with --adversary oblivious, if costs hang on no action", err=True)
-            try:
-                for action in play(stream, sys.stdin or ()):  # None where it is closed
-                    if receipt is not None and not receipt.exists():
-                        receipt.write_text(ledger.receipt() + "\n", encoding="utf-8")
-                    typer.echo(str(action))
-            except UnicodeDecodeError:
-                raise InvalidInputError("a line is not UTF-8 text") from None
-            if not stream.is_over:
-                left = f"{leader.state.rounds} of {horizon} rounds have their costs"
-                typer.echo(f"{name}: the input ended early, {left}: the same command goes on", err=True)
+            for words in _beforehand(stream, terms, whole=begins == "whole"):
+                typer.echo(f"{name}: {words}", err=True)
+            for action in play(stream, _lines(), whole=begins == "whole"):
+                if receipt is not None and not receipt.exists():
+                    receipt.write_text(ledger.receipt() + "\n", encoding="utf-8")
+                typer.echo(str(action))
+            typer.echo(f"{name}: {_afterwards(stream, whole=begins == 'whole')}", err=True)
+
+
+def _beforehand(stream: Stream, terms: StreamTerms, *, whole: bool) -> Iterator[str]:
+    """What the stream promises, and where it goes on."""
+    leader = stream.leader
+    yield f"{leader.guarantee}, regret at most {leader.regret:.4g} on average"
+    seldom = terms.model_copy(update={"adversary": "oblivious"}).leader().regret
+    if seldom < _WORTH_SAYING * leader.regret:
+        yield f"{seldom:.4g} with --adversary oblivious, if costs hang on no action"
+    if leader.state.acted:
+        round = leader.state.rounds + 1
+        yield f"goes on at round {round}; the first line is taken as the cost of round {1 if whole else round}"
+
+
+def _afterwards(stream: Stream, *, whole: bool) -> str:
+    """Where the stream stands when nothing more is read."""
+    horizon = stream.leader.terms.horizon
+    if stream.is_over:
+        return f"the horizon is over, all {horizon} rounds have their costs"
+    left = f"{stream.leader.state.rounds} of {horizon} rounds have their costs"
+    how = "the same lines, and more" if whole else "the lines after these"
+    return f"the input ended early, {left}: the same command goes on with {how}"
+
+
+def _lines() -> Iterator[str]:
+    """Standard input."""
+    if isinstance(sys.stdin, io.TextIOWrapper):  # None where it is closed
+        sys.stdin.reconfigure(errors="surrogateescape")  # so that the line which is no text is known
+    yield from sys.stdin or ()

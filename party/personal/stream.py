@@ -3,8 +3,10 @@
 The whole horizon is charged with the first action. An action is one transaction with the cost of the round before it,
 which is kept as integers beside it: so a crash leaves either both or neither, and what the leader knows is worked out
 from the ledger alone. What was stored and perhaps not seen is shown once more after a restart, with its round; nothing
-is ever drawn twice. Costs are the owner's data: they lie in the ledger's file, and in no audit of it. Its records name
-them by digests, which whoever guesses a cost could try: so they are kept behind bytes that a salt makes of them.
+is ever drawn twice. Nor is a cost heard twice: where that of a round before comes again, as an owner's file is read
+from its beginning, it is compared with what was heard, and passed over. Costs are the owner's data: they lie in the
+ledger's file, and in no audit of it. Its records name them by digests, which whoever guesses a cost could try: so they
+are kept behind bytes that a salt makes of them.
 """
 
 from __future__ import annotations
@@ -17,24 +19,24 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import FailFast, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from common.arrays import IntArray
-from common.encoding.canonical_json import canonical
+from common.encoding.canonical_json import canonical, read_json
 from common.errors import ConflictError, InvalidInputError
-from common.online import Leader, LeaderState
+from common.online import Leader, LeaderState, cost_in_units
 from common.privacy.calibration import Calibration
-from common.privacy.mechanisms.leader import Adversary
+from common.privacy.mechanisms.leader import MOST_ROUNDS_LED, Adversary
 from common.privacy.noise import Noise, SystemNoise
 from common.runs.pricing import price_at_once
-from common.strict import Identifier, Strict, faults
+from common.strict import Identifier, Strict
 from party.ledger.books import OWNER
 from party.ledger.ledger import SALT, TOLD, Ask, Ledger
 from party.policy.approval import check_cost, rules_of
 from party.settings import Policy
 
 _KEPT = np.dtype("<i4")
-"""How a cost's integers are kept."""
+"""A cost's integers, as they are kept."""
 _SEAL_BYTES = 32
 
 
@@ -59,9 +61,10 @@ class StreamTerms(Strict):
 
 
 class CostLine(Strict):
-    """A round's costs, one an action."""
+    """A round's costs, one an action, and whose they are, where that is said."""
 
-    cost: Annotated[tuple[float, ...], Field(description="one an action, none beyond the bound")]
+    round: Annotated[int | None, Field(ge=1, le=MOST_ROUNDS_LED)] = None
+    cost: Annotated[tuple[float, ...], FailFast(), Field(description="one an action, none beyond the bound")]
 
 
 _COSTS: TypeAdapter[CostLine] = TypeAdapter(CostLine)
@@ -153,12 +156,23 @@ class Stream:
             self.leader.state = replace(before, acted=True, action=shown.action, draws=draws)
         return self._shown
 
-    def observe(self, cost: tuple[float, ...]) -> None:
-        """Take the cost of the round whose action was shown; raises InvalidInputError as `Leader.observe` does."""
-        before = self.leader.state.totals
-        self.leader.observe(cost)
-        self._hear(self._sealed((self.leader.state.totals - before).astype(_KEPT).tobytes()))
-        self._shown = None
+    def observe(self, cost: tuple[float, ...], round: int | None = None) -> None:
+        """Take the cost of a round: of the one whose action was shown, unless another is said.
+
+        The cost of a round before has to be what was heard, and changes nothing. Raises ConflictError where it is
+        another, and InvalidInputError for that of a later round, and as `Leader.observe` does.
+        """
+        at = self.leader.state
+        if round is not None and 1 <= round <= at.rounds:
+            units = cost_in_units(cost, self.leader.terms.actions, self.leader.bound)
+            if _kept(units) != self._heard(round):
+                raise ConflictError("another cost of this round was heard before")
+        elif round not in {None, at.rounds + 1} and not self.is_over:
+            raise InvalidInputError(f"the cost of round {at.rounds + 1} comes next")
+        else:
+            self.leader.observe(cost)
+            self._hear(self._sealed(_kept(self.leader.state.totals - at.totals)))
+            self._shown = None
         if self.is_over:
             self._ledger.end(OWNER, self._name, "owner")
 
@@ -168,6 +182,11 @@ class Stream:
         action = Action(round, self.leader.act(), drawn=self.leader.state.draws > before.draws)
         self.leader.state = before
         return action.body
+
+    def _heard(self, round: int) -> bytes:
+        """The cost of a round that has been heard, as it is kept."""
+        later = self._book.answers.get(round + 1)
+        return (self._told if later is None else self._ledger.attachment(later, TOLD))[_SEAL_BYTES:]
 
     def _hear(self, told: bytes) -> IntArray:
         """A cost as it is kept, back as integers (p,); from then on it is part of what the next round asks."""
@@ -180,25 +199,48 @@ class Stream:
         return hmac.digest(self._salt, self._query + cost, "sha256") + cost
 
 
-def play(stream: Stream, lines: Iterable[str]) -> Iterator[Action]:
-    """The action of the round to come, then one for each line of costs but the last of the horizon.
+def play(stream: Stream, lines: Iterable[str], *, whole: bool = True) -> Iterator[Action]:
+    """The action of the round to come, then one for each line of its costs but the last of the horizon.
 
-    Raises InvalidInputError for a line that is no cost, or comes after the horizon.
+    Of the ``whole`` input the first line is round 1's, and lines of rounds that have been heard are passed over; else
+    it is the line of the round that is to come. A line may say its round itself.
+
+    Raises InvalidInputError for a line that is no cost, or comes too early or after the horizon, and ConflictError for
+    one of a round that has been heard otherwise.
     """
-    yield stream.act()
-    for line in lines:
-        if line.strip():
-            stream.observe(read_cost(line))
-            if not stream.is_over:
-                yield stream.act()
+    shown = stream.act()
+    yield shown
+    round = 1 if whole else shown.round
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            told = read_cost(line)
+            round = told.round or round
+            stream.observe(told.cost, round)
+        except (InvalidInputError, ConflictError) as error:
+            words = f"line {number} of the input, round {round}: {error.detail}"
+            if isinstance(error, ConflictError) and whole and told.round is None:
+                words += f"; if the first line is the cost of round {shown.round}, say --input rest"
+            raise type(error)(words) from None
+        round += 1
+        if not stream.is_over and (action := stream.act()) != shown:
+            yield (shown := action)
 
 
-def read_cost(line: str) -> tuple[float, ...]:
-    """The costs of a line of JSON: a list of numbers, or one under the name ``cost``; raises InvalidInputError."""
+def read_cost(line: str) -> CostLine:
+    """A line of JSON: a list of numbers, or an object with one as ``cost``; raises InvalidInputError."""
     try:
-        value = json.loads(line)
-        return _COSTS.validate_python({"cost": value} if isinstance(value, list) else value).cost
-    except ValidationError as error:
-        raise InvalidInputError(f"a line must be a list of numbers, or have one as cost: {faults(error)}") from None
+        value = read_json(line.encode())
+        return _COSTS.validate_python({"cost": value} if isinstance(value, list) else value)
+    except ValidationError:
+        raise InvalidInputError(
+            "a line must be a list of numbers, or an object with one as cost, which may have its round, from 1"
+        ) from None
     except (ValueError, RecursionError):
-        raise InvalidInputError("a line is not JSON") from None
+        raise InvalidInputError("a line must be JSON, of finite numbers and no name twice") from None
+
+
+def _kept(units: IntArray) -> bytes:
+    """A cost (p,) in integers, as it is kept."""
+    return units.astype(_KEPT).tobytes()

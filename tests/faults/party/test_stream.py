@@ -39,8 +39,7 @@ def live(directory: Path, shown: Path) -> None:
         if (book := ledger.books.runs.get((OWNER, TERMS.name))) and book.ended:
             return  # killed after the end
         stream = Stream(ledger, POLICY, TERMS, lambda round: SeededNoise([9, round]))
-        first = stream.act().round
-        for action in play(stream, (json.dumps(cost(round)) for round in range(first, ROUNDS + 1))):
+        for action in play(stream, (json.dumps(cost(round)) for round in range(1, ROUNDS + 1))):
             out.write(f"{action}\n")
             out.flush()
 
