@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from common.errors import InvalidInputError
-from party.cli.output import DEFAULT_CONFIG, Config, quietly
+from common.errors import InvalidInputError, LedgerError
+from common.service.commands import FormatOption, print_aside
+from party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
 
 if TYPE_CHECKING:
+    from party.ledger.ledger import Ledger
     from party.personal.stream import Stream, StreamTerms
 
 _WORTH_SAYING = 0.9
@@ -37,9 +39,11 @@ def stream_command(
         typer.Option("--input", help="Whose cost the first line is: round 1's, or (rest) that of the round to come."),
     ] = "whole",
     receipt: Annotated[
-        Path | None, typer.Option(help="A new file for the ledger's receipt, with which recover knows of the charge.")
+        Path | None,
+        typer.Option(help="A file for the ledger's newest receipt, with which recover knows of the charge."),
     ] = None,
     config: Config = DEFAULT_CONFIG,
+    output: FormatOption = "text",
 ) -> None:
     """Pick an action each round before its costs are known: by the costs of the rounds before, and privately.
 
@@ -78,14 +82,16 @@ def stream_command(
         except ValidationError as error:
             raise InvalidInputError(f"the stream's terms: {faults(error)}") from None
         with open_store(settings) as ledger:
+            if receipt is not None and receipt.exists():
+                _check_own(ledger, receipt)
             stream = Stream(ledger, settings.policy, terms)
             for words in _beforehand(stream, terms, whole=begins == "whole"):
-                typer.echo(f"{name}: {words}", err=True)
-            for action in play(stream, _lines(), whole=begins == "whole"):
-                if receipt is not None and not receipt.exists():
+                print_aside(output, f"{name}: {words}")
+            for place, action in enumerate(play(stream, _lines(stream), whole=begins == "whole")):
+                if receipt is not None and not place:
                     receipt.write_text(ledger.receipt() + "\n", encoding="utf-8")
                 typer.echo(str(action))
-            typer.echo(f"{name}: {_afterwards(stream, whole=begins == 'whole')}", err=True)
+            print_aside(output, f"{name}: {_afterwards(stream, whole=begins == 'whole')}")
 
 
 def _beforehand(stream: Stream, terms: StreamTerms, *, whole: bool) -> Iterator[str]:
@@ -110,8 +116,21 @@ def _afterwards(stream: Stream, *, whole: bool) -> str:
     return f"the input ended early, {left}: the same command goes on with {how}"
 
 
-def _lines() -> Iterator[str]:
-    """Standard input."""
-    if isinstance(sys.stdin, io.TextIOWrapper):  # None where it is closed
+def _check_own(ledger: Ledger, receipt: Path) -> None:
+    """Raise InvalidInputError for a file that holds anything but a receipt of this ledger's: it would be lost."""
+    try:
+        ledger.check_receipt(read_text(receipt).strip())
+    except LedgerError as error:
+        raise InvalidInputError(f"{receipt} is there, and is not replaced: {error.detail}") from None
+
+
+def _lines(stream: Stream) -> Iterator[str]:
+    """Standard input. Once the horizon is over no more is waited for, but what a file still has is read."""
+    if sys.stdin is None:  # closed
+        return
+    if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # so that the line which is no text is known
-    yield from sys.stdin or ()
+    for line in sys.stdin:
+        yield line
+        if stream.is_over and not sys.stdin.seekable():
+            return

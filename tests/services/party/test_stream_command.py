@@ -87,6 +87,46 @@ def test_costs_after_the_horizon_are_refused(config: Path) -> None:
     assert "line 7 of the input, round 7: the horizon of 6 rounds is over" in refused.stderr
 
 
+@pytest.mark.slow
+def test_nothing_is_waited_for_after_the_horizon(config: Path) -> None:
+    """A pipe that whoever writes into leaves open."""
+    with subprocess.Popen(
+        ["sh", "-c", _shell(config)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdin.write("\n".join(LINES) + "\n")
+        process.stdin.flush()
+        assert process.wait(timeout=60) == 0
+        assert len(process.stdout.readlines()) == 6
+        assert "the horizon is over" in process.stderr.readlines()[-1]
+
+
+def test_a_receipt_takes_the_place_of_an_older_one_and_of_nothing_else(config: Path, tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt"
+    command(config, LINES[0], "--receipt", str(receipt))
+    first = receipt.read_text()
+    command(config, LINES[0], "--receipt", str(receipt), name="other", epsilon=0.5)
+    assert receipt.read_text() != first, "the older knows nothing of this charge"
+    receipt.write_text(LINES[0])
+    refused = command(config, LINES[0], "--receipt", str(receipt), status=3, name="third")
+    assert refused.stderr.strip().endswith("receipt is there, and is not replaced: a receipt that cannot be read")
+    assert receipt.read_text() == LINES[0]
+    log = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
+    assert "third" not in log.stdout
+
+
+def test_programs_are_told_errors_as_json_and_nothing_beside(config: Path) -> None:
+    found = command(config, LINES[0], "--format", "json")
+    assert not found.stderr
+    assert len(found.stdout.splitlines()) == 2
+    refused = command(config, "\n".join([LINES[0], "", "0"]), "--format", "json", status=3)
+    error = json.loads(refused.stderr)
+    assert error["type"] == "invalid-input"
+    assert error["error"].startswith("line 3 of the input, round 2: a line must be a list of numbers")
+
+
 def _full(*_: object) -> None:
     raise UnavailableError("the ledger cannot be written: its disk is full")
 
