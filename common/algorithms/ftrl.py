@@ -1,9 +1,10 @@
 """Following the regularised leader on the simplex: Jain & Thakurta, ICML 2014, with a party's rows as its cost vectors.
 
-Columns are actions, and a party's rows, in their order, the costs of its rounds, in [-1, 1]. In round t each party
-draws an action by the sum of its rows before the t-th, so that its row t is not looked at before. The first answer pays
-for all rounds (`common.privacy.mechanisms.leader` has the proofs). Labels play no part. A party remembers no action
-from one round to the next, so each is drawn anew: `common.online.Leader` may draw seldom.
+Columns are actions, but for a study's intercept, and a party's rows, in their order, the costs of its rounds, in
+[-1, 1]. In round t each party draws an action by the sum of its rows before the t-th, so that its row t is not looked
+at before. The first answer pays for all rounds (`common.privacy.mechanisms.leader` has the proofs). Labels play no
+part. A party remembers no action from one round to the next, so each is drawn anew: `common.online.Leader` may draw
+seldom.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PrivateLeader(Algorithm):
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """An action a round; raises InvalidInputError for one action."""
-        if facts.n_features < 2:  # noqa: PLR2004 -- of one there is nothing to choose
+        if actions_among(facts) < 2:  # noqa: PLR2004 -- of one there is nothing to choose
             raise InvalidInputError("a leader chooses among 2 columns at least, and the study has 1")
         return (Question("act", (0,), 1, "each"),) * self.n_rounds
 
@@ -66,12 +67,12 @@ class PrivateLeader(Algorithm):
         actions = np.full((len(facts.parties), self.n_rounds), _ABSENT)
         for round in range(1, self.n_rounds + 1):
             reply = yield Query(round, "act", np.zeros(0), "each")
-            actions[list(reply.contributors), round - 1] = _read(reply, facts.n_features)
+            actions[list(reply.contributors), round - 1] = _read(reply, actions_among(facts))
         return Model(actions, "statistics")
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
-        """The sums (..., T, d) of the rows before each round, in units of 1 / `COST_UNIT`: exact integers."""
-        rows = (shard.X[..., : self.n_rounds - 1, :] * COST_UNIT).astype(np.int64)
+        """The sums (..., T, p) of the rows before each round, in units of 1 / `COST_UNIT`: exact integers."""
+        rows = (shard.X[..., : self.n_rounds - 1, : actions_among(facts)] * COST_UNIT).astype(np.int64)
         totals = np.zeros((*rows.shape[:-2], self.n_rounds, rows.shape[-1]), np.int64)
         np.cumsum(rows, axis=-2, out=totals[..., 1 : rows.shape[-2] + 1, :])
         totals[..., rows.shape[-2] + 1 :, :] = totals[..., rows.shape[-2], None, :]
@@ -90,7 +91,7 @@ class PrivateLeader(Algorithm):
 
     def terms(self, facts: FederationFacts, index: int) -> LeaderTerms:
         """A party's leader."""
-        return LeaderTerms(facts.n_features, self.n_rounds, *facts.of(index).strictest, self.calibration)
+        return LeaderTerms(actions_among(facts), self.n_rounds, *facts.of(index).strictest, self.calibration)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Infinite: chances move, and not what is counted."""
@@ -110,9 +111,21 @@ class PrivateLeader(Algorithm):
         for index in own_indices(facts):
             self.terms(facts, index)
 
+    def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
+        """Of costs that are not in one unit."""
+        if facts.study is None or facts.study.row_norm != "own":
+            return ()
+        why = "the study divides each row by its own norm, so the costs of two rounds are not in one unit"
+        return (f"{why}: with norm = 'max' they are as in the table",)
+
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """What costs may hang on."""
         return (self.terms(facts, own_indices(facts)[0]).assumption,)
+
+
+def actions_among(facts: FederationFacts) -> int:
+    """How many columns are actions: all, but for a study's intercept, the last, which costs the same in each round."""
+    return facts.n_features - (facts.study is not None and facts.study.intercept)
 
 
 def _read(reply: Reply, actions: int) -> FloatArray:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from common.algorithms import settle
-from common.algorithms.ftrl import PrivateLeader
+from common.algorithms.ftrl import PrivateLeader, actions_among
 from common.data.shard import Shard
 from common.encoding.fixed_point import Norm
 from common.errors import InvalidInputError
@@ -22,6 +23,7 @@ from common.protocol.messages import Query, Reply
 from common.protocol.simulation import Simulation
 from common.runs.pricing import guarantees, price, transcript
 from learner.experiments.simulation import SimulationSettings, run_simulation
+from tests.support.cluster import made_up
 from tests.support.noises import StackedNoise
 
 SIZES = np.array([12, 7])
@@ -122,6 +124,33 @@ def test_a_stream_that_ends_early_and_a_single_action_are_refused() -> None:
         PrivateLeader(n_rounds=13).check_noise(facts_of().of(1))
     with pytest.raises(InvalidInputError, match="2 columns at least"):
         PrivateLeader(n_rounds=5).questions(facts_of(n_features=1))
+
+
+@pytest.mark.parametrize("norm", ["max", "euclidean"])
+def test_the_intercept_is_no_action(norm: Norm) -> None:
+    """Its column is the same in each row, and would be drawn."""
+    study = made_up(D).model_copy(update={"norm": norm, "row_norm": "largest"})
+    sized = facts_of(norm=norm, n_features=D + 1)
+    facts, algorithm = replace(sized, study=study).of(0), PrivateLeader(n_rounds=12)
+    shard = shards(norm)[0]
+    wider = Shard(np.column_stack([shard.X / 2, np.full(12, 0.5)]), shard.y, norm=norm)
+    leader, noise = Leader(D, 12, 1.0, 3.0, 1e-5, noise=SeededNoise(5)), SeededNoise(5)
+    assert algorithm.event(1, facts) == leader.terms.event
+    prepared = algorithm.prepare(wider, facts)
+    assert prepared.shape == (12, D)
+    for round, row in enumerate(wider.X, start=1):
+        assert algorithm.local(act(round), prepared, facts, noise) >> 10 == [leader.act()]
+        leader.observe(row[:D])
+    with pytest.raises(InvalidInputError, match="2 columns at least"):
+        algorithm.questions(replace(facts_of(n_features=2), study=made_up(1)))
+    without = made_up(1).model_copy(update={"intercept": False})
+    assert actions_among(replace(facts_of(n_features=1), study=without)) == 1
+    assert algorithm.cautions(facts) == algorithm.cautions(sized) == ()
+
+
+def test_rows_that_are_divided_by_their_own_norm_are_cautioned_of() -> None:
+    (words,) = PrivateLeader().cautions(replace(facts_of(n_features=D + 1), study=made_up(D)))
+    assert "not in one unit" in words
 
 
 def test_there_is_no_model_to_measure() -> None:
