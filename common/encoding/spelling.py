@@ -35,3 +35,12 @@ def so_many(count: int, thing: str) -> str:
     ('1 round', '2,000 rows')
     """
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def as_told(value: float | str) -> str:
+    """How a parameter's value is told to people: numbers to six digits, texts as they are.
+
+    >>> as_told(0.1 + 0.2), as_told(40), as_told("output")
+    ('0.3', '40', 'output')
+    """
+    return value if isinstance(value, str) else f"{value:g}"

@@ -16,6 +16,7 @@ from common.arrays import FloatArray, IntArray
 from common.data.hold_out import Rows
 from common.data.shard import Shard
 from common.encoding.fixed_point import Norm
+from common.encoding.spelling import as_told
 from common.errors import InvalidInputError
 from common.learning.model import Model
 from common.privacy.events import Event, NonPrivateEvent
@@ -36,8 +37,7 @@ class Choice:
     why: str
 
     def __str__(self) -> str:
-        value = self.value if isinstance(self.value, str) else f"{self.value:g}"
-        return f"{value}: {self.why}"
+        return f"{as_told(self.value)}: {self.why}"
 
 
 class Algorithm(ABC):

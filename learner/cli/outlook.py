@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from common.encoding.spelling import so_many
+from common.encoding.spelling import as_told, so_many
 from common.errors import ParleyError
 from common.privacy.guarantee import NEXT_TO_NOTHING
 
@@ -68,7 +68,7 @@ def _some(names: Sequence[str]) -> str:
 def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What was chosen of a forecast's run: its name, its value and why."""
     for name, why in answer["chosen"].items():
-        yield name, answer["algorithm"] if name == "algorithm" else f"{answer['parameters'][name]:g}", why
+        yield name, answer["algorithm"] if name == "algorithm" else as_told(answer["parameters"][name]), why
 
 
 def costly(answer: Mapping[str, Any]) -> Iterator[str]:

@@ -272,6 +272,9 @@ def test_says_what_to_expect_before_it_asks(command: Commands) -> None:
 def test_explains_a_forecast_and_a_simulation(command: Commands) -> None:
     foreseen = command("forecast", "made-up", "--epsilon", "1", "--delta", "1e-5", "--explain").stdout
     assert "momentum = " in foreseen
+    private = ("made-up", "--epsilon", "8", "--delta", "1e-5", "--algorithm", "average", "--explain")
+    assert "mechanism = o" in command("forecast", *private).stdout, "a word, not a number"
+    assert "mechanism = o" in command("submit", *private).stderr
     tried = command("simulate", "--data", "wdbc", "--repeat", "2", "--explain").stdout
     assert "clip_norm = 0.5: noise is scaled to it" in tried
     assert "beside it, over 2 repetitions: the majority 0." in tried
