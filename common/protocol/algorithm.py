@@ -76,6 +76,11 @@ class Algorithm(ABC):
         """The parameters of a run whose learner is the owner of that ``name``; by default those given."""
         return dict(given)
 
+    @classmethod
+    def takes(cls, norm: Norm, *, sparse: bool) -> bool:
+        """Whether it takes rows that are bounded by this norm, and sparse or not."""
+        return norm in cls.norms and (cls.sparse or not sparse)
+
     def check_rows(self, facts: FederationFacts) -> None:
         """Raise InvalidInputError for rows of another norm, or sparse ones, where the algorithm does not take them."""
         if facts.norm not in self.norms:

@@ -19,10 +19,12 @@ from common.service.commands import Format, FormatOption, TableOption, print_nex
 from party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
+    from common.data.study import Study
     from common.files.sources import DataSource
     from common.service.http.proxy import ProxyAccess
     from common.wire.membership import Invitation, KnownKey
     from party.joining import Enrolment, Folder
+    from party.settings import PartySettings
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -50,6 +52,11 @@ PortOption = Annotated[
 ComposeOption = Annotated[
     bool, typer.Option("--compose", help="Write a Compose file too, which runs the service in a container.")
 ]
+
+_NO_TRAINING = (
+    "only {} trains on such rows, and shows the learner each answer: as long as policy.require_secure_sum is true, no "
+    "run trains"
+)
 
 
 def join_command(
@@ -113,7 +120,11 @@ def join_command(
         holding = load_holding(settings)
         agreed = invited.studies[0].study
         about = [f"  {words_of_study}" for words_of_study in (agreed.title, agreed.purpose) if words_of_study]
-        told = [f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}", *about]
+        told = [
+            f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}",
+            *about,
+            *_warned(folder, settings, agreed),
+        ]
         if not has_ledger(folder.state):
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")
@@ -183,6 +194,15 @@ def _tell(
     print_next(output, start)
 
 
+def _warned(folder: Folder, settings: PartySettings, agreed: Study) -> tuple[str, ...]:
+    """What is to be known of new settings: under those that were there, the owner has chosen."""
+    from party.policy.beginning import refused_for_sums, trained_by_sums
+
+    if (folder.root / "party.toml").exists() or not settings.policy.require_secure_sum or trained_by_sums(agreed):
+        return ()
+    return (f"warning: {_NO_TRAINING.format(', '.join(refused_for_sums(agreed)))}",)
+
+
 def _opened(path: Path, role: str) -> Invitation:
     """The invitation of a file; raises InvalidInputError."""
     from common.wire.membership import Invitation
@@ -244,7 +264,11 @@ def _party_toml(
     port: int,
 ) -> str:
     """A party's settings."""
+    from party.policy.beginning import first_algorithms, refused_for_sums
+
     epsilon, delta, epsilon_per_run, delta_per_run = policy
+    agreed = invited.studies[0].study
+    refused = ", ".join(refused_for_sums(agreed))
     pins = _pins("secure_sum.key_holders", invited.key_holders)
     pins += _pins("secure_sum.parties", invited.parties) if pins else ""
     own = f"""\
@@ -259,10 +283,10 @@ epsilon = {epsilon!r}
 delta = {delta!r}
 max_epsilon_per_run = {epsilon_per_run!r}
 max_delta_per_run = {delta_per_run!r}
-algorithms = ["dp_gd", "release", "average", "evaluate", "describe"]
+algorithms = {json.dumps(first_algorithms(agreed))}
 minimum_contributors = 2
 approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
-require_secure_sum = {"true" if pins else "false"}
+require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
 """
     return _service_toml(invited, folder, own, proxy, port) + pins
 

@@ -1,0 +1,94 @@
+"""The policy that `join` writes: something can be trained under it, or it says why nothing can."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.algorithms import build_algorithm
+from common.data.columns import Feature, Label, SparseFeatures
+from common.data.study import Study
+from common.files.sources import source_named
+from common.learning.losses import build_loss
+from common.protocol.facts import FederationFacts
+from common.runs.signed_study import SignedStudy
+from common.secure_sum.envelope import public_hex
+from common.wire.membership import Invitation, KnownKey
+from party.cli.join import _party_toml, _warned
+from party.joining import Folder
+from party.policy.beginning import first_algorithms, refused_for_sums, trained_by_sums
+from party.settings import PartySettings
+
+SPARSE = (SparseFeatures(name="entries", columns=50, entries=5),)
+DENSE = (Feature(name="x", lower=0, upper=1),)
+KEY = Ed25519PrivateKey.generate()
+HOLDER = KnownKey(name="notary", public_key=public_hex(Ed25519PrivateKey.generate()))
+
+
+def study(**terms: Any) -> Study:  # noqa: ANN401 -- whatever a study takes
+    return Study(**({"name": "s", "features": DENSE, "label": Label(name="y", values=("0", "1"))} | terms))
+
+
+def written(agreed: Study, root: Path, *key_holders: KnownKey) -> tuple[PartySettings, str]:
+    """The settings that join writes, and their text."""
+    learner = KnownKey(name="learner", public_key=public_hex(KEY))
+    signed = SignedStudy.sign(agreed, learner.name, KEY)
+    invited = Invitation(
+        name="a", role="party", learner=learner, url="https://learner.example.org", secret="s" * 40,
+        expires=datetime(2100, 1, 1, tzinfo=UTC), studies=(signed,), key_holders=key_holders,
+    )  # fmt: skip
+    folder = Folder(root)
+    folder.begin(invited)
+    data, budget = source_named("rows.parquet", ()), (5.0, 1e-4, 1.0, 1e-5)
+    text = _party_toml(invited, folder, data, budget, clip=False, trusts_policy=False, proxy=None, port=1)
+    (root / "party.toml").write_text(text)
+    return PartySettings.load(root / "party.toml"), text
+
+
+@pytest.mark.parametrize(
+    ("terms", "algorithms"),
+    [
+        ({}, ("dp_gd", "release", "average", "evaluate", "describe")),
+        ({"features": SPARSE}, ("dp_gd", "release", "average", "evaluate")),
+        ({"norm": "max"}, ("simplex", "evaluate", "describe")),
+        ({"features": SPARSE, "norm": "max"}, ("simplex", "evaluate")),
+    ],
+)
+def test_a_policy_lists_what_takes_the_rows_of_the_study(
+    terms: dict[str, Any], algorithms: tuple[str, ...], tmp_path: Path
+) -> None:
+    settings, text = written(study(**terms), tmp_path)
+    assert settings.policy.algorithms == algorithms
+    assert not settings.policy.require_secure_sum
+    assert "refused" not in text
+
+
+@pytest.mark.parametrize(("norm", "refused"), [("euclidean", "release"), ("max", "simplex")])
+def test_a_policy_that_requires_sums_says_what_that_refuses(norm: str, refused: str, tmp_path: Path) -> None:
+    settings, text = written(study(norm=norm), tmp_path, HOLDER)
+    assert settings.policy.require_secure_sum
+    assert f"require_secure_sum = true  # so {refused} is refused" in text
+    assert trained_by_sums(study(norm=norm)) == (("dp_gd", "average") if norm == "euclidean" else ())
+    told = _warned(Folder(tmp_path / "new"), settings, study(norm=norm))
+    assert "only simplex trains" in told[0] if norm == "max" else not told
+    assert not _warned(Folder(tmp_path), settings, study(norm=norm)), "its owner has settings"
+
+
+@pytest.mark.parametrize("norm", ["euclidean", "max"])
+def test_what_is_refused_for_sums_is_what_shows_each_answer(norm: Any) -> None:  # noqa: ANN401 -- a norm
+    agreed = study(norm=norm)
+    facts = FederationFacts.uniform(
+        np.array([500, 500]), epsilon=1.0, delta=1e-5, n_features=agreed.n_features, loss=build_loss(agreed),
+        norm=norm, study=agreed, secure_sum=True, public_shape=(1, agreed.n_features),
+    )  # fmt: skip
+    shown = [
+        name
+        for name in first_algorithms(agreed)
+        if any(question.reveal == "each" for question in build_algorithm(name).questions(facts))
+    ]
+    assert tuple(shown) == refused_for_sums(agreed)
