@@ -86,11 +86,13 @@ class Algorithm(ABC):
         if facts.norm not in self.norms:
             raise InvalidInputError(
                 "the algorithm's noise hides rows of 2-norm at most 1, and the study's are bounded in the largest "
-                "coordinate (norm = 'max'): one record of d columns would move an answer by up to sqrt(d) times as much"
+                "coordinate (norm = 'max'): one record of d columns would move an answer by up to sqrt(d) times as "
+                "much; to train, take simplex"
             )
         if facts.row_entries is not None and not self.sparse:
+            others = "simplex" if facts.norm == "max" else "release, average or dp_gd"
             raise InvalidInputError(
-                "the algorithm needs dense rows, and the study's are sparse: to train, take release, average or dp_gd"
+                f"the algorithm needs dense rows, and the study's are sparse: to train, take {others}"
             )
 
     @abstractmethod

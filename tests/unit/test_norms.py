@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -73,6 +74,19 @@ def test_rows_have_no_more_entries_than_were_agreed_on() -> None:
     with pytest.raises(InvalidInputError, match="more entries than the 2 that"):
         simulate(algorithm, shard, facts(row_entries=2), NoNoise())
     assert simulate(algorithm, shard, facts(row_entries=3), NoNoise()).weights.shape == (2, 3)
+
+
+@pytest.mark.parametrize("terms", [{"norm": "max"}, {"row_entries": 2}, {"norm": "max", "row_entries": 2}])
+@pytest.mark.parametrize("name", REGISTRY)
+def test_who_refuses_rows_names_who_takes_them(name: str, terms: dict[str, Any]) -> None:
+    try:
+        build_algorithm(name).check_rows(facts(**terms))
+    except InvalidInputError as error:
+        named = re.findall(r"\w+", error.detail.rpartition("to train, take ")[2].replace(" or ", " "))
+        assert named
+        for other in named:
+            assert REGISTRY[other].trains
+            build_algorithm(other).check_rows(facts(**terms))
 
 
 def test_shards_have_the_norm_that_was_agreed_on() -> None:
