@@ -109,7 +109,7 @@ class Loading:
         n_numbers = self._n_numbers(n_rows) + n_rows * isinstance(self._label, RealLabel)
         return Loaded(
             self._shard(n_rows),
-            clipped={name: self._clipped[name] / n_rows for name in names if self._clipped[name]},
+            clipped={name: self._clipped[name] / self._n_values(name, n_rows) for name in names if self._clipped[name]},
             clipped_share=self._clipped.total() / max(n_numbers, 1),
             dropped_share=self._n_dropped / n_rows,
             missing=dict((+self._missing).most_common()),
@@ -146,6 +146,10 @@ class Loading:
     def _n_numbers(self, n_rows: int) -> int:
         """How many numbers were read, which may have been clipped."""
         return n_rows * len(self._layout.numbers.features)
+
+    def _n_values(self, name: str, n_rows: int) -> int:  # noqa: ARG002
+        """How many numbers of a feature or label were read."""
+        return n_rows
 
     def design(self, n_rows: int) -> FloatArray:
         """The first rows (n_rows, d) as they are: not yet on the grid, nor projected where a bound does not hold."""

@@ -94,6 +94,9 @@ class SparseLoading(Loading):
     def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
         return sum(int(part.nnz) for part in self._parts)
 
+    def _n_values(self, name: str, n_rows: int) -> int:
+        return self._n_numbers(n_rows) if name == self._features.name else n_rows
+
 
 def _repeated(columns: IntArray, owner: IntArray, whole: BoolArray) -> BoolArray:
     """Which entries (m,), of those that are at whole places, are where another of their row is already."""
