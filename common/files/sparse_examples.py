@@ -3,7 +3,7 @@
 A Parquet file has two columns of lists, the places and the values of a row's entries. A LIBSVM file (``.svm``,
 ``.libsvm``) has a row a line: its label, then ``place:value`` for each entry that is not zero; what follows a ``#`` is
 a comment (Chang & Lin 2011, "LIBSVM: a library for support vector machines"). There labels that are numbers are told
-apart as such: ``+1`` is the value 1 of a study.
+apart as such: ``+1`` is the value 1 of a study. A row that begins with an entry has no label.
 """
 
 from __future__ import annotations
@@ -97,8 +97,14 @@ def _halves(path: Path) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The labels of some lines, and what follows them."""
     lines = _lines(path)
     while batch := list(islice(lines, _LINES)):
-        heads, rests = zip(*(_SPACE.split(f"{line} ", maxsplit=1) for line in batch), strict=True)
+        heads, rests = zip(*map(_half, batch), strict=True)
         yield heads, rests
+
+
+def _half(line: str) -> tuple[str, str]:
+    """The label of a line, which is empty where there is none, and its entries."""
+    head, rest = _SPACE.split(f"{line} ", maxsplit=1)
+    return ("", line) if ":" in head else (head, rest)
 
 
 def _lines(path: Path) -> Iterator[str]:

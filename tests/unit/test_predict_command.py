@@ -94,6 +94,8 @@ def test_rows_of_lists(tmp_path: Path) -> None:
     assert run(tmp_path, document, lines)[0] == out
     kept, _ = run(tmp_path, document, lines, "--keep", "ill")
     assert [row["ill"] for row in csv.DictReader(io.StringIO(kept))] == ["yes", "no"]
+    lines.write_text("1:1 3:-2\nno\n", encoding="utf-8")
+    assert run(tmp_path, document, lines)[0] == out, "a row needs no label, and its first entry is none"
     lines.write_text("no 2:1\nno 1:x\n", encoding="utf-8")
     assert "row 2: has a value that is not a number" in run(tmp_path, document, lines, code=3)[1]
     assert "is missing" in run(tmp_path, document, Path("absent.svm"), code=3)[1]

@@ -98,11 +98,21 @@ def test_an_entry_of_two_colons_is_not_taken_for_two(tmp_path: Path) -> None:
             load_examples(tmp_path / "odd.svm", study())
 
 
+@pytest.mark.parametrize("label", [LABEL, RealLabel(name="label", lower=-1, upper=1)])
+def test_a_row_that_begins_with_an_entry_misses_its_label(label: Label | RealLabel, tmp_path: Path) -> None:
+    (tmp_path / "none.svm").write_text("1:2 3:1\n+1 1:1\n")
+    with pytest.raises(InvalidDataError, match="column 'label': missing in 1 row"):
+        load_examples(tmp_path / "none.svm", study(label=label))
+    loaded = load_examples(tmp_path / "none.svm", study(label=label, missing="drop"))
+    assert loaded.missing == {"label": 1}
+
+
 def test_what_is_beyond_the_bound_is_clipped_where_its_owner_says_so(tmp_path: Path) -> None:
     (tmp_path / "far.svm").write_text("+1 1:20 2:-1\n")
     loaded = load_examples(tmp_path / "far.svm", study(norm="max"), clip=True)
     assert loaded.shard.X[0].tolist() == [1, -0.5, 0, 0, 0, 1]
     assert loaded.clipped_share == 0.5
+    assert loaded.clipped == {"entries": 0.5}, "of two entries, in one row"
 
 
 @pytest.mark.parametrize(
