@@ -97,9 +97,11 @@ def faults(error: ValidationError) -> str:
     ...     print(faults(error))
     x: Input should be a valid integer; y: Extra inputs are not permitted
     """
-    found = []
-    for fault in error.errors(include_input=False, include_url=False, include_context=False):
-        if fault["type"] == "default_factory_not_called":  # follows from another fault
+    found, all_faults = [], error.errors(include_input=False, include_url=False, include_context=False)
+    within = {fault["loc"][:depth] for fault in all_faults for depth in range(1, len(fault["loc"]))}
+    for fault in all_faults:
+        follows = fault["type"] == "too_short" and fault["loc"] in within  # of a list whose first faulty item ends it
+        if follows or fault["type"] == "default_factory_not_called":
             continue
         place, words = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
         found.append(f"{place}: {words}" if place else words)

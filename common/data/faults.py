@@ -8,19 +8,24 @@ from typing import Literal
 from common.errors import InvalidDataError
 
 FaultKind = Literal[
-    "absent", "not numeric", "missing", "beyond the bounds", "unknown category", "unknown label",
-    "place out of range", "place repeated", "too many entries", "places and values unequal in number",
+    "absent", "not numeric", "missing", "list missing", "label missing", "beyond the bounds", "unknown category",
+    "unknown label", "no whole number as a place", "place out of range", "place repeated", "too many entries",
+    "places and values unequal in number",
 ]  # fmt: skip
 
 MOST_COLUMNS = 20
 """So many faulty columns are told of by name."""
 
+_DROPS = 'rows that miss their list or their label are kept as empty ones by "missing": "drop" in the study'
 _REMEDIES: Mapping[FaultKind, str] = {
     "missing": 'rows that miss a value are kept as empty ones by "missing": "drop" in the study, on all of it or on a '
     'feature, and "missing": "value" puts a feature\'s "fill" there',
+    "list missing": _DROPS,
+    "label missing": _DROPS,
     "not numeric": 'a cell without a number has to be empty, or "NA", and a number to have a point and no other sign',
     "beyond the bounds": 'data.out_of_bounds = "clip" in the settings, or --clip, clips values to the bounds',
-    "place out of range": '"first" of the study is the place of its first column, 0 or 1',
+    "no whole number as a place": 'places are whole numbers: what else LIBSVM rows say, such as a "qid", has to go',
+    "place out of range": 'places count from "first" of the study, 0 or 1, and "columns" is how many there are',
     "too many entries": '"entries" of the study is the most that a row may have',
     "unknown category": '"other": true on a feature of the study takes the values that it does not declare',
     "unknown label": "a label has to be spelt as in the study",
@@ -61,7 +66,7 @@ class Faults:
 def remedies(rows: Mapping[str, Mapping[FaultKind, int]]) -> list[str]:
     """What helps against faults that are counted by column and kind."""
     kinds = {kind for found in rows.values() for kind in found}
-    return [words for kind, words in _REMEDIES.items() if kind in kinds]
+    return list(dict.fromkeys(words for kind, words in _REMEDIES.items() if kind in kinds))
 
 
 def _told(kinds: Mapping[FaultKind, int]) -> str:

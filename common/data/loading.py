@@ -19,7 +19,7 @@ import numpy.typing as npt
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import MISSING, UNKNOWN, Block, Column, as_codes, as_numbers
 from common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled
-from common.data.faults import Faults
+from common.data.faults import FaultKind, Faults
 from common.data.hold_out import move_held_out_last
 from common.data.layout import DesignLayout
 from common.data.shard import Shard
@@ -230,7 +230,11 @@ class Loading:
             self._dropped[start : start + len(empty)] |= empty
             self._missing[name] += int(empty.sum())
         elif policy == "refuse":
-            self._faults.note(name, "missing", int(empty.sum()))
+            self._faults.note(name, self._missing_kind(name), int(empty.sum()))
+
+    def _missing_kind(self, name: str) -> FaultKind:  # noqa: ARG002
+        """What to call it that a feature or a label is missing."""
+        return "missing"
 
 
 class RowLoading(Loading):

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, hstack, vstack
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import Column, Entries
 from common.data.columns import SparseFeatures
+from common.data.faults import FaultKind
 from common.data.hold_out import is_held_out
 from common.data.loading import Loading
 from common.data.shard import Shard
@@ -47,12 +48,14 @@ class SparseLoading(Loading):
         features, n = self._features, len(entries.missing)
         owner = np.repeat(np.arange(n), np.diff(entries.starts))
         places, values = entries.places - features.first, entries.values / features.bound
-        whole = (places == np.trunc(places)) & (places >= 0) & (places < features.columns)
-        columns = np.where(whole, places, 0.0).astype(np.int64)
-        again = _repeated(columns, owner, whole)
+        whole = places == np.trunc(places)
+        there = whole & (places >= 0) & (places < features.columns)
+        columns = np.where(there, places, 0.0).astype(np.int64)
+        again = _repeated(columns, owner, there)
         beyond = np.abs(values) > 1
         self._note_missing(start, features.name, entries.missing)
-        self._faults.note(features.index, "place out of range", _rows(~whole, owner, n))
+        self._faults.note(features.index, "no whole number as a place", _rows(~whole, owner, n))
+        self._faults.note(features.index, "place out of range", _rows(whole & ~there, owner, n))
         self._faults.note(features.index, "place repeated", _rows(again, owner, n))
         self._faults.note(features.value, "not numeric", _rows(np.isnan(values), owner, n))
         self._faults.note(features.index, "too many entries", int((np.diff(entries.starts) > features.entries).sum()))
@@ -94,13 +97,16 @@ class SparseLoading(Loading):
     def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
         return sum(int(part.nnz) for part in self._parts)
 
+    def _missing_kind(self, name: str) -> FaultKind:
+        return "list missing" if name == self._features.name else "label missing"  # neither has a fill
+
     def _n_values(self, name: str, n_rows: int) -> int:
         return self._n_numbers(n_rows) if name == self._features.name else n_rows
 
 
-def _repeated(columns: IntArray, owner: IntArray, whole: BoolArray) -> BoolArray:
-    """Which entries (m,), of those that are at whole places, are where another of their row is already."""
-    which = np.flatnonzero(whole)
+def _repeated(columns: IntArray, owner: IntArray, there: BoolArray) -> BoolArray:
+    """Which entries (m,), of those whose place is ``there``, are where another of their row is already."""
+    which = np.flatnonzero(there)
     order = which[np.lexsort((columns[which], owner[which]))]
     again = np.zeros(len(columns), dtype=np.bool_)
     again[order[1:]] = (np.diff(columns[order]) == 0) & (np.diff(owner[order]) == 0)

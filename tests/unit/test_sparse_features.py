@@ -83,8 +83,8 @@ def test_every_fault_is_counted_and_none_is_told(tmp_path: Path) -> None:
         load_examples(tmp_path / "bad.libsvm", study())
     words = str(refused.value)
     for each in (
-        "unknown label in 2 rows", "place out of range in 3 rows", "place repeated in 1 row",
-        "too many entries in 1 row", "not numeric in 2 rows", "beyond the bounds in 1 row",
+        "unknown label in 2 rows", "place out of range in 2 rows", "no whole number as a place in 1 row",
+        "place repeated in 1 row", "too many entries in 1 row", "not numeric in 2 rows", "beyond the bounds in 1 row",
     ):  # fmt: skip
         assert each in words
     assert "foo" not in words
@@ -101,7 +101,7 @@ def test_an_entry_of_two_colons_is_not_taken_for_two(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", [LABEL, RealLabel(name="label", lower=-1, upper=1)])
 def test_a_row_that_begins_with_an_entry_misses_its_label(label: Label | RealLabel, tmp_path: Path) -> None:
     (tmp_path / "none.svm").write_text("1:2 3:1\n+1 1:1\n")
-    with pytest.raises(InvalidDataError, match="column 'label': missing in 1 row"):
+    with pytest.raises(InvalidDataError, match="column 'label': label missing in 1 row"):
         load_examples(tmp_path / "none.svm", study(label=label))
     loaded = load_examples(tmp_path / "none.svm", study(label=label, missing="drop"))
     assert loaded.missing == {"label": 1}

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from sklearn.datasets import load_svmlight_file
 
 from common.data.auxiliary import with_bounds_of, with_projection_of
@@ -24,6 +25,7 @@ from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import load_examples, load_source
 from common.files.sources import DataSource
+from common.strict import faults
 from learner.api.requests import PredictionRequest
 from learner.experiments.datasets import deal, load_dataset
 
@@ -165,7 +167,8 @@ def test_every_fault_of_a_line_is_counted_and_no_value_told(tmp_path: Path) -> N
         )
     words = refused.value.detail
     assert "unknown label in 2 rows" in words
-    assert "place out of range in 6 rows" in words
+    assert "place out of range in 2 rows" in words
+    assert "no whole number as a place in 4 rows" in words
     assert "place repeated in 1 row" in words
     assert "too many entries in 1 row" in words
     assert "not numeric in 5 rows" in words  # nan, x, 2:3, and what has no value at all
@@ -190,10 +193,13 @@ def test_faults_of_lists_are_counted(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError) as refused:
         load_examples(path, study())
     for words in (
-        "places and values unequal in number in 1 row", "column 'tokens': missing in 1 row", "missing in 1 row",
-        "beyond the bounds in 1 row", "place out of range in 3 rows", "place repeated in 1 row", "not numeric in 1 row",
+        "places and values unequal in number in 1 row", "column 'tokens': list missing in 1 row",
+        "column 'bad': label missing in 1 row", "no whole number as a place in 1 row",
+        "beyond the bounds in 1 row", "place out of range in 2 rows", "place repeated in 1 row", "not numeric in 1 row",
     ):  # fmt: skip
         assert words in refused.value.detail
+    assert refused.value.detail.count('"missing": "drop"') == 1
+    assert '"missing": "value"' not in refused.value.detail, "of lists there is no fill"
 
 
 def test_a_row_that_misses_a_number_of_its_list_is_kept_as_an_empty_one(tmp_path: Path) -> None:
@@ -213,6 +219,15 @@ def test_a_row_that_misses_a_number_of_its_list_is_kept_as_an_empty_one(tmp_path
         load_examples(path, study(missing="refuse"))
     with pytest.raises(InvalidDataError, match="not numeric in 1 row"):
         load_examples(libsvm(tmp_path, ["1 1:x"]), study(missing="drop"))
+
+
+def test_a_faulty_feature_is_no_empty_list_of_them_besides() -> None:
+    with pytest.raises(ValidationError) as refused:
+        study(features=tokens(bount=1))
+    assert faults(refused.value) == "features.0.sparse.bount: Extra inputs are not permitted"
+    with pytest.raises(ValidationError) as refused:
+        study(features=[])
+    assert faults(refused.value) == "features: Tuple should have at least 1 item after validation, not 0"
 
 
 def test_absent_columns_and_empty_files_are_refused(tmp_path: Path) -> None:
