@@ -20,6 +20,8 @@ from common.errors import InvalidInputError
 
 Naming = Callable[[int], str]
 """What to call a row in an error, by its number from 0."""
+_NUMERIC = "iufO"
+"""Kinds of arrays of numbers; decimals, and None beside numbers, are objects."""
 
 
 def rows_of(study: Study, records: Sequence[Mapping[str, Any]], name: Naming = "record {}".format) -> Any:  # noqa: ANN401 -- a matrix of either kind
@@ -63,22 +65,30 @@ def _sparse_rows(study: Study, features: SparseFeatures, records: Sequence[Mappi
 def _lists_of(features: SparseFeatures, which: str, record: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
     """Places and values of a record; raises InvalidInputError that names it."""
     try:
-        places, values = (np.array(record[name], dtype=np.float64) for name in features.table_names)
+        places, values = (_numbers(record[name]) for name in features.table_names)
     except (KeyError, TypeError, ValueError):
         wanted = " and ".join(map(repr, features.table_names))
         raise InvalidInputError(f"{which}: {wanted} must be lists of numbers") from None
     offset = places - features.first
     for wrong, words in (
-        (places.ndim != 1 or places.shape != values.shape, "has not as many places as values"),
+        (places.shape != values.shape, "has not as many places as values"),
         (bool(((offset != np.trunc(offset)) | (offset < 0) | (offset >= features.columns)).any()),
          f"has a place that is none of the {features.columns} columns"),
         (len(np.unique(places)) < places.size, "has a place twice"),
         (places.size > features.entries, f"has more entries than the {features.entries} of the study"),
-        (not bool(np.isfinite(values).all()), "has a value that is not a number"),
+        (bool(np.isnan(values).any()), "has a value that is not a number"),
     ):  # fmt: skip
         if wrong:
             raise InvalidInputError(f"{which}: {words}")
     return places, values
+
+
+def _numbers(cells: Any) -> FloatArray:  # noqa: ANN401 -- whatever a record has
+    """A list of numbers (m,); raises TypeError or ValueError for anything else, as texts and truth values are."""
+    found = np.asarray(cells)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in _NUMERIC):
+        raise TypeError
+    return found.astype(np.float64)
 
 
 def design_of(study: Study, columns: Block, n_rows: int) -> FloatArray:

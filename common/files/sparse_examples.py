@@ -24,7 +24,7 @@ from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
 from common.files.file_tables import reading
 from common.files.streams import TableStream
-from common.files.tables import check_names
+from common.files.tables import UNPACK, check_names, check_text
 
 if TYPE_CHECKING:
     from common.data.study import Study
@@ -50,16 +50,24 @@ def is_libsvm(path: Path) -> bool:
     return path.suffix.lower() in _LIBSVM
 
 
+def check_kind(path: Path) -> None:
+    """Raise InvalidDataError for a file that holds no rows of sparse features, by its name; with what to do."""
+    suffix = path.suffix.lower()
+    if suffix not in {".parquet", *_LIBSVM}:
+        what = f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse"
+        raise InvalidDataError(f"{what}: {UNPACK[suffix]}" if suffix in UNPACK else what)
+
+
 def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterator[SparseBlock]]:
     """How many rows a Parquet or LIBSVM file has, the names of its columns, and its rows if it has those of a study.
 
     Raises InvalidDataError for another kind of file, one that names a column twice, and columns that are no lists; and
     OSError or pyarrow's own errors for a file that cannot be read.
     """
+    check_kind(path)
     if is_libsvm(path):
+        check_text(path)
         return sum(1 for _ in _lines(path)), study.table_names, _of_lines(path)
-    if path.suffix.lower() != ".parquet":
-        raise InvalidDataError(f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse")
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- 5 MB, for who needs it
 
     with ParquetFile(path, pre_buffer=False) as file:
@@ -74,7 +82,7 @@ def libsvm_table(path: Path, study: Study) -> TableStream:
     Raises InvalidDataError for a file that cannot be read.
     """
     with reading(path):
-        next(_lines(path), None)
+        check_text(path)
     numbers = pa.list_(pa.float64())
     schema = pa.schema(dict(zip(study.table_names, (numbers, numbers, pa.string()), strict=True)))
 

@@ -15,10 +15,11 @@ _HEADER = 2**22
 """Bytes that hold a first line, however many columns it names."""
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """How files of gzip, ZIP (and so of spreadsheets), bzip2, xz and Zstandard begin."""
-_DATABASE, _SHEET, _UNPACK = "of a database say FILE::TABLE", "save the sheet as CSV", "unpack it"
-_WAYS = {
+_DATABASE, _SHEET = "of a database say FILE::TABLE", "save the sheet as CSV"
+UNPACK = dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst"), "unpack it")
+"""What to do about packed files, by how their names end."""
+_WAYS = UNPACK | {
     ".sqlite": _DATABASE, ".sqlite3": _DATABASE, ".db": _DATABASE, ".xlsx": _SHEET, ".xls": _SHEET, ".ods": _SHEET,
-    ".gz": _UNPACK, ".zip": _UNPACK, ".bz2": _UNPACK, ".xz": _UNPACK, ".zst": _UNPACK,
 }  # fmt: skip
 """What to do about files of other kinds."""
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -88,6 +89,14 @@ def is_csv(path: Path) -> bool:
     return suffix == ".csv"
 
 
+def check_text(path: Path) -> None:
+    """Raise InvalidDataError for a file that begins as no text does that is UTF-8: packed ones do; or OSError."""
+    with path.open("rb") as file:
+        first = file.readline(_HEADER)
+    if first.startswith(_PACKED) or b"\x00" in first:
+        raise unreadable(path, ValueError())
+
+
 def unreadable(path: Path, error: Exception) -> InvalidDataError:
     """What to say of a file and why: never its content, which pyarrow's message holds."""
     if isinstance(error, FileNotFoundError):
@@ -109,7 +118,7 @@ def _why(path: Path, error: Exception) -> str:
     not_utf8 = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error) or b"\x00" in first
     faults = (
         (not first, "it is empty"),
-        (path.suffix.lower() != ".csv", "it is no Parquet file, or a part of one"),
+        (path.suffix.lower() == ".parquet", "it is no Parquet file, or a part of one"),
         (first.startswith(_PACKED), "it is packed: unpack it"),
         (not_utf8, "it is not UTF-8: save it as such"),
         (other, _between(other)),

@@ -15,7 +15,7 @@ from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import block_of
 from common.files.file_tables import file_table
-from common.files.sparse_examples import is_libsvm, libsvm_table
+from common.files.sparse_examples import check_kind, is_libsvm, libsvm_table
 from common.files.streams import TableStream
 
 
@@ -27,6 +27,8 @@ class FeatureRows:
 
     def __init__(self, path: Path, study: Study, keep: Collection[str] = ()) -> None:
         self._study, self._keep = study, tuple(keep)
+        if study.sparse:
+            check_kind(path)
         self._stream: TableStream = (
             libsvm_table(path, study)
             if study.sparse and is_libsvm(path)

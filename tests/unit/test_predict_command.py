@@ -99,6 +99,10 @@ def test_rows_of_lists(tmp_path: Path) -> None:
     lines.write_text("no 2:1\nno 1:x\n", encoding="utf-8")
     assert "row 2: has a value that is not a number" in run(tmp_path, document, lines, code=3)[1]
     assert "is missing" in run(tmp_path, document, Path("absent.svm"), code=3)[1]
+    unpack = "absent.svm.gz must end in .parquet, .svm or .libsvm, as the features are sparse: unpack it"
+    assert unpack in run(tmp_path, document, Path("absent.svm.gz"), code=3)[1]
+    piped = CliRunner().invoke(learner_app, ["predict", str(tmp_path / "model.json"), "-"], input="1:1 3:-2\nno\n")
+    assert piped.stdout == out
     bad = [*records, {"index": [9], "value": [1.0]}]
     write_table(pa.table({name: [record[name] for record in bad] for name in ("index", "value")}), table)
     _, err = run(tmp_path, document, table, code=3)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from common.data.sparse import SparseShard
 from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import load_examples
+from common.files.sparse_examples import libsvm_table
 from common.files.studies import read_study
 from party.data.owner_data import load_apart
 from party.settings import Data
@@ -123,6 +127,7 @@ def test_what_is_beyond_the_bound_is_clipped_where_its_owner_says_so(tmp_path: P
         ({"index": [[1], [2]], "value": [[1.0], [None]]}, "not numeric in 1 row"),
         ({"index": [1, 2], "value": [[1.0], [1.0]]}, "column 'index' must hold lists of numbers"),
         ({"index": [["a"], ["b"]], "value": [[1.0], [1.0]]}, "column 'index' must hold lists of numbers"),
+        ({"index": [[True], [True]], "value": [[1.0], [1.0]]}, "column 'index' must hold lists of numbers"),
         ({"value": [[1.0], [1.0]]}, "column 'index': absent"),
     ],
 )
@@ -130,6 +135,37 @@ def test_faulty_lists_are_told_of(columns: dict[str, Any], words: str, tmp_path:
     parquet.write_table(pa.table(columns | {"label": [1, -1]}), tmp_path / "rows.parquet")
     with pytest.raises(InvalidDataError, match=words):
         load_examples(tmp_path / "rows.parquet", study())
+
+
+@pytest.mark.parametrize("cells", [["1"], [True], [[1]], "1", 1, None])
+def test_what_a_party_takes_for_no_list_of_numbers_is_none_of_a_record(cells: object) -> None:
+    for wrong in ({"index": cells, "value": [1.0]}, {"index": [1], "value": cells}):
+        with pytest.raises(InvalidInputError, match="record 0: 'index' and 'value' must be lists of numbers"):
+            rows_of(study(), [wrong])
+
+
+def test_decimals_are_numbers_and_infinity_is_beyond_the_bounds(tmp_path: Path) -> None:
+    (tmp_path / "far.svm").write_text("+1 1:inf 2:-inf 3:1\n")
+    with pytest.raises(InvalidDataError, match="beyond the bounds in 1 row"):
+        load_examples(tmp_path / "far.svm", study(norm="max"))
+    shard = load_examples(tmp_path / "far.svm", study(norm="max"), clip=True).shard
+    record = {"index": [1, 2, 3], "value": [math.inf, -math.inf, Decimal(1)]}
+    assert rows_of(study(norm="max"), [record]).toarray().tolist() == shard.X.tolist() == [[1, -1, 0.5, 0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (gzip.compress(TEXT.encode()), "cannot be read: it is packed: unpack it"),
+        (TEXT.encode("utf-16"), "cannot be read: it is not UTF-8: save it as such"),
+    ],
+)
+def test_a_file_that_is_no_text_is_told_of_in_a_sentence(content: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.svm"
+    path.write_bytes(content)
+    for read in (load_examples, libsvm_table):
+        with pytest.raises(InvalidDataError, match=words):
+            read(path, study())
 
 
 def test_a_missing_list_may_be_dropped(tmp_path: Path) -> None:
@@ -142,8 +178,9 @@ def test_a_missing_list_may_be_dropped(tmp_path: Path) -> None:
 
 def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("index,value,label\n")
-    with pytest.raises(InvalidDataError, match=r"\.parquet, \.svm or \.libsvm"):
-        load_examples(tmp_path / "rows.csv", study())
+    for kind, way in (("csv", "sparse$"), ("svm.gz", "sparse: unpack it$")):
+        with pytest.raises(InvalidDataError, match=rf"\.parquet, \.svm or \.libsvm, as the features are {way}"):
+            load_examples(tmp_path / f"rows.{kind}", study())
     with pytest.raises(InvalidDataError, match="missing"):
         load_examples(tmp_path / "none.svm", study())
 

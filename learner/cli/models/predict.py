@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PREDICTIONS = (
     "Example: parley-learner predict model.json patients.csv --proba --keep id --output predicted.csv   (the document "
-    "is what the command model saves; `-` reads a CSV or Parquet table from standard input)"
+    "is what the command model saves; `-` reads a table from standard input)"
 )
 """How the command is used."""
 _ROW, _PREDICTION = "row", "prediction"
@@ -57,7 +57,9 @@ def predict_command(
 
     predictor = Predictor.of(read_model_file(model))
     with TemporaryDirectory() as folder:
-        path = Path(table) if table != "-" else _standard_input(Path(folder))
+        path = (
+            Path(table) if table != "-" else _standard_input(Path(folder), ".svm" if predictor.study.sparse else ".csv")
+        )
         rows = FeatureRows(path, predictor.study, _checked(keep or []))
         found = _predicted(predictor, rows, proba=proba, skip=skip)
         names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
@@ -136,9 +138,9 @@ def _chances(predictor: Predictor) -> tuple[str, ...]:
     return tuple(f"P({value})" for value in getattr(predictor.study.label, "values", ()))
 
 
-def _standard_input(folder: Path) -> Path:
-    """What comes on standard input, as a file: Parquet by its first bytes, else CSV."""
+def _standard_input(folder: Path, text: str) -> Path:
+    """What comes on standard input, as a file: Parquet by its first bytes, else of the kind that ends in ``text``."""
     content = sys.stdin.buffer.read()
-    path = folder / f"rows{'.parquet' if content.startswith(b'PAR1') else '.csv'}"
+    path = folder / f"rows{'.parquet' if content.startswith(b'PAR1') else text}"
     path.write_bytes(content)
     return path
