@@ -70,7 +70,7 @@ class SampledSimplex(Algorithm):
         if "regularization" not in given:
             best = one.best(facts)
             strength = rounded_up(best.problem.strength / best.problem.n_examples)  # with less, a draw fewer fits
-            chosen["regularization"] = Choice(strength, f"the bound on the excess risk is least: {best.draws} draws")
+            chosen["regularization"] = Choice(strength, f"the bound on the excess risk is least; draws: {best.draws}")
         return chosen
 
     def best(self, facts: FederationFacts) -> SimplexSampling:

@@ -148,7 +148,7 @@ def test_where_no_draw_fits_it_says_what_one_costs_and_which_lambda_would_do(sca
     assert f"not one draw fits {epsilon:g}, delta = 0 at scale = {scale:g}, as one costs up to" in words
     assert f"{allowed(problem, epsilon, 0.0, 'tight').pure:.3g}; with" in words
     least = float(words.rpartition("regularization = ")[2].split()[0])
-    assert words.endswith(" it would")
+    assert words.endswith(" one would")
     assert sampling(replace(problem, strength=least * 10_000), epsilon, 0.0, "tight").draws > 0
     assert refusal(replace(problem, strength=0.985 * least * 10_000), epsilon)
 
@@ -156,7 +156,9 @@ def test_where_no_draw_fits_it_says_what_one_costs_and_which_lambda_would_do(sca
 def test_where_no_solver_surely_is_near_enough_it_says_so() -> None:
     problem = problem_of(1e-6)
     assert allowed(problem, 1e12, 0.0, "tight").draws > 0
-    assert ", as no solver surely is near enough; with regularization = " in refusal(problem, 1e12)
+    words = refusal(problem, 1e12)
+    assert words.startswith("regularization is too small: no solver surely is near enough at scale = 3; with regul")
+    assert "epsilon" not in words
 
 
 def test_where_no_lambda_would_do_none_is_named() -> None:

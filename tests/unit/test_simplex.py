@@ -296,7 +296,7 @@ def test_the_chosen_lambda_allows_the_draws_that_it_was_chosen_for(epsilon: floa
         algorithm, choices = settle("simplex", {}, facts)
         assert isinstance(algorithm, SampledSimplex)
         (site,) = algorithm.own_sites(facts.everyone)
-        assert f" {site.draws} draw" in choices["regularization"].why
+        assert choices["regularization"].why.endswith(f"; draws: {site.draws}")
         assert site.draws == algorithm.best(facts).draws
 
 

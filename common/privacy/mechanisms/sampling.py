@@ -91,12 +91,14 @@ def sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration:
     found = allowed(problem, epsilon, delta, calibration)
     if not found.draws or not problem.is_solvable(found.error):
         least = _least_regularization(problem, epsilon, delta, calibration)
-        why = "no solver surely is near enough" if found.draws else f"one costs up to {found.pure:.3g}"
-        hint = f"; with regularization = {least:.3g} it would" if least else ""
-        raise InvalidInputError(
-            f"epsilon is too small: not one draw fits {epsilon:g}, delta = {delta:g} at scale = {problem.scale:g}, as "
-            f"{why}{hint}"
+        where = f"at scale = {problem.scale:g}"
+        why = (
+            f"regularization is too small: no solver surely is near enough {where}"
+            if found.draws
+            else f"epsilon is too small: not one draw fits {epsilon:g}, delta = {delta:g} {where}, as one costs up to "
+            f"{found.pure:.3g}"
         )
+        raise InvalidInputError(f"{why}; with regularization = {least:.3g} one would" if least else why)
     return found
 
 
