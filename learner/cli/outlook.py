@@ -72,7 +72,7 @@ def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def costly(answer: Mapping[str, Any]) -> Iterator[str]:
-    """What a run with long answers costs to carry, and whether it fits; nothing of one with short answers."""
+    """What a run with long answers costs to carry, and where it does not fit; nothing of one with short answers."""
     if (costs := answer["costs"])["answered"] <= _LONG:
         return
     yield (
@@ -80,8 +80,8 @@ def costly(answer: Mapping[str, Any]) -> Iterator[str]:
         f"{_size(costs['all_bytes'])} in all; at a party {_size(costs['memory_bytes'])} of memory beside its rows, and "
         f"about {costs['noise_seconds']:.2g} s of noise"
     )
-    needs = f"a party's {costs['limit']} must be {costs['longest']:,} or more"
-    yield needs if costs["fits"] else f"warning: {needs}, which its default is not"
+    if not costs["fits"]:
+        yield f"warning: a party's {costs['limit']} must be {costs['longest']:,} or more, which its default is not"
 
 
 def _size(count: int) -> str:

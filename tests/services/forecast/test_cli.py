@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
+from common.runs.costs import RunCosts
 from learner.api.app import create_learner_app
 from learner.cli import forecast as forecast_cli
 from learner.cli.client import LearnerClient
 from learner.cli.main import learner_app
+from learner.cli.outlook import costly
 from tests.services.forecast.conftest import Owners
 from tests.support.cluster import USER
 
@@ -71,6 +74,18 @@ def test_tells_programs_the_same(command: Commands) -> None:
 def test_says_that_there_is_none(command: Commands) -> None:
     terms = ("forecast", "made-up", "--algorithm", "local", "--epsilon", "1", "--delta", "1e-5", "--owner", "a=10")
     assert "no forecast every owner keeps a model of its own" in " ".join(command(*terms).stdout.split())
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_tells_of_a_limit_only_where_its_default_is_too_low(fits: bool) -> None:  # noqa: FBT001 -- a parameter
+    costs = RunCosts(
+        asked=0, answered=10**6, round_bytes=8_000_256, bytes=8_000_256, all_bytes=16_000_512, memory_bytes=40_000_000,
+        noise_seconds=0.4, limit="limits.round_bytes", longest=8_000_128, fits=fits,
+    )  # fmt: skip
+    told = list(costly({"costs": asdict(costs)}))
+    assert told[0].startswith("an answer has 1,000,000 numbers: 8 MB on the wire a party and round, 16 MB in all")
+    needs = "warning: a party's limits.round_bytes must be 8,000,128 or more, which its default is not"
+    assert told[1:] == ([] if fits else [needs])
 
 
 @pytest.mark.parametrize(
