@@ -33,11 +33,14 @@ _REMEDIES: Mapping[FaultKind, str] = {
 
 
 class UnfitDataError(InvalidDataError):
-    """Data that does not fit a study: ``rows`` counts, by column and kind of fault, the rows that do not."""
+    """Data that does not fit a study: ``rows`` counts, by column and kind of fault, the rows that do not.
 
-    def __init__(self, detail: str, rows: Mapping[str, Mapping[FaultKind, int]]) -> None:
+    ``file`` is the first of several files that has such rows, where that is known.
+    """
+
+    def __init__(self, detail: str, rows: Mapping[str, Mapping[FaultKind, int]], file: str = "") -> None:
         super().__init__(detail)
-        self.rows = rows
+        self.rows, self.file = rows, file
 
 
 class Faults:
@@ -45,12 +48,18 @@ class Faults:
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[FaultKind, int]] = {}
+        self._file = ""
 
     def note(self, column: str, kind: FaultKind, rows: int) -> None:
         """Count some more rows of a column."""
         if rows:
             kinds = self._rows.setdefault(column, {})
             kinds[kind] = kinds.get(kind, 0) + rows
+
+    def end_file(self, name: str) -> None:
+        """Say that one of several files ends here: the first with a fault is told."""
+        if self._rows and not self._file:
+            self._file = name
 
     def check(self, order: Iterable[str]) -> None:
         """Raise UnfitDataError where there is a fault; tells of columns in this order."""
@@ -59,14 +68,15 @@ class Faults:
         columns = [name for name in order if name in self._rows]
         told = "; ".join(f"column {name!r}: {_told(self._rows[name])}" for name in columns[:MOST_COLUMNS])
         more = f"; and {len(columns) - MOST_COLUMNS} columns more" if len(columns) > MOST_COLUMNS else ""
-        helps = "".join(f"; {words}" for words in remedies(self._rows))
-        raise UnfitDataError(f"the data does not fit the study: {told}{more}{helps}", self._rows)
+        helps = "".join(f"; {words}" for words in remedies(self._rows, self._file))
+        raise UnfitDataError(f"the data does not fit the study: {told}{more}{helps}", self._rows, self._file)
 
 
-def remedies(rows: Mapping[str, Mapping[FaultKind, int]]) -> list[str]:
-    """What helps against faults that are counted by column and kind."""
+def remedies(rows: Mapping[str, Mapping[FaultKind, int]], file: str = "") -> list[str]:
+    """What helps against faults that are counted by column and kind, and which file has the first, if it is known."""
     kinds = {kind for found in rows.values() for kind in found}
-    return list(dict.fromkeys(words for kind, words in _REMEDIES.items() if kind in kinds))
+    where = [f"the first file with such rows is {file}"] if file else []
+    return [*where, *dict.fromkeys(words for kind, words in _REMEDIES.items() if kind in kinds)]
 
 
 def _told(kinds: Mapping[FaultKind, int]) -> str:

@@ -3,7 +3,7 @@
 Columns that a study maps are all in memory until they are, unless rows come whole.
 
 Blocks hold some rows of some columns. What is missing, unknown, no number or beyond its bounds is counted by column,
-so that an owner hears of all of it at once, and is told neither a value nor where it stood.
+so that an owner hears of all of it at once, and is told neither a value nor the row that it stood in.
 """
 
 from __future__ import annotations
@@ -94,6 +94,10 @@ class Loading:
                 self._add_category(start, block[name], *self._layout.categories[name])
         if self._label.name in block:
             self._add_label(start, block[self._label.name])
+
+    def end_file(self, name: str) -> None:
+        """Say that the rows of one of several files have all come."""
+        self._faults.end_file(name)
 
     def finish(self, n_rows: int) -> Loaded:
         """The shard of the first ``n_rows`` rows.

@@ -116,6 +116,8 @@ def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
             with reading(path):
                 _add_parquet(loading, start, file, wanted[0], study.text_names)
             start += file.metadata.num_rows
+            if len(paths) > 1:
+                loading.end_file(str(path))
         pa.default_memory_pool().release_unused()
         return loading.finish(n_rows)
 
@@ -202,5 +204,7 @@ def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
                 loading.add_entries(start, entries)
                 loading.add_label(start, labels)
                 start += len(labels)
+        if len(paths) > 1:
+            loading.end_file(str(path))
     pa.default_memory_pool().release_unused()
     return loading.finish(n_rows)

@@ -32,7 +32,8 @@ class StudyFit:
     say that they tell who somebody is. ``n_rows`` is None where faults kept the table from being loaded. ``clipped``
     are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value, ``missing`` how
     many miss that of a column, the most first. ``narrow`` are columns whose bounds are far wider than what is in them,
-    ``others`` the shares of values that the study does not name and takes as other ones, by column.
+    ``others`` the shares of values that the study does not name and takes as other ones, by column. ``file`` is the
+    first of several files with a fault, where that is known.
     """
 
     study: str
@@ -46,6 +47,7 @@ class StudyFit:
     missing: Mapping[str, int] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
     others: Mapping[str, float] = field(default_factory=dict)
+    file: str = ""
 
     @property
     def fits(self) -> bool:
@@ -124,7 +126,7 @@ class StudyFit:
 
     def _hints(self) -> list[str]:
         """What helps, and what the owner should know, whether the table fits or not."""
-        hints = remedies(self.faults)
+        hints = remedies(self.faults, self.file)
         hints += [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
         hints += [
             f"{name}: {share:.2%} of the values are none of the study's: other" for name, share in self.others.items()
@@ -156,7 +158,7 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
         faults = {
             name: dict(error.rows[name]) for name in sorted(error.rows, key=lambda name: order.get(name, math.inf))
         }
-        return StudyFit(study.name, None, minimum_rows, faults, extra, wanted)
+        return StudyFit(study.name, None, minimum_rows, faults, extra, wanted, file=error.file)
     return StudyFit(
         study.name,
         int(loaded.shard.n_examples),

@@ -24,7 +24,8 @@ from common.data.loading import Loaded, Loading, RowLoading, load_columns, shard
 from common.data.maps import Projection
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.files.examples import load_examples
+from common.files.examples import load_examples, load_source
+from common.files.sources import DataSource
 from common.files.studies import read_study
 from common.files.tables import check_names, read_columns
 from party.data.child import MEMORY
@@ -232,6 +233,21 @@ def test_a_file_of_many_columns_is_checked_in_a_moment(tmp_path: Path) -> None:
         assert load_examples(save(whole, tmp_path / f"wide.{kind}"), wide).shard.X.shape == (3, 2_001)
     with pytest.raises(InvalidDataError, match="names columns twice: see places 8, 100001"):
         check_names(tmp_path, [*names, "x7"])
+
+
+def test_of_several_files_the_first_with_a_fault_is_named(tmp_path: Path) -> None:
+    study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
+    for day, x in ((1, 0.5), (2, 7.25), (3, 9.75)):
+        save(pa.table({"x": [x, 1.0], "y": [0, 1]}), tmp_path / f"day{day}.parquet")
+    with pytest.raises(InvalidDataError) as refused:
+        load_source(DataSource(source=f"{tmp_path}/day*.parquet"), study)
+    assert f"beyond the bounds in 2 rows; the first file with such rows is {tmp_path}/day2.parquet; " in str(
+        refused.value
+    )
+    assert "7.25" not in str(refused.value)
+    with pytest.raises(InvalidDataError) as refused:
+        load_source(DataSource(source=f"{tmp_path}/day2.parquet"), study)
+    assert "the first file" not in str(refused.value), "there is but one"
 
 
 _CHILD = """

@@ -25,6 +25,7 @@ from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
 from common.files.examples import load_examples, load_source
 from common.files.sources import DataSource
+from common.files.study_fit import fit_of_source
 from common.strict import faults
 from learner.api.requests import PredictionRequest
 from learner.experiments.datasets import deal, load_dataset
@@ -137,8 +138,11 @@ def test_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path)
     assert (together.X == alone.X).all()
     assert (together.y == alone.y).all()
     (tmp_path / "day3.svm").write_text("1 9:1\n")
-    with pytest.raises(InvalidDataError, match="place out of range in 1 row"):
+    with pytest.raises(InvalidDataError, match=r"place out of range in 1 row; the first file .*day3\.svm; places"):
         load_source(data, study())
+    (tmp_path / "day0.svm").write_text("1 1.5:1\n")
+    told = fit_of_source(study(), data).lines()
+    assert f"  the first file with such rows is {tmp_path}/day0.svm" in told
 
 
 @pytest.mark.parametrize(
