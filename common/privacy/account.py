@@ -38,6 +38,11 @@ SQUARE_UNITS = 10**12
 """Units to one mu^2."""
 
 
+_LATE = (
+    "this delta is slack, as that of noise inside a minimisation is, which an account that began with Gaussian runs "
+    "does not bear: take Gaussian noise on what is told (release and average have mechanism = output)"
+)
+_AHEAD = "runs with slack are reserved, and none is charged yet: a Gaussian run has to wait until one is"
 _MOST_RUNS = 10**9  # more are not counted
 
 
@@ -103,13 +108,15 @@ class Account:
         pure = total.delta == total.slack == 0
         if self.composition == "basic" or (pure and adds_up):
             return adds_up
-        if total.slack > 0 and self._trades(cost):
+        if self.trades(cost):
             return False
         return total.slack <= self.delta_limit // 2 and total.gdp <= self.gdp_limit(slack=total.slack > 0)
 
-    def _trades(self, cost: Cost) -> bool:
-        """Whether a cost would have slack come after a Gaussian part."""
+    def trades(self, cost: Cost) -> bool:
+        """Whether a filter would have slack come after a Gaussian part, which it does not bear."""
         before = self.spent + self.reserved
+        if self.composition == "basic" or before.slack + cost.slack == 0:
+            return False
         late = before.gdp > 0 and before.slack == 0
         ahead = before.slack > self.spent.slack == 0 and cost.gdp > cost.slack == 0
         return late or ahead
@@ -192,11 +199,11 @@ class Account:
 def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
     """The refusal of a cost that an account cannot bear."""
     epsilon, delta = cost.epsilon / MICRO, cost.delta / DELTA_UNITS
-    words = (
-        f"epsilon {epsilon:g}, delta {delta:g} are asked for; "
-        f"epsilon {account.epsilon_left:g}, delta {account.delta_left:g} are left"
-    )
-    if account.composition == "filter" and account.delta_limit > 0:
+    asked, left = f"epsilon {epsilon:g}, delta {delta:g} are asked for", (account.epsilon_left, account.delta_left)
+    words = f"{asked}; epsilon {left[0]:g}, delta {left[1]:g} are left"
+    if account.trades(cost):
+        words = f"{asked}; {_LATE if cost.slack else _AHEAD}"
+    elif account.composition == "filter" and account.delta_limit > 0:
         total = account.spent + account.reserved
         room = max(0, account.gdp_limit(slack=total.slack + cost.slack > 0) - total.gdp)
         words += (
@@ -208,7 +215,7 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
                 f", and delta {cost.slack / DELTA_UNITS:.3g} as slack, which has half of the budget's delta in an "
                 "account that begins with slack, and nothing in another"
             )
-    return BudgetExhaustedError(words, epsilon_left=account.epsilon_left, delta_left=account.delta_left)
+    return BudgetExhaustedError(words, epsilon_left=left[0], delta_left=left[1])
 
 
 def delta_units(delta: float) -> int:

@@ -52,7 +52,7 @@ def refusals(answer: Mapping[str, Any]) -> Iterator[str]:
     """By whom a forecast's run would be refused, a line for each reason."""
     reasons: dict[str, list[str]] = {}
     for owner in answer["owners"]:
-        spent = [] if owner["fits"] is not False else [f"epsilon {owner['epsilon_now']:.3g} is left of its budget"]
+        spent = [owner["exhausted"]] if owner["exhausted"] else []
         for reason in (*owner["objections"], *spent):
             reasons.setdefault(reason, []).append(owner["name"])
     for reason, names in reasons.items():

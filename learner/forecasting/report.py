@@ -20,7 +20,7 @@ from common.client.party import PartyClient
 from common.client.peer import ask_all
 from common.errors import BudgetExhaustedError
 from common.forecast.forecast import Forecast, NoForecast, forecast
-from common.privacy.account import DELTA_UNITS, MICRO, Cost
+from common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted
 from common.privacy.guarantee import View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts
@@ -161,6 +161,7 @@ def _owners(
             epsilon_now=now and now.epsilon_left,
             epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
             fits=fits,
+            exhausted=exhausted(now, cost).detail if now and cost and not fits else None,
             objections=objections(run, member, known[member.name], charge, told.foreseen)
             if member.name in known
             else (),

@@ -84,6 +84,9 @@ class OwnerView(BaseModel):
             "would refuse the run. Null where the party was not reached, or for a run without noise"
         ),
     ]
+    exhausted: Annotated[
+        str | None, Field(description="why the ledger does not bear the run, in the party's words; null where it does")
+    ]
     objections: Annotated[
         tuple[str, ...],
         Field(description="why the party would refuse the run, in its own words, but for what its ledger bears (fits)"),

@@ -173,14 +173,25 @@ def test_a_refusal_says_what_is_asked_and_left() -> None:
 
 
 def test_a_refusal_of_slack_says_what_slack_has() -> None:
-    refusal = exhausted(replace(FILTER, spent=of(HALF // 2)), of(SQUARE_UNITS, 3 * 10**12))
+    first = replace(FILTER, spent=of(HALF // 2, 1))
+    refusal = exhausted(first, of(SQUARE_UNITS, 3 * 10**12))
     assert f"of which {(HALF - HALF // 2) / SQUARE_UNITS:.3g} is left, and delta 3e-06 as slack" in refusal.detail
-    least = exhausted(replace(FILTER, spent=of(WHOLE)), of(0, 1))
+    least = exhausted(replace(FILTER, spent=of(WHOLE, 1)), of(0, 1))
     assert "is left, and delta 1e-18 as slack, which has half of the budget's delta in an account" in least.detail
     assert "of which 0 is left" in least.detail
     began = exhausted(replace(FILTER, spent=of(0, 1)), of(2 * WHOLE))
     assert f"of which {HALF / SQUARE_UNITS:.3g} is left" in began.detail
     assert "slack" not in began.detail
+
+
+def test_slack_after_a_gaussian_run_is_refused_in_words_that_help() -> None:
+    late = exhausted(replace(FILTER, spent=of(5)), of(5, 7))
+    assert "an account that began with Gaussian runs does not bear: take Gaussian noise" in late.detail
+    assert "mechanism = output" in late.detail
+    ahead = exhausted(replace(FILTER, reserved=of(0, 7)), of(5))
+    assert "runs with slack are reserved, and none is charged yet" in ahead.detail
+    for account, cost in ((replace(BASIC, spent=of(5)), of(5, 7)), (replace(FILTER, spent=of(0, 7)), of(5))):
+        assert not account.trades(cost)
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ export class ForecastPane {
 
   /** What owners would refuse, in words. */
   refusals(answer) {
-    const spent = answer.owners.filter((owner) => owner.fits === false).map((owner) =>
-      `The run is beyond the budget of ${owner.name}: it would be charged ε = ${number(owner.epsilon, 3)}, and ε = ${number(owner.epsilon_now, 3)} is left.`);
+    const spent = answer.owners.filter((owner) => owner.exhausted).map((owner) =>
+      `The run is beyond the budget of ${owner.name}: ${owner.exhausted}.`);
     const broken = answer.owners.flatMap((owner) => owner.objections.map((rule) => `${owner.name} would refuse the run: ${rule}.`));
     this.stillRefused = [...broken, ...spent];
     return this.stillRefused;

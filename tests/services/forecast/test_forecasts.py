@@ -63,6 +63,7 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
     assert views["party-1"]["epsilon"] == most.epsilon / MICRO
     bears = {name: limit(epsilon, DELTA).bears(most) for name, epsilon in BUDGETS.items()}
     assert {name: view["fits"] for name, view in views.items()} == bears
+    assert {name: view["exhausted"] is None for name, view in views.items()} == bears
     assert list(bears.values()) == [True, True, True, True, False]
     left = {name: limit(BUDGETS[name], DELTA).charge(most).epsilon_left for name in bears if bears[name]}
     assert {name: view["epsilon_left"] for name, view in views.items()} == left | {"party-5": None}
