@@ -382,7 +382,7 @@ def test_the_last_unit_is_borne_and_one_more_is_not(account: Account, whole: Cos
 
 def test_an_account_that_began_without_slack_bears_none() -> None:
     gaussian, other = Cost(1, 1, WHOLE // 10), Cost(1, 1, 1, 1)
-    with pytest.raises(BudgetExhaustedError, match="nothing in another"):
+    with pytest.raises(BudgetExhaustedError, match="began with Gaussian runs does not bear"):
         LIMIT.charge(gaussian).charge(other)
     both = LIMIT.charge(other).charge(gaussian)
     assert both.spent == gaussian + other

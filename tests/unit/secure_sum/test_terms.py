@@ -24,10 +24,12 @@ NAMES = ("a" * 100, "b", "c")
 KEYS = {name: f"{i:064x}" for i, name in enumerate(NAMES, 1)}
 HOLDER = RosterKeyHolder("holder", "ee" * 32, f"{2**2047 + 1:x}")
 
+FEATURES = tuple(Feature(name=name, lower=0, upper=1) for name in ("x", "z"))
+
 
 def spec(**changes: object) -> RunSpec:
     """A run of three parties, two of whom must contribute."""
-    study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
+    study = Study(name="s", features=FEATURES, label=Label(name="y", values=("0", "1")))
     fields = {
         "study": study,
         "algorithm": "dp_gd",
@@ -57,7 +59,7 @@ def test_a_roster_of_other_terms_is_refused(refused: Refused) -> None:
     quieter = replace(second, noise=noise_text(spec().build(), spec(colluders=0).facts().of(1), 1) + " ")
     for changes in (
         {"session": "00" * 16},
-        {"d": 3},
+        {"d": 4},
         {"minimum_contributors": 3},
         {"colluders": 0},
         {"fraction_bits": 31},
