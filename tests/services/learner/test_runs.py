@@ -10,9 +10,15 @@ import httpx
 import numpy as np
 import pytest
 
+from common.algorithms.dp_gd import DpGd
+from common.arrays import IntArray
 from common.data.records import rows_of
+from common.privacy.noise import Noise
+from common.protocol.facts import OwnFacts
+from common.protocol.messages import Query
 from common.runs.pricing import guarantees, schedule
 from common.service.tokens import hash_token
+from party.answering.party import open_store
 from tests.support.cluster import Cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of
 from tests.support.rounds import run_spec
@@ -142,6 +148,30 @@ async def test_cancelling_ends_a_run_at_once(client: httpx.AsyncClient, parties:
     assert max(parties["party-1"].rounds()) == 3
     for party in parties.values():
         await party.wait_until_seen(f"DELETE /v1/runs/{run}")
+
+
+async def test_a_run_fails_where_work_on_a_partys_data_does_and_others_are_free_again(
+    client: httpx.AsyncClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = DpGd.local
+
+    def failing(self: DpGd, query: Query, prepared: Any, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ANN401
+        if query.round == 2 and facts.index == 1:
+            raise ZeroDivisionError
+        return whole(self, query, prepared, facts, noise)
+
+    monkeypatch.setattr(DpGd, "local", failing)
+    run = await submit(client)
+    ended = (await watch(client, run))[-1][1]
+    assert ended["state"] == "failed"
+    assert "party-2" in ended["problem"]["detail"]
+    assert "what was left of its price is charged" in ended["problem"]["detail"]
+    spent = {}
+    for name in cluster.names:
+        with open_store(cluster.party_settings(name)) as ledger:
+            spent[name] = ledger.account().spent.epsilon
+            assert ledger.account().reserved.epsilon == 0
+    assert spent["party-1"] == spent["party-3"] < spent["party-2"]
 
 
 async def test_what_has_ended_cannot_be_cancelled(client: httpx.AsyncClient) -> None:
