@@ -1,19 +1,25 @@
-"""Canonical JSON: one spelling for one value, so that a hash names it; and JSON that has one meaning."""
+"""Canonical JSON: one spelling for one value, so that a hash names it; and JSON that has one meaning.
+
+Millions of numbers may be arrays of NumPy, one axis each, in lists or in an object: they are spelt piece by piece.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 JSON = "application/json"
 """The media type of JSON."""
 
-_LONG = 2**16  # an array that is spelt in pieces
+PIECE = 2**13
+"""The most numbers that are spelt at once: some milliseconds, for which all other threads wait."""
 
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_UNSPELT = json.JSONEncoder(ensure_ascii=False, default=lambda _: None)
 
 
 def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
@@ -28,31 +34,69 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
 def canonical_digest(value: Any) -> str:  # noqa: ANN401 -- any JSON value
     """SHA-256 of a value's canonical JSON, in hexadecimal; of millions of numbers the JSON is never there at once."""
     digest = hashlib.sha256()
-    for piece in _pieces(value):
-        digest.update(piece)
+    for piece in json_pieces(value, _SPELLING):
+        digest.update(piece.encode())
     return digest.hexdigest()
 
 
-def _pieces(value: Any) -> Iterator[bytes]:  # noqa: ANN401 -- any JSON value
-    """A value's canonical JSON, in pieces where it is a long array."""
-    if not (isinstance(value, list | tuple) and len(value) > _LONG):
-        yield canonical(value)
-        return
-    for start in range(0, len(value), _LONG):
-        yield b"," if start else b"["
-        yield canonical(value[start : start + _LONG])[1:-1]
-    yield b"]"
+def json_pieces(value: Any, spelling: json.JSONEncoder, row: Callable[[int], str] = lambda _: "") -> Iterator[str]:  # noqa: ANN401
+    """A value's JSON in pieces where it is a long array, or holds arrays of NumPy: then its first items tell so.
+
+    ``row`` says, of how many numbers a row has, what stands before and after each piece of it.
+    """
+    if isinstance(value, dict) and any(map(_has_arrays, value.values())):
+        names = sorted(value) if spelling.sort_keys else value
+        for i, name in enumerate(names):
+            yield f"{spelling.item_separator if i else '{'}{spelling.encode(name)}{spelling.key_separator}"
+            yield from json_pieces(value[name], spelling, row)
+        yield "}"
+    elif not _is_array(value) and _has_arrays(value):
+        for i, item in enumerate(value):
+            yield spelling.item_separator if i else "["
+            yield from json_pieces(item, spelling, row)
+        yield "]"
+    elif _is_array(value) or (isinstance(value, list | tuple) and len(value) > PIECE):
+        yield from _row(value, spelling, row(len(value)))
+    else:
+        yield spelling.encode(value)
 
 
-def read_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
+def _row(numbers: Sequence[Any], spelling: json.JSONEncoder, end: str) -> Iterator[str]:
+    """An array, piece by piece."""
+    comma = spelling.item_separator.strip() if end else spelling.item_separator
+    for start in range(0, len(numbers), PIECE):
+        piece: Any = numbers[start : start + PIECE]
+        yield f"{comma if start else '['}{end}{spelling.encode(piece.tolist() if _is_array(piece) else piece)[1:-1]}"
+    yield f"{end}]" if len(numbers) else "[]"
+
+
+def _is_array(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
+    """Whether a value is an array of NumPy, which need not be loaded."""
+    return getattr(value, "ndim", 0) == 1
+
+
+def _has_arrays(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
+    """Whether a value is an array, or a list that begins with one."""
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return _is_array(value)
+
+
+def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: ANN401 -- any JSON value
     r"""A JSON value without a name twice in an object, NaN, a number that overflows, or half a character.
 
     Raises ValueError or RecursionError for anything else. Of a name that is there twice nobody could tell which counts,
     of an epsilon, say; and what is half a character (``"\ud800"``) has no bytes, and so no digest.
+
+    What is ``absent`` from the body comes in, and is used up, for each NaN of it in turn: there are no more of them.
     """
-    value = json.loads(body, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_distinct)
+
+    def constant(text: str) -> Any:  # noqa: ANN401 -- what is absent
+        return absent.popleft() if absent and text == "NaN" else _finite(text)
+
+    value = json.loads(body, parse_constant=constant, parse_float=_finite, object_pairs_hook=_distinct)
     if b"\\u" in body or b"\0" in body:  # the second: of UTF-16, which may spell the first otherwise
-        canonical(value)
+        _UNSPELT.encode(value).encode()
     return value
 
 

@@ -37,10 +37,14 @@ def test_the_hash_of_a_value_is_what_it_always_was() -> None:
 
 
 def test_the_hash_of_a_long_array_is_that_of_its_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canonical_json, "_LONG", 4)
+    monkeypatch.setattr(canonical_json, "PIECE", 4)
     for length in range(4, 14):
         for value in ([i / 3 for i in range(length)], tuple(["é", [1, 2]] * length), [[0.5] * length]):
             assert canonical_digest(value) == hashlib.sha256(canonical(value)).hexdigest()
+    for rows in ([0.5, 1e-300, -0.0], [], [1 / 3] * 9):
+        told: dict[str, Any] = {"b": rows, "a": {"é": 1}, "c": [rows, rows], "d": [[rows]]}
+        arrays = told | {"b": np.array(rows), "c": [np.array(rows)] * 2, "d": [[np.array(rows)]]}
+        assert canonical_digest(arrays) == hashlib.sha256(canonical(told)).hexdigest()
     with pytest.raises(ValueError, match="JSON"):
         canonical_digest([0.0] * 6 + [math.nan])
 

@@ -1,0 +1,85 @@
+"""JSON whose long rows of numbers have lines of their own: it is written and read without ever being there whole.
+
+It is JSON as any other. No text of JSON holds an end of line, so a line of digits and commas is a part of an array:
+it is read into an array of NumPy at once, 8 bytes a number, where Python's own would take 32.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.encoding.canonical_json import json_pieces, read_json
+
+_LONG = 1000  # numbers of a row that has lines of its own
+_LEAST = 500  # bytes of a line that is read into an array: a part of a long row has as many digits and commas
+_NUMBERS = re.compile(rb"[-+.0-9eE, ]{%d,}" % _LEAST)
+_SPELLING = json.JSONEncoder()
+
+
+def document_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """An object as the text of a file, in pieces: a field a line, but for long rows of numbers.
+
+    >>> print("".join(document_lines({"kind": "linear", "weights": np.array([1.0, 2.0])})), end="")
+    {
+      "kind": "linear",
+      "weights": [1.0, 2.0]
+    }
+    """
+    for i, (name, value) in enumerate(document.items()):
+        yield f"{',' if i else '{'}\n  {json.dumps(name)}: "
+        yield from json_pieces(value, _SPELLING, lambda length: "\n" if length > _LONG else "")
+    yield "\n}\n"
+
+
+def read_lines(lines: Iterable[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
+    """A JSON value, as `read_json` reads it, of lines with their ends; rows with lines of their own are arrays (d,)."""
+    rest, parts = io.BytesIO(), deque[npt.NDArray[Any]]()
+    rest.writelines(_without_numbers(lines, parts))
+    return _joined(read_json(rest.getvalue(), parts))
+
+
+def _without_numbers(lines: Iterable[bytes], parts: deque[npt.NDArray[Any]]) -> Iterator[bytes]:
+    """Lines of JSON; those of numbers alone go to ``parts``, and a NaN, which no JSON has, stands for each."""
+    for line in lines:
+        found = _NUMBERS.match(line)
+        if found is None or line[found.end() :].strip():
+            yield line
+            continue
+        numbers = found[0].rstrip()
+        parts.append(_array(numbers.removesuffix(b",")))
+        yield b"NaN,\n" if numbers.endswith(b",") else b"NaN\n"
+
+
+def _array(numbers: bytes) -> npt.NDArray[Any]:
+    """The numbers of a line; raises ValueError for one that overflows, or what is no list of numbers."""
+    array = np.array(json.loads(b"[" + numbers + b"]"))
+    if array.dtype.kind not in "if" or not np.isfinite(array).all():
+        raise ValueError("a number that overflows")
+    return array
+
+
+def _joined(value: Any) -> Any:  # noqa: ANN401 -- any JSON value
+    """A value in which the lines of a row are one array; raises ValueError for lines that are in no list."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            value[name] = _joined(item)
+    elif isinstance(value, list):
+        kinds = {*map(type, value)}
+        if np.ndarray in kinds:
+            if kinds <= {np.ndarray, float, int}:
+                return np.hstack(value)
+            value = [part for item in value for part in (item.tolist() if isinstance(item, np.ndarray) else [item])]
+        for i, item in enumerate(value):
+            if isinstance(item, dict | list):
+                value[i] = _joined(item)
+    elif isinstance(value, np.ndarray):
+        raise ValueError("numbers that are in no list")  # noqa: TRY004 -- as all that is no JSON
+    return value

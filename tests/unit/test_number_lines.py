@@ -1,0 +1,65 @@
+"""JSON whose long rows have lines of their own is JSON as any other, and is read as strictly."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.encoding.canonical_json import PIECE, canonical_digest
+from common.encoding.number_lines import document_lines, read_lines
+
+
+def _read(text: str) -> Any:  # noqa: ANN401 -- any JSON value
+    return read_lines(io.BytesIO(text.encode()))
+
+
+def _numbers(count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.random.default_rng(count).normal(size=count) * 10.0 ** np.arange(-3, count - 3).clip(max=300)
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 1001, PIECE, PIECE + 1, 3 * PIECE + 7])
+def test_what_is_written_is_read_to_the_bit(count: int) -> None:
+    row = _numbers(count)
+    document = {"kind": "é", "weights": [row, row], "deep": [[row]], "entries": {"index": np.arange(count)}, "after": 1}
+    text = "".join(document_lines(document))
+    told = json.loads(text)
+    assert told == {
+        **document,
+        "weights": [row.tolist()] * 2,
+        "deep": [[row.tolist()]],
+        "entries": {"index": list(range(count))},
+    }
+    read = _read(text)
+    assert [np.array(part).tobytes() for part in read["weights"]] == [row.tobytes()] * 2
+    assert isinstance(read["weights"][0], np.ndarray) == (count > 1000)
+    assert np.array(read["entries"]["index"], dtype=np.int64).tolist() == list(range(count))
+    assert canonical_digest(document) == canonical_digest(told)
+
+
+LONG = ", ".join(["0.125"] * 100)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NaN", "[NaN]", f"[\n{LONG},\nNaN]", f"[\n{LONG},\n-Infinity]",
+        f'{{"a":\n{LONG}\n}}', LONG, f"[\n{LONG}\n", f"[\n{LONG}\n{LONG}\n]", f"[\n{LONG},\n]", f"[\n{LONG},,\n1]",
+        f"[\n{LONG}, 1e999\n]", f"[\n{LONG}, 01\n]", f"[\n{LONG}, --1\n]",
+        f'["\n{LONG}\n"]', f"[\n{LONG}, 1{'0' * 400}\n]",
+        f'{{"a": "\\ud800", "b": [\n{LONG}\n]}}', f'{{"a": [\n{LONG}\n], "a": 1}}',
+    ],
+)  # fmt: skip
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 -- whose words are nobody's
+        _read(text)
+
+
+def test_other_writers_lines_are_read_alike() -> None:
+    value = [1.5, *[0.125] * 100, 7]
+    for text in (json.dumps(value), json.dumps(value, indent=1), f"[1.5,\r\n{LONG} , \r\n7]"):
+        assert np.array(_read(text)).tolist() == value
+    assert _read(f'["x",\n{LONG},\n"y"]') == ["x", *[0.125] * 100, "y"]
