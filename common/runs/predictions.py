@@ -29,6 +29,10 @@ class Predictor:
         """The predictor of a document; raises InvalidInputError as `read_model` does."""
         return cls(*read_model(document))
 
+    def check_predicts(self) -> None:
+        """Raise InvalidInputError for members' models, of which none predicts for all, and for what is no model."""
+        self.scores(np.zeros((0, self.study.n_features)))
+
     def scores(self, rows: FloatArray) -> FloatArray:
         """Of rows (n, d) their scores (n,), or (n, K) of K classes.
 

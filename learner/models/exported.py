@@ -28,7 +28,7 @@ def check_portable(predictor: Predictor) -> None:
     """
     if predictor.study.sparse:
         raise InvalidInputError("a model of sparse features cannot be exported: its rows are lists, not columns")
-    predictor.scores(np.zeros((0, predictor.study.n_features)))
+    predictor.check_predicts()
 
 
 def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:

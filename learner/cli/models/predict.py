@@ -56,6 +56,7 @@ def predict_command(
     from learner.models.feature_rows import FeatureRows
 
     predictor = Predictor.of(read_model_file(model))
+    predictor.check_predicts()
     with TemporaryDirectory() as folder:
         path = (
             Path(table) if table != "-" else _standard_input(Path(folder), ".svm" if predictor.study.sparse else ".csv")
