@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from common.algorithms.describe import Describe
 from common.errors import InvalidInputError
 from common.learning.description import Description
 from common.learning.model import Model
-from common.runs.model_document import read_document
+from common.runs.model_document import read_document, weights_of_document
 from common.runs.specification import RunSpec
 
 
@@ -23,5 +21,5 @@ def description_of(spec: RunSpec, document: Mapping[str, Any]) -> Description:
     algorithm, read = spec.build(), read_document(document)
     if not isinstance(algorithm, Describe):
         raise InvalidInputError(f"the run is one of {spec.algorithm}; only one of describe describes columns")
-    model = Model(np.array(read.weights, dtype=np.float64), read.kind)
+    model = Model(weights_of_document(read), read.kind)
     return algorithm.read(model, spec.facts(), tuple(spec.index(name) for name in read.contributors))

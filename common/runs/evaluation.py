@@ -26,7 +26,7 @@ from common.runs.certificate import Certificate
 from common.runs.members import Budget, Member
 from common.runs.pricing import guarantees
 from common.runs.specification import PublicRows, RunSpec
-from common.runs.weights import SparseRow
+from common.runs.weights import whole_weights
 
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""
@@ -86,9 +86,7 @@ def weights_of(document: Mapping[str, Any]) -> FloatArray:
     """
     if document["kind"] not in {"linear", "softmax"}:
         raise InvalidInputError(f"what the run made is of the kind {document['kind']!r}, and predicts for nobody")
-    found = document["weights"]
-    told = SparseRow.model_validate(found).whole if isinstance(found, dict) else np.array(found, dtype=np.float64)
-    weights = np.atleast_2d(told)
+    weights = np.atleast_2d(whole_weights(document["weights"]))
     with np.errstate(over="ignore", invalid="ignore"):
         norm = float(np.linalg.norm(weights))
     if not norm <= MAX_NORM:

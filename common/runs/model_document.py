@@ -1,8 +1,10 @@
-"""A trained model as a JSON document, complete enough to predict with."""
+"""A trained model as a JSON document, complete enough to predict with.
+
+Of millions of weights no list of Python's is ever made: a row of them is an array of NumPy, or may be one.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -22,17 +24,23 @@ from common.privacy.guarantee import Adjacency, Unit, View
 from common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
 from common.runs.evaluation import RunEvaluation, evaluation_of
 from common.runs.specification import PublicRows, RunSpec
-from common.runs.weights import SparseRow
+from common.runs.weights import Row, SparseRow, told_weights, whole_weights
 from common.strict import Digest, Name, Strict, faults
 
 FORMAT = "parley-model-2"
-
-_Row = tuple[float, ...]
 
 
 def _spelling_of(weights: object) -> str:
     """Whether a row of weights is spelt by its entries."""
     return "entries" if isinstance(weights, Mapping | SparseRow) else "whole"
+
+
+def _axes_of(weights: object) -> int:
+    """How many axes weights have, as their first items tell; to try each form in turn would take every number."""
+    axes = 0
+    while isinstance(weights, list | tuple) and weights:
+        weights, axes = weights[0], axes + 1
+    return axes + isinstance(weights, np.ndarray)
 
 
 class Promise(Strict):
@@ -87,7 +95,8 @@ class ModelTerms(Strict):
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each field but the certificate, of its canonical JSON."""
-        told = self.model_dump(mode="json", exclude={"certificate"})
+        told, weights = self.model_dump(mode="json", exclude={"certificate", "weights"}), dict(self)["weights"]
+        told |= {"weights": dict(weights) if isinstance(weights, SparseRow) else weights}
         return {name: canonical_digest(value) for name, value in told.items()}
 
 
@@ -96,7 +105,7 @@ class LinearModel(ModelTerms):
 
     kind: Literal["linear"]
     weights: Annotated[
-        Annotated[_Row, Tag("whole")] | Annotated[SparseRow, Tag("entries")],
+        Annotated[Row, Tag("whole")] | Annotated[SparseRow, Tag("entries")],
         Discriminator(_spelling_of),
         Field(description="one for each column; by entries where few are not zero"),
     ]
@@ -106,7 +115,7 @@ class SoftmaxModel(ModelTerms):
     """A model of a score for each class."""
 
     kind: Literal["softmax"]
-    weights: Annotated[tuple[_Row, ...], Field(description="a row for each class")]
+    weights: Annotated[tuple[Row, ...], Field(description="a row for each class")]
 
 
 class MembersModel(ModelTerms):
@@ -114,7 +123,8 @@ class MembersModel(ModelTerms):
 
     kind: Literal["members"]
     weights: Annotated[
-        tuple[_Row, ...] | tuple[tuple[_Row, ...], ...],
+        Annotated[tuple[Row, ...], Tag("rows")] | Annotated[tuple[tuple[Row, ...], ...], Tag("models")],
+        Discriminator(lambda weights: "models" if _axes_of(weights) > 2 else "rows"),  # noqa: PLR2004
         Field(description="for each party the weights of a linear model, or those of a softmax model"),
     ]
 
@@ -123,7 +133,11 @@ class Statistics(ModelTerms):
     """No model but counts and sums of the rows, with noise; what ran says what they count."""
 
     kind: Literal["statistics"]
-    weights: Annotated[_Row | tuple[_Row, ...], Field(description="the sums, as the algorithm orders them")]
+    weights: Annotated[
+        Annotated[Row, Tag("row")] | Annotated[tuple[Row, ...], Tag("rows")],
+        Discriminator(lambda weights: "rows" if _axes_of(weights) > 1 else "row"),
+        Field(description="the sums, as the algorithm orders them"),
+    ]
 
 
 ModelDocument = Annotated[LinearModel | SoftmaxModel | MembersModel | Statistics, Field(discriminator="kind")]
@@ -137,13 +151,15 @@ def model_document(
 ) -> dict[str, Any]:
     """A run's model as a `ModelDocument` in JSON: weights, how to make a row of a record, what was run and promised.
 
+    A row of the weights is an array, as `document_lines` writes it.
+
     ``contributors`` are the names of the parties in the last round.
     """
     study, evaluation = spec.study, evaluation_of(spec, model, contributors)
     return {
         "format": FORMAT,
         "kind": model.kind,
-        "weights": SparseRow.spelt(model.weights) if model.kind == "linear" else model.weights.tolist(),
+        "weights": told_weights(model.weights, model.kind),
         "made_of": {name: part.tolist() for name, part in model.made_of.items()},
         "column_names": list(study.column_names),
         "classes": list(study.label.values) if isinstance(study.label, Label) else None,
@@ -191,29 +207,6 @@ def specification_of(certificate: Certificate) -> RunSpec:
         ) from None
 
 
-def checked_text(text: str) -> str:
-    """A document in JSON, as it is; raises InvalidInputError as `read_document` unless it is of this format.
-
-    The format comes first, so that of millions of weights none is read.
-    """
-    if not text.startswith(f'{{"format": "{FORMAT}",'):
-        read_document(json.loads(text))
-    return text
-
-
-def document_text(document: Mapping[str, Any]) -> str:
-    """A document as the text of a file, a field a line: millions of numbers, each on a line, would be slow to write.
-
-    >>> print(document_text({"kind": "linear", "weights": [1.0, 2.0]}), end="")
-    {
-      "kind": "linear",
-      "weights": [1.0, 2.0]
-    }
-    """
-    fields = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in document.items())
-    return "{\n" + ",\n".join(fields) + "\n}\n"
-
-
 def document_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a `ModelDocument`."""
     return {
@@ -223,13 +216,18 @@ def document_schema() -> dict[str, Any]:
     }
 
 
-def read_document(document: Mapping[str, Any]) -> ModelDocument:
-    """A model's document, checked; raises InvalidInputError for one of an unknown format or kind, or that is none."""
+def check_format(document: Mapping[str, Any]) -> None:
+    """Raise InvalidInputError for a document of another format than is read here."""
     if (found := document.get("format")) != FORMAT:
         raise InvalidInputError(
             f"the model's format must be {FORMAT!r}, not {found!r}: read it with the version of Parley that wrote it, "
             "or train the model again"
         )
+
+
+def read_document(document: Mapping[str, Any]) -> ModelDocument:
+    """A model's document, checked; raises InvalidInputError for one of an unknown format or kind, or that is none."""
+    check_format(document)
     if not isinstance(kind := document.get("kind"), str) or kind not in KINDS:
         raise InvalidInputError(f"unknown kind of model {kind!r}; there are {', '.join(KINDS)}")
     try:
@@ -264,5 +262,4 @@ def model_of(read: ModelDocument) -> Model:
 
 def weights_of_document(read: ModelDocument) -> FloatArray:
     """The weights of a document; raises ValueError for rows of unequal length."""
-    weights = read.weights
-    return weights.whole if isinstance(weights, SparseRow) else np.array(weights, dtype=np.float64)
+    return whole_weights(read.weights)

@@ -118,8 +118,8 @@ def _show(error: ParleyError, ctx: typer.Context) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """A JSON value on a line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    """A JSON value on a line; its arrays of NumPy are lists."""
+    typer.echo(json.dumps(value, ensure_ascii=False, default=lambda array: array.tolist()))
 
 
 def print_result(output: Format, text: str, **facts: object) -> None:

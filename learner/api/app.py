@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +12,7 @@ from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 
 from common.client.approval import with_sizes
 from common.client.awaited import Switchboard
@@ -22,11 +21,12 @@ from common.client.party import PartyClient
 from common.client.peer import Line
 from common.client.receipted_peer import ReceiptedPeer
 from common.data.study import Study
+from common.encoding.number_lines import document_lines
 from common.errors import ConflictError, UnauthorizedError
 from common.learning.description import Description
 from common.runs.description import description_of
 from common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
-from common.runs.model_document import ModelDocument, checked_text
+from common.runs.model_document import ModelDocument, check_format
 from common.runs.predictions import predict
 from common.service.application import PUBLIC_PATHS, caller, service
 from common.service.http.strict_json import large_json
@@ -309,7 +309,9 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
     @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"], response_model=ModelDocument)
     def show_model(run: str) -> Response:
         """Weights, the study they belong to, the run's guarantees, and what its newest evaluation found."""
-        return WholeBody(checked_text(learner.store.evaluated_model(run)), media_type="application/json")
+        document = learner.store.evaluated_model(run)
+        check_format(document)
+        return StreamingResponse(document_lines(document), media_type="application/json")
 
     @app.get(
         "/v1/runs/{run}/card",
@@ -322,7 +324,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         run: str, to: Annotated[Literal["html", "markdown"], Query(description="what it is written in")] = "html"
     ) -> Response:
         """Purpose, data by owner, training, privacy, evaluation and limits, with the model's certificate checked."""
-        document = json.loads(learner.store.evaluated_model(run))
+        document = learner.store.evaluated_model(run)
         card = model_card(document, verification_of(document))
         return WholeBody(card_page(card) if to == "html" else card, media_type=f"text/{to}")
 

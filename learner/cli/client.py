@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlencode
 
+import httpx
+
 from learner.client.call import json_call, upload_call
-from learner.client.connection import BlockingConnection
+from learner.client.connection import BlockingConnection, unreachable
+from learner.client.refusals import refusal_of
 
 _PAGE = 1000
 
@@ -30,6 +33,17 @@ class LearnerClient(BlockingConnection):
             if page["next"] is None:
                 return
             after, limit = {"after": page["next"]}, limit and limit - size
+
+    def download(self, path: str, file: IO[bytes]) -> None:
+        """Write the bytes that a request returns to a file, piece by piece."""
+        try:
+            with self._http.stream("GET", path) as response:
+                if not response.is_success:
+                    raise refusal_of(response.status_code, response.read())
+                for piece in response.iter_bytes():
+                    file.write(piece)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from None
 
     def upload(self, path: str, table: Path) -> Any:  # noqa: ANN401 -- any JSON value
         """The JSON value that an upload of a CSV or Parquet file returns; raises InvalidInputError for another file."""

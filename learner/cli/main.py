@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 from urllib.parse import quote
 
@@ -376,19 +377,19 @@ def model(
     output: FormatOption = "text",
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
-    from common.runs.model_document import document_text
     from learner.cli.display import evaluation_lines, promise
+    from learner.models.model_files import read_model_file
 
-    with open_client(url, token_file, ca) as client:
-        document = client.ask("GET", f"/v1/runs/{run}/model")
+    with open_client(url, token_file, ca) as client, TemporaryDirectory() as folder:
+        if save is None and output == "text":
+            save = Path(f"{run}.json")
+        with written_whole(save or Path(folder) / "model.json") as part:
+            with part.open("wb") as file:
+                client.download(f"/v1/runs/{run}/model", file)
+            document = read_model_file(part)
     if output == "json":
         print_json_line(document)
-    elif save is None:
-        save = Path(f"{run}.json")
-    if save is not None:
-        with written_whole(save) as file:
-            file.write_text(document_text(document), encoding="utf-8")
-    if output == "text":
+    else:
         width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
         figures = f"{so_many(document['rounds'], 'round')}, {document['kind']}, {width} columns"
         classes = f", {len(document['classes'])} classes" if document["classes"] else ""

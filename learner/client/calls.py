@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -12,6 +13,7 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter
 
 from common.data.study import Study
+from common.encoding.number_lines import read_lines
 from common.errors import InvalidInputError
 from common.learning.description import Description
 from common.runs.model_document import ModelDocument
@@ -138,7 +140,7 @@ class Calls:
     @staticmethod
     def model(run: str) -> Call[ModelDocument]:
         """The document of a completed run's model: weights, study, guarantees, evaluation."""
-        return _get(run_path(run, "model"), _DOCUMENT.validate_json)
+        return _get(run_path(run, "model"), lambda content: _DOCUMENT.validate_python(read_lines(BytesIO(content))))
 
     @staticmethod
     def card(run: str) -> Call[str]:

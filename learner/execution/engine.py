@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import structlog
 
@@ -30,6 +30,7 @@ from common.client.party import PartyClient
 from common.client.peer import ask_all, names_in
 from common.client.receipted_peer import ReceiptedPeer
 from common.errors import AwaitingOwnerError, ConflictError, NotFoundError, ParleyError, UnavailableError
+from common.learning.model import Model
 from common.protocol.driver import drive
 from common.protocol.facts import FederationFacts
 from common.runs.evaluation import weights_of
@@ -255,19 +256,19 @@ class Engine:
         finally:
             federation.end()
         contributors = [run.spec.names[index] for index in federation.active]
-        document = model_document(run.spec, plan.guarantees, model, contributors)
-        news: dict[str, object] = {"evaluation": document["evaluation"]} if document["evaluation"] else {}
-        if measured_on and model.kind in {"linear", "softmax"}:
-            news |= measured_on.measure(model.weights)
-        if (follower := await asyncio.to_thread(self._complete, run, document, news)) is not None:
+        if (follower := await asyncio.to_thread(self._complete, run, plan, model, contributors)) is not None:
             self.carry(follower)
 
-    def _complete(self, run: Run, document: Mapping[str, Any], news: Mapping[str, object]) -> str | None:
+    def _complete(self, run: Run, plan: Plan, model: Model, contributors: Sequence[str]) -> str | None:
         """End a run with its certified model, and queue its evaluation, if one is to follow; for a thread."""
-        document = {**document, "chosen": run.terms.chosen}
+        document = model_document(run.spec, plan.guarantees, model, contributors) | {"chosen": run.terms.chosen}
+        news: dict[str, object] = {"evaluation": document["evaluation"]} if document["evaluation"] else {}
+        measured_on = self._examples.get(run.spec.study.digest)
+        if measured_on and model.kind in {"linear", "softmax"}:
+            news |= measured_on.measure(model.weights)
         approvals, sums = self._store.approvals(run.id), self._store.sessions.signed(run.id)
         certificate = certify(run.id, run.spec, document, approvals, sums, self._sums.key)
-        document = {**document, "certificate": certificate.model_dump(mode="json")}
+        document |= {"certificate": certificate.model_dump(mode="json")}
         evaluation = self._store.evaluation(run.id)
         if evaluation is not None:
             weights = self._rows.add_weights(weights_of(document))

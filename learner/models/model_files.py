@@ -7,14 +7,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from common.encoding.canonical_json import read_json
 from common.errors import InvalidInputError
 
 
 def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
-    """The JSON object in a file; raises InvalidInputError for what cannot be read, or is none."""
+    """The object in a file, as `read_lines` reads it; raises InvalidInputError for what cannot be read, or is none."""
+    from common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
+
     try:
-        document = read_json(path.read_bytes())
+        with path.open("rb") as file:
+            document = read_lines(file)
     except OSError as error:
         raise InvalidInputError(f"model {path} cannot be read ({type(error).__name__})") from None
     except (ValueError, RecursionError):

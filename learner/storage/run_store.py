@@ -8,6 +8,7 @@ anything that the log does not hold.
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import sqlite3
 import uuid
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from common.encoding.npy import pack_array, unpack_array
@@ -26,6 +28,7 @@ from common.protocol.receipts import Receipt, read_receipt
 from common.runs.certificate import SignedApproval
 from common.runs.cohort import Cohort
 from common.runs.specification import RunSpec
+from common.runs.weights import told_weights, whole_weights
 from common.secure_sum.envelope import Signed
 from common.storage.sqlite import Database
 from learner.plan import Plan
@@ -152,7 +155,7 @@ class RunStore:
         Raises ConflictError where the run may not go there, NotFoundError.
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
-        values = {"state": state, "problem": problem and json.dumps(problem), "model": None}
+        values = {"state": state, "problem": problem and json.dumps(problem), "model": None, "weights": None}
         values["approvals"] = None if approvals is None else _APPROVALS.dump_json(dict(approvals)).decode()
         self._move(run, state, sql.ENTER_STATE, values | {"terms": terms and terms.model_dump_json()}, told)
 
@@ -168,7 +171,9 @@ class RunStore:
             terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {}, cohort=run.terms.cohort)
             row = _row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
         told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
-        values = {"state": "completed", "problem": None, "model": json.dumps(model), "terms": None, "approvals": None}
+        values = dict.fromkeys(("problem", "terms", "approvals"))
+        values |= {"state": "completed", "model": json.dumps({**model, "weights": None})}
+        values |= {"weights": pack_array(whole_weights(model["weights"]))}
         self._move(run.id, "completed", sql.ENTER_STATE, values, told, row)
         return None if row is None else str(row["id"])
 
@@ -231,30 +236,29 @@ class RunStore:
         return _APPROVALS.validate_json(self._found(run, sql.FIND_APPROVALS)[0] or "{}")
 
     def model(self, run: str) -> dict[str, Any]:
-        """A completed run's model document; raises NotFoundError, ConflictError while there is none."""
-        document: dict[str, Any] = json.loads(self._model_text(run))
-        return document
+        """A completed run's model document, its weights last; raises NotFoundError, ConflictError while there is none.
 
-    def evaluated_model(self, run: str) -> str:
-        """A run's model document in JSON, with what its newest completed evaluation found; raises as `model` does.
-
-        As it was stored, where there is none: of millions of weights nothing is made.
+        A row of the weights is an array.
         """
-        text = self._model_text(run)
-        with self._database.reading() as connection:
-            found = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
-        if found is None:
-            return text
-        other = json.loads(found[1])
-        evaluation = other["evaluation"] | {"run": found[0], "certificate": other.get("certificate")}
-        return json.dumps(json.loads(text) | {"evaluation": evaluation})
-
-    def _model_text(self, run: str) -> str:
-        text: str | None = self._found(run, sql.FIND_MODEL)[0]
+        text, weights = self._found(run, sql.FIND_MODEL)
         if text is None:
             state = self.state(run)
             raise ConflictError(f"run {run} is {state}; it has no model", state=state)
-        return text
+        document: dict[str, Any] = json.loads(text)
+        if weights is not None:
+            del document["weights"]
+            document["weights"] = told_weights(np.load(io.BytesIO(weights), allow_pickle=False), document["kind"])
+        return document
+
+    def evaluated_model(self, run: str) -> dict[str, Any]:
+        """A run's model document with what its newest completed evaluation found; as `model` has it, and raises."""
+        document = self.model(run)
+        with self._database.reading() as connection:
+            found = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
+        if found is not None:
+            other = json.loads(found[1])
+            document["evaluation"] = other["evaluation"] | {"run": found[0], "certificate": other.get("certificate")}
+        return document
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
         """The logged digest of a round's query and its reply."""

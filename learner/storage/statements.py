@@ -23,6 +23,7 @@ _RUNS_TABLE = """
         model TEXT,                                   -- JSON
         evaluates TEXT REFERENCES runs,               -- whose model the run evaluates
         evaluation TEXT,                              -- JSON: the draft of the evaluation to follow the run
+        weights BLOB,                                 -- the model's, an .npy array that its JSON then lacks
         UNIQUE (user, idempotency_key)
     ) STRICT"""
 _EVALUATIONS_INDEX = "CREATE INDEX evaluations_of_run ON runs (evaluates)"
@@ -99,12 +100,13 @@ _WITH_EVALUATIONS = (
     _EVALUATIONS_INDEX,
 )
 _WITH_APPROVALS = ("ALTER TABLE runs ADD COLUMN approvals TEXT",)
+_WITH_WEIGHTS = ("ALTER TABLE runs ADD COLUMN weights BLOB",)
 STORE_SCHEMA = Schema(
     "learner's store",
     application=0x50_4C_52_4E,
-    version=3,
+    version=4,
     tables=_TABLES,
-    migrations={2: _WITH_EVALUATIONS, 3: _WITH_APPROVALS},
+    migrations={2: _WITH_EVALUATIONS, 3: _WITH_APPROVALS, 4: _WITH_WEIGHTS},
 )
 """The tables, and their version; the number spells PLRN."""
 
@@ -134,14 +136,14 @@ COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
-        terms = coalesce(:terms, terms), approvals = coalesce(:approvals, approvals)
+        weights = :weights, terms = coalesce(:terms, terms), approvals = coalesce(:approvals, approvals)
     WHERE id = :run"""
 PAUSE_RUN = "UPDATE runs SET state = :state, pause = :pause WHERE id = :run"
 GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'paused'"
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
 FIND_APPROVALS = "SELECT approvals FROM runs WHERE id = ?"
-FIND_MODEL = "SELECT model FROM runs WHERE id = ?"
+FIND_MODEL = "SELECT model, weights FROM runs WHERE id = ?"
 NEWEST_EVALUATION = """
     SELECT id, model FROM runs WHERE evaluates = ? AND state = 'completed' ORDER BY rowid DESC LIMIT 1"""
 FIND_EVALUATION = "SELECT evaluation FROM runs WHERE id = ?"

@@ -51,7 +51,7 @@ def learn_command(
     """
     import asyncio
 
-    from common.runs.model_document import document_text
+    from common.encoding.number_lines import document_lines
     from party.data.owner_data import load_holding
     from party.personal import training as learning
     from party.settings import PartySettings
@@ -78,7 +78,8 @@ def learn_command(
         )
         model = asyncio.run(learning.learn(order, settings.name, holding, settings.peers))
     if save is not None:
-        save.write_text(document_text(model), encoding="utf-8")
+        with save.open("w", encoding="utf-8") as file:
+            file.writelines(document_lines(model))
     if save is None or output == "json":
         print_json_line(model)
     else:

@@ -11,6 +11,7 @@ import pytest
 from common.data.columns import Category, Feature, RealLabel
 from common.data.losses import SquaredLoss
 from common.data.study import Study
+from common.encoding.number_lines import document_lines
 from common.learning.model import Model
 from common.privacy.guarantee import Guarantee
 from common.runs.members import Budget, Member
@@ -56,7 +57,7 @@ def learner() -> Learner:
             case "/v1/runs/a/events":
                 return httpx.Response(200, text='event: state\ndata: {"state": "completed"}\nid: 1\n\n')
             case "/v1/runs/a/model":
-                return httpx.Response(200, json=known["model"])
+                return httpx.Response(200, text="".join(document_lines(known["model"])))
             case _:
                 return httpx.Response(200, json=known["run"])
 

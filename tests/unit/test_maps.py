@@ -22,6 +22,7 @@ from common.data.maps import Projection, RandomFeatures, numbers_of
 from common.data.records import rows_of
 from common.data.study import Study
 from common.encoding.fixed_point import FEATURE_BITS, WEIGHT_BITS
+from common.encoding.number_lines import document_lines
 from common.errors import InvalidInputError
 from common.learning.column_sums import ColumnChoice, ColumnSums
 from common.learning.model import Model
@@ -269,7 +270,7 @@ class TestWhatElseReadsAStudy:
         party = Member(name="a", n_examples=3, budget=Budget(epsilon=1.0, delta=1e-5))
         spec = RunSpec(study=STUDY, algorithm="dp_gd", parameters={}, parties=(party,), minimum_contributors=1)
         weights = np.array([3.0, -1.0, 0.5])
-        document = json.loads(json.dumps(model_document(spec.settled()[0], [], Model(weights), ["a"])))
+        document = json.loads("".join(document_lines(model_document(spec.settled()[0], [], Model(weights), ["a"]))))
         assert document["column_names"] == ["component 1", "component 2", "intercept"]
         records = [{name: TABLE[name].tolist()[i] for name in PLAIN.feature_names} for i in range(3)]
         scores = [row["score"] for row in predict(document, records)]

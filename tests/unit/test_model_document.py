@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common.encoding.number_lines import document_lines, read_lines
 from common.errors import InvalidInputError
 from common.learning.model import Model
-from common.runs.model_document import model_document, read_model
+from common.runs.model_document import model_document, model_of, read_document, read_model
 from common.runs.predictions import predict
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
+
+WIDE = 200_000
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +68,31 @@ def test_statistics_are_read_whatever_their_shape_and_predict_for_nobody(documen
         assert (model.kind, model.weights.tolist()) == ("statistics", weights)
         with pytest.raises(InvalidInputError, match="its counts and sums predict for nobody"):
             predict(statistics, [{"x0": 1, "x1": 1, "x2": 1}])
+
+
+def test_a_wide_document_takes_little_more_than_its_weights(tmp_path: Path) -> None:
+    """Bytes a weight: its own 8 for each copy, where lists of Python's and the text take 32 and 20."""
+    spec = run_spec(Cluster(tmp_path, n_parties=2))
+    model = Model(np.random.default_rng(1).normal(size=(2, WIDE)), "members")
+    file = tmp_path / "model.json"
+
+    def peak_of_writing() -> None:
+        document = model_document(spec, [], model, spec.names)
+        assert len(read_document(document).digests["weights"]) == 64
+        with file.open("w") as opened:
+            opened.writelines(document_lines(document))
+
+    def peak_of_reading() -> None:
+        with file.open("rb") as opened:
+            read = read_document(read_lines(opened))
+        assert read.kind == "members"
+        assert read.digests["weights"]
+        with pytest.raises(InvalidInputError, match="not of the shape that its study has"):
+            model_of(read)
+
+    for work, most in ((peak_of_writing, 4), (peak_of_reading, 20)):
+        tracemalloc.start()
+        work()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < most * model.weights.size, work.__name__

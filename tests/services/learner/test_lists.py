@@ -183,10 +183,8 @@ async def test_the_model_of_an_unknown_format_is_refused_with_the_way_out(
 ) -> None:
     run = await submit(client, parameters={"n_rounds": 1})
     await watch(client, run)
-    kept = RunStore._model_text
-    monkeypatch.setattr(
-        RunStore, "_model_text", lambda self, run: kept(self, run).replace('"parley-model-2"', '"parley-model-9"')
-    )
+    kept = RunStore.model
+    monkeypatch.setattr(RunStore, "model", lambda self, run: kept(self, run) | {"format": "parley-model-9"})
     for response in (
         await client.get(f"/v1/runs/{run}/model"),
         await client.post(f"/v1/runs/{run}/predictions", json={"records": [{"x0": 1, "x1": 1, "x2": 1}]}),
