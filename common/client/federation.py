@@ -9,16 +9,18 @@ be asked again: whoever has answered answers the same, at no cost.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from common.arrays import IntArray
+from common.arrays import FloatArray, IntArray
 from common.client.peer import ask_all
 from common.encoding.fixed_point import from_wire, sum_of_answers
 from common.errors import ParleyError, QuorumLostError, UnavailableError
@@ -150,8 +152,17 @@ class HttpFederation(PartyPool):
         width = self._questions[query.round - 1].answer
 
         answers = await self._ask(query.round, lambda party: party.answer(run, query, width))
-        value = _summed(list(answers.values())) if query.reveal == "sum" else np.stack(list(answers.values()))
-        return Reply(from_wire(value, self._shift), tuple(answers))
+        contributors, work = tuple(answers), partial(self._value, query, answers)
+        return Reply(await asyncio.to_thread(work) if width > _PIECE else work(), contributors)
+
+    def _value(self, query: Query, answers: dict[int, IntArray]) -> FloatArray:
+        """The sum (m,) of answers (m,), or each (K, m), in reals; they are used up, lest two copies be there."""
+        if query.reveal == "sum":
+            return from_wire(_summed(list(answers.values())), self._shift)
+        value = np.empty((len(answers), self._questions[query.round - 1].answer))
+        for row, index in zip(value, list(answers), strict=True):
+            row[:] = from_wire(answers.pop(index), self._shift)
+        return value
 
 
 def _summed(answers: Sequence[IntArray]) -> IntArray:
