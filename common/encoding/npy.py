@@ -26,10 +26,15 @@ _NPY_HEADER = re.compile(
 
 def pack_array(array: npt.NDArray[Any]) -> bytes:
     """An array as an ``.npy`` body, little-endian; raises ValueError for one of objects."""
+    return b"".join(npy_parts(array))  # copied once
+
+
+def npy_parts(array: npt.NDArray[Any]) -> tuple[bytes, memoryview]:
+    """The head and the bytes of what `pack_array` makes, of which nothing is copied; raises as it does."""
     if array.dtype.hasobject:
         raise ValueError("an array of objects has no bytes of its own")
     whole = np.ascontiguousarray(array)  # which has one axis at least
-    return b"".join((_head(whole.dtype.str, whole.shape), whole.data))  # copied once
+    return _head(whole.dtype.str, whole.shape), whole.data
 
 
 @lru_cache(256)

@@ -273,7 +273,7 @@ class Engine:
         if evaluation is not None:
             weights = self._rows.add_weights(weights_of(document))
             evaluation = evaluation.among(run.members).model_copy(update={"public": weights})
-        return self._store.complete(run, document, news, evaluation)
+        return self._store.complete(run, document, model.weights, news, evaluation)
 
     def _prepare(
         self, run: Run, parties: tuple[PartyClient, ...]

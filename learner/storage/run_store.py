@@ -21,14 +21,15 @@ from typing import IO, Any, Literal
 import numpy as np
 from pydantic import TypeAdapter
 
-from common.encoding.npy import pack_array, unpack_array
+from common.arrays import FloatArray
+from common.encoding.npy import npy_parts, pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError, ParleyError
 from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt
 from common.runs.certificate import SignedApproval
 from common.runs.cohort import Cohort
 from common.runs.specification import RunSpec
-from common.runs.weights import told_weights, whole_weights
+from common.runs.weights import told_weights
 from common.secure_sum.envelope import Signed
 from common.storage.sqlite import Database
 from learner.plan import Plan
@@ -39,6 +40,7 @@ from learner.storage.session_store import SessionStore, close_round
 
 Announce = Callable[[str, Sequence[RunEvent]], None]
 _APPROVALS = TypeAdapter(dict[str, SignedApproval])
+_LONG = 2**20  # bytes of a reply that is not bound to a statement, which would keep a copy
 _BEYOND_ALL = 2**63 - 1  # no row's number is larger
 
 
@@ -155,16 +157,21 @@ class RunStore:
         Raises ConflictError where the run may not go there, NotFoundError.
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
-        values = {"state": state, "problem": problem and json.dumps(problem), "model": None, "weights": None}
+        values = {"state": state, "problem": problem and json.dumps(problem), "model": None}
         values["approvals"] = None if approvals is None else _APPROVALS.dump_json(dict(approvals)).decode()
         self._move(run, state, sql.ENTER_STATE, values | {"terms": terms and terms.model_dump_json()}, told)
 
     def complete(
-        self, run: Run, model: Mapping[str, object], news: Mapping[str, object], evaluation: RunSpec | None = None
+        self,
+        run: Run,
+        model: Mapping[str, object],
+        weights: FloatArray,
+        news: Mapping[str, object],
+        evaluation: RunSpec | None = None,
     ) -> str | None:
         """End a run with its model, and queue its ``evaluation`` with the same commit; the identifier of that.
 
-        Raises what `enter` raises.
+        The ``weights`` are kept in place of those that the model's document tells. Raises what `enter` raises.
         """
         row = None
         if evaluation is not None:
@@ -173,8 +180,7 @@ class RunStore:
         told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
         values = dict.fromkeys(("problem", "terms", "approvals"))
         values |= {"state": "completed", "model": json.dumps({**model, "weights": None})}
-        values |= {"weights": pack_array(whole_weights(model["weights"]))}
-        self._move(run.id, "completed", sql.ENTER_STATE, values, told, row)
+        self._move(run.id, "completed", sql.ENTER_STATE, values, told, row, weights)
         return None if row is None else str(row["id"])
 
     def evaluation(self, run: str) -> RunSpec | None:
@@ -196,12 +202,16 @@ class RunStore:
         values: Mapping[str, object],
         told: Mapping[str, object],
         follower: Mapping[str, Any] | None = None,
+        weights: FloatArray | None = None,
     ) -> None:
         """Change a run's state by a statement, if the table allows it, and tell; queue the run that follows it."""
         with self._database.in_turn():
             with self._database.transaction() as connection:
                 check_transition(run, self.state(run), state)
                 connection.execute(statement, {"run": run, **values})
+                if weights is not None:
+                    (place,) = connection.execute(sql.KEEP_WEIGHTS, {"run": run, "size": _size(weights)}).fetchall()
+                    _write(connection, "runs", "weights", place[0], weights)
                 _tell(connection, run, [Notice("state", told)])
                 if follower:
                     _queue(connection, follower)
@@ -301,11 +311,14 @@ class RunStore:
             "round": query.round,
             "query": query.digest,
             "contributors": json.dumps(reply.contributors),
-            "value": pack_array(reply.value),
+            "value": None if (is_long := reply.value.nbytes > _LONG) else pack_array(reply.value),
+            "size": _size(reply.value) if is_long else 0,
         }
         with self._database.in_turn():
             with self._database.transaction() as connection:
-                connection.execute(sql.ADD_REPLY, row)
+                place = connection.execute(sql.ADD_REPLY, row).lastrowid
+                if is_long:
+                    _write(connection, "replies", "value", place, reply.value)
                 goes_on = connection.execute(sql.GO_ON, (run,)).rowcount > 0
                 told = [Notice("state", {"state": "running"}), *notices] if goes_on else notices
                 events = _tell(connection, run, told)
@@ -392,6 +405,19 @@ def _row(
         "evaluates": None,
         "evaluation": None,
     }
+
+
+def _size(array: FloatArray) -> int:
+    """Bytes of an array as an ``.npy`` body."""
+    return sum(memoryview(part).nbytes for part in npy_parts(array))
+
+
+def _write(connection: sqlite3.Connection, table: str, column: str, place: int | None, array: FloatArray) -> None:
+    """Write an array over zeros of its size, in a row by its number: to bind it would copy it, and keep the copy."""
+    assert place is not None  # noqa: S101 -- a row was added
+    with connection.blobopen(table, column, place) as blob:
+        for part in npy_parts(array):
+            blob.write(part)
 
 
 def _queue(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:

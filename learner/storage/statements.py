@@ -136,8 +136,9 @@ COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
-        weights = :weights, terms = coalesce(:terms, terms), approvals = coalesce(:approvals, approvals)
+        terms = coalesce(:terms, terms), approvals = coalesce(:approvals, approvals)
     WHERE id = :run"""
+KEEP_WEIGHTS = "UPDATE runs SET weights = zeroblob(:size) WHERE id = :run RETURNING rowid"
 PAUSE_RUN = "UPDATE runs SET state = :state, pause = :pause WHERE id = :run"
 GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'paused'"
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
@@ -149,7 +150,7 @@ NEWEST_EVALUATION = """
 FIND_EVALUATION = "SELECT evaluation FROM runs WHERE id = ?"
 ADD_REPLY = """
     INSERT INTO replies (run, round, query, contributors, value)
-    VALUES (:run, :round, :query, :contributors, :value)"""
+    VALUES (:run, :round, :query, :contributors, coalesce(:value, zeroblob(:size)))"""
 FIND_REPLY = "SELECT query, contributors, value FROM replies WHERE run = ? AND round = ?"
 ADD_EVENT = "INSERT INTO events (run, kind, data) VALUES (?, ?, ?)"
 EVENTS = "SELECT number, kind, data FROM events WHERE run = ? AND number > ? ORDER BY number"

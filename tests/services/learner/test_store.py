@@ -58,11 +58,11 @@ def test_an_evaluation_is_queued_with_the_end_of_its_run_or_not_at_all(store: Ru
     assert store.evaluation(first.id) == draft
     model = {"kind": "linear", "weights": [1.0, 2.0]}
     with pytest.raises(ConflictError, match="is queued and cannot become completed"):
-        store.complete(first, model, {}, draft)
+        store.complete(first, model, np.array([1.0, 2.0]), {}, draft)
     assert (store.run(first.id).evaluations, store.unfinished()) == ((), [first.id])
     for state in PATHS["running"]:
         store.enter(first.id, state)
-    follower = store.complete(first, model, {"accuracy": 1.0}, draft)
+    follower = store.complete(first, model, np.array([1.0, 2.0]), {"accuracy": 1.0}, draft)
     assert follower
     assert json.loads(store.events(first.id)[-1].data) == {
         "state": "completed",
