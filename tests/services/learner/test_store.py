@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +23,7 @@ from learner.run import Pause, RunTerms
 from learner.run_states import ENDS, TRANSITIONS, Notice, RunState
 from learner.storage import statements
 from learner.storage.run_store import RunStore
+from scripts.loopback import resident_mb
 from tests.support.cluster import Cluster
 from tests.support.ledgers import KEY
 from tests.support.rounds import run_spec
@@ -154,6 +156,21 @@ def test_a_round_is_logged_as_it_was(store: RunStore, run: str) -> None:
     assert found[1].value.tobytes() == reply.value.tobytes()
     assert store.recent(store.run(run)) == [(1,)]
     assert [event.kind for event in store.events(run)] == ["state", "dropped", "round"]
+
+
+def test_wide_replies_and_weights_are_kept_to_the_bit_and_not_in_memory(store: RunStore, run: str) -> None:
+    wide = np.random.default_rng(1).normal(size=(2, 2, 2**20))  # 32 MiB
+    reply = Reply(wide.reshape(4, -1), (0, 1, 2, 3))
+    for state in PATHS["running"]:
+        store.enter(run, state)
+    before = resident_mb(os.getpid())
+    store.append(run, Query(1, "release", np.zeros(0)), reply, [], [])
+    store.complete(store.run(run), {"kind": "members", "weights": None}, wide, {})
+    assert resident_mb(os.getpid()) - before < 16
+    found = store.reply(run, 1)
+    assert found is not None
+    assert found[1].value.tobytes() == wide.tobytes()
+    assert np.array(store.model(run)["weights"]).tobytes() == wide.tobytes()
 
 
 def receipt(party: str, count: int) -> Receipt:
