@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import httpx
 
 from learner.client.call import json_call, upload_call
-from learner.client.connection import BlockingConnection, unreachable
+from learner.client.connection import BlockingConnection, not_a_learner, unreachable
 from learner.client.refusals import refusal_of
 
 _PAGE = 1000
@@ -34,8 +34,10 @@ class LearnerClient(BlockingConnection):
                 return
             after, limit = {"after": page["next"]}, limit and limit - size
 
-    def download(self, path: str, file: IO[bytes]) -> None:
-        """Write the bytes that a request returns to a file, piece by piece."""
+    def download(self, path: str, file: IO[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
+        """The JSON value that a request returns, as `read_lines` reads it, and its bytes in a file that can be read."""
+        from common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
+
         try:
             with self._http.stream("GET", path) as response:
                 if not response.is_success:
@@ -44,6 +46,11 @@ class LearnerClient(BlockingConnection):
                     file.write(piece)
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from None
+        file.seek(0)
+        try:
+            return read_lines(file)
+        except ValueError:
+            raise not_a_learner(self.url) from None
 
     def upload(self, path: str, table: Path) -> Any:  # noqa: ANN401 -- any JSON value
         """The JSON value that an upload of a CSV or Parquet file returns; raises InvalidInputError for another file."""

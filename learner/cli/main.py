@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import copyfileobj
+from tempfile import TemporaryFile
 from typing import Annotated
 from urllib.parse import quote
 
@@ -378,15 +379,16 @@ def model(
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
     from learner.cli.display import evaluation_lines, promise
-    from learner.models.model_files import read_model_file
 
-    with open_client(url, token_file, ca) as client, TemporaryDirectory() as folder:
-        if save is None and output == "text":
-            save = Path(f"{run}.json")
-        with written_whole(save or Path(folder) / "model.json") as part:
-            with part.open("wb") as file:
-                client.download(f"/v1/runs/{run}/model", file)
-            document = read_model_file(part)
+    if save is None and output == "text":
+        save = Path(f"{run}.json")
+    with TemporaryFile() as found:
+        with open_client(url, token_file, ca) as client:
+            document = client.download(f"/v1/runs/{run}/model", found)
+        if save is not None:
+            found.seek(0)
+            with written_whole(save) as part, part.open("wb") as file:
+                copyfileobj(found, file)
     if output == "json":
         print_json_line(document)
     else:

@@ -61,7 +61,12 @@ def read_answer(call: Call[Reading], url: str, response: httpx.Response) -> Read
     try:
         return call.read(response.content)
     except ValueError:  # no JSON, or other fields
-        raise ParleyError(f"what answers at {url} is no learner of this version of Parley", problem=None) from None
+        raise not_a_learner(url) from None
+
+
+def not_a_learner(url: str) -> ParleyError:
+    """What is raised where something else answers than a learner would."""
+    return ParleyError(f"what answers at {url} is no learner of this version of Parley", problem=None)
 
 
 def unreachable(url: str, error: httpx.TransportError) -> UnavailableError:

@@ -122,7 +122,7 @@ async def test_without_noise_it_is_the_model_of_all_rows_to_train_on_pooled(
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters=WU["parameters"])
     stack = Shard.stack([owners.part(index, "training") for index in range(3)])
     expected = simulate(spec.build(), stack, spec.facts(), NoNoise())
-    assert model["weights"] == expected.weights.tolist()
+    assert model["weights"].tolist() == expected.weights.tolist()
 
 
 async def test_by_the_feature_method_models_come_in_and_nothing_goes_out(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_by_the_feature_method_models_come_in_and_nothing_goes_out(tmp_pat
     others = others.model_copy(update={"parties": others.parties[:2], "minimum_contributors": 2}).settled()[0]
     stack = Shard.stack([owners.part(index, "training") for index in range(3)])
     expected = simulate(others.build(), stack, joined(others.facts(), "party-3", stack.n_examples[2]), NoNoise())
-    assert model["weights"] == expected.weights.tolist()
+    assert model["weights"].tolist() == expected.weights.tolist()
     assert len(model["made_of"]["site_weights"]) == 3
     assert model["own"]["protection"].startswith("nothing that is computed from these examples")
 
