@@ -18,7 +18,7 @@ from common.data.columns import Label
 from common.data.records import check_cells, rows_of, rows_of_columns
 from common.data.study import Study
 from common.encoding.spelling import spelling
-from common.runs.model_document import ModelDocument
+from common.runs.model_document import ModelDocument, model_of
 from common.runs.predictions import Predictor
 from learner.client.learner import Learner
 from learner.client.rows import TableRows, columns_of, records_of
@@ -130,7 +130,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
         """Keep a model."""
-        predictor = Predictor.of(document.model_dump(mode="json"))
+        predictor = Predictor(document.study, model_of(document))
         for name, value in more.items():
             setattr(self, name, value)
         self._predictor, self.document_, self.study_ = predictor, document, document.study
