@@ -21,7 +21,8 @@ NOISE_SECONDS = 4e-7
 1.20 s, on one core of a server (2026)."""
 
 _HEAD = 128  # bytes before an array's: `common.encoding.npy` writes no more
-_AT_THE_LEARNER = 4 * NUMBER  # bytes of a number of each answer: in pieces, whole, checked, and as a real
+_ANSWER_AT_LEARNER = 4 * NUMBER  # bytes of a number of each answer: in pieces, whole, checked, and as a real
+_QUESTION_AT_LEARNER = 14 * NUMBER  # of a question's, once: what `dp_gd` steps by, and sends; measured (2026)
 _ROUND_IN_MEMORY = 5 * NUMBER  # bytes of a number: as computed, as noise, as sent, as stored, and in stock for the next
 
 
@@ -31,10 +32,10 @@ class RunCosts:
 
     ``asked`` and ``answered`` are the numbers of the longest question and answer; ``round_bytes`` is the most that a
     round's question and answer have together, ``bytes`` what all rounds have, ``all_bytes`` at all parties.
-    ``memory_bytes`` is what a round's arrays take at a party, beside its rows, ``learner_bytes`` what all answers of a
-    round take at the learner. ``noise_seconds`` is about how long all noise takes to draw. ``limit`` is the setting
-    that a party's limits must allow, ``longest`` how many bytes of it the run needs, and ``fits`` says whether the
-    parties' allow it, and the secure sum its width.
+    ``memory_bytes`` is what a round's arrays take at a party, beside its rows, ``learner_bytes`` about what those of
+    all parties take at the learner. ``noise_seconds`` is about how long all noise takes to draw. ``limit`` is the
+    setting that a party's limits must allow, ``longest`` how many bytes of it the run needs, and ``fits`` says whether
+    the parties' allow it, and the secure sum its width.
     """
 
     asked: int
@@ -93,7 +94,7 @@ def costs_of(spec: RunSpec, most: int) -> RunCosts:
         bytes=sum(rounds),
         all_bytes=sum(rounds) * len(spec.parties),
         memory_bytes=max(asked) * NUMBER + max(answered) * _ROUND_IN_MEMORY,
-        learner_bytes=max(answered) * len(spec.parties) * _AT_THE_LEARNER,
+        learner_bytes=max(answered) * len(spec.parties) * _ANSWER_AT_LEARNER + max(asked) * _QUESTION_AT_LEARNER,
         noise_seconds=sum(answered) * NOISE_SECONDS,
         limit=f"limits.{limit}",
         longest=longest,

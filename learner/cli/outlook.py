@@ -78,7 +78,7 @@ def costly(answer: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"an answer has {costs['answered']:,} numbers: {_size(costs['round_bytes'])} on the wire a party and round, "
         f"{_size(costs['all_bytes'])} in all; at a party {_size(costs['memory_bytes'])} of memory beside its rows, and "
-        f"about {costs['noise_seconds']:.2g} s of noise; at the learner {_size(costs['learner_bytes'])} of memory"
+        f"about {costs['noise_seconds']:.2g} s of noise; at the learner about {_size(costs['learner_bytes'])} of memory"
     )
     if not costs["fits"]:
         yield f"warning: a party's {costs['limit']} must be {costs['longest']:,} or more, which its default is not"

@@ -206,7 +206,7 @@ class CostsView(BaseModel):
     bytes: Annotated[int, Field(description="on the wire, of all rounds")]
     all_bytes: Annotated[int, Field(description="on the wire, of all rounds and all parties")]
     memory_bytes: Annotated[int, Field(description="a party's memory for a round's arrays, beside its rows")]
-    learner_bytes: Annotated[int, Field(description="the learner's memory for all answers of a round")]
+    learner_bytes: Annotated[int, Field(description="about the learner's memory for a round of all parties")]
     noise_seconds: Annotated[float, Field(description="about how long a party draws noise, in all rounds")]
     limit: Annotated[str, Field(description="the setting of a party that the longest question and answer must fit")]
     longest: Annotated[int, Field(description="how many bytes that is")]

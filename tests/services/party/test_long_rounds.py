@@ -86,7 +86,7 @@ def test_costs_follow_from_the_questions(cluster: Cluster) -> None:
     assert (costs.asked, costs.answered, costs.fits) == (width, width, False)
     assert costs.round_bytes == 2 * (width * 8 + 128)
     assert (costs.bytes, costs.all_bytes) == (10 * costs.round_bytes, 20 * costs.round_bytes)
-    assert costs.learner_bytes == len(spec.parties) * width * 32
+    assert costs.learner_bytes == (4 * len(spec.parties) + 14) * width * 8
     assert costs.longest == len(pack_array(np.zeros(width)))
     assert costs_of(spec, costs.longest).fits
 
