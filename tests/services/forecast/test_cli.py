@@ -80,6 +80,7 @@ def test_says_that_there_is_none(command: Commands) -> None:
 def test_tells_of_a_limit_only_where_its_default_is_too_low(fits: bool) -> None:  # noqa: FBT001 -- a parameter
     costs = RunCosts(
         asked=0, answered=10**6, round_bytes=8_000_256, bytes=8_000_256, all_bytes=16_000_512, memory_bytes=40_000_000,
+        learner_bytes=64_000_000,
         noise_seconds=0.4, limit="limits.round_bytes", longest=8_000_128, fits=fits,
     )  # fmt: skip
     told = list(costly({"costs": asdict(costs)}))
