@@ -207,7 +207,9 @@ def _check_facts(name: str, facts: PartyFacts, study: str) -> None:
     if facts.name != name:
         raise _refused(name, "wrong-name", f"it calls itself {facts.name}")
     if facts.study_digest != study:
-        raise _refused(name, "wrong-study", f"it holds another study ({facts.study_digest[:12]}, not {study[:12]})")
+        digests = f"{facts.study_digest[:12]}, not {study[:12]}"
+        reason = f"it holds another study ({digests}): a run names its parties where not all hold its study"
+        raise _refused(name, "wrong-study", reason)
     if facts.n_examples < 1:
         raise _refused(name, "wrong-facts", "it reports no examples")
 

@@ -158,7 +158,13 @@ class WrongPins(SecureCluster):
 
 def answering(**changes: object) -> Intercept:
     """A key holder whose facts are others."""
-    facts = {"name": "key-holder-1", "public_key": ANOTHER, "key_bits": 2048, "version": "0"} | changes
+    facts = {
+        "name": "key-holder-1",
+        "public_key": ANOTHER,
+        "key_bits": 2048,
+        "body_bytes": 2**26,
+        "version": "0",
+    } | changes
     return always(200, json.dumps(facts).encode(), "/v1/keyholder", **{"content-type": "application/json"})
 
 
@@ -260,7 +266,7 @@ async def test_key_holders_with_keys_of_different_sizes_are_refused(tmp_path: Pa
     async with secure_services(cluster) as services:
         larger = json.dumps({"session": "0", "modulus": "f" * 768}).encode()
         facts = {"name": "key-holder-2", "public_key": cluster.pins(("key-holder-2",))[0]["public_key"]}
-        told = json.dumps(facts | {"key_bits": 3072, "version": "0"}).encode()
+        told = json.dumps(facts | {"key_bits": 3072, "body_bytes": 2**26, "version": "0"}).encode()
 
         async def intercept(request: httpx.Request) -> httpx.Response | None:
             body = {"/v1/keyholder": told, "/v1/sessions": larger}.get(request.url.path)
