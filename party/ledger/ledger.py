@@ -226,11 +226,11 @@ class Ledger:
         """End a run whose work on the data ended in an error that nobody foresaw; raises NotFoundError.
 
         That it did may tell of the data, and no noise hides it: so all that is left of the run's price is charged,
-        whether or not the limit bears it.
+        once, whether or not the limit bears it, and though the run was ended before the work was.
         """
         with self._chain.transaction() as chain:
             book = self._run(learner, run)
-            if book.ended is None:
+            if book.ended != "failed":
                 price = self._prices(book.number)
                 self._append(chain, Ended(learner, run, "failed", price.rest(book.last), price.adjacency))
 

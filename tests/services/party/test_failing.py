@@ -15,9 +15,10 @@ from structlog.testing import capture_logs
 
 from common.algorithms.dp_gd import DpGd
 from common.algorithms.release import PrivateRelease
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, WorkFailedError
 from common.privacy.account import MICRO, Cost
-from party.answering.party import open_store
+from common.wire.party_api import RunProposal
+from party.answering.party import Party, open_store
 from party.api.app import create_party_app
 from party.ledger import audit
 from party.ledger.records import Answered, Ended
@@ -77,6 +78,26 @@ def test_who_cannot_prepare_charges_the_whole_run_and_ends_it(
     assert SECRET not in json.dumps([logs, again.json()])
     assert ask(client, 1, np.zeros(0), "run", "release", "each").status_code == 409
     assert charged(cluster) == first.json()["epsilon"], "once"
+
+
+def test_a_run_that_is_ended_before_its_work_fails_is_charged_all_the_same(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or who ends it in time would learn for nothing whether it failed, by asking whether it is prepared."""
+    monkeypatch.setattr(PrivateRelease, "prepare", failing(ValueError(SECRET)))
+    spec = run_spec(cluster, algorithm="release", parameters={"mechanism": "output"})
+    with Party(cluster.party_settings("party-1")) as owner:
+        proposal = RunProposal(run="run", spec=spec)
+        owner.approve("learner", proposal)
+        owner.end("learner", "run")
+        for _ in range(2):
+            with pytest.raises(WorkFailedError):
+                owner.make_ready("learner", "run")
+        with pytest.raises(WorkFailedError):
+            owner.known("learner", proposal)
+        whole = owner.store.consent("learner", "run")
+        assert whole is not None
+        assert owner.store.account().spent == whole.price.whole
 
 
 def test_a_round_that_cannot_be_answered_charges_what_is_left_of_the_run(
