@@ -82,6 +82,13 @@ class WorkFailedError(ConflictError):
 
     kind = "work-failed"
 
+    def __init__(
+        self,
+        detail: str = "work on the data ended in an error, and with it the run; what was left of its price is charged",
+        **facts: object,
+    ) -> None:
+        super().__init__(detail, **facts)
+
 
 class UnknownMembersError(ConflictError):
     """A run is proposed among members that are named by a digest, and not known here by that."""

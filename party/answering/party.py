@@ -37,7 +37,7 @@ from common.runs.specification import RunSpec
 from common.storage.witness import Witness
 from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
 from party.answering.pin import pin_of
-from party.answering.release import FAILED, NoiseFactory, Pack, answering, work_on_data
+from party.answering.release import NoiseFactory, Pack, answering, work_on_data
 from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
@@ -371,7 +371,7 @@ class Party:
         if (digest := consent.spec.digest) != proposal.spec.digest:
             raise ConflictError(f"run {proposal.run} was approved with another specification")
         if self.store.has_failed(learner, proposal.run):
-            raise WorkFailedError(FAILED)
+            raise WorkFailedError
         whole = consent.price.whole
         approval = Approval(
             run=proposal.run,

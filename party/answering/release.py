@@ -33,8 +33,6 @@ class KeepingNoise(Noise, Protocol):
         """All one-time noise by name."""
 
 
-FAILED = "work on the data ended in an error, and with it the run; what was left of its price is charged"
-
 NoiseFactory = Callable[["Kept | None"], KeepingNoise]
 """Makes a round's noise from the one-time noise that earlier rounds of the run kept."""
 
@@ -64,4 +62,4 @@ def work_on_data() -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 -- whatever it is, it may tell of the data
         structlog.get_logger().error("failed", error=type(error).__name__, place=place_of(error))
-        raise WorkFailedError(FAILED) from None
+        raise WorkFailedError from None
