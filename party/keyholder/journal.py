@@ -8,9 +8,11 @@ receipt stays.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from common.storage.chain import Appending, chain_schema
 from common.storage.head_file import unused
 from common.storage.salvage import salvage
 from common.storage.signed_chain import SignedChain
+from party.keyholder.anchor import Anchors
 from party.keyholder.records import (
     JournalBegun,
     JournalBooks,
@@ -33,12 +36,13 @@ from party.keyholder.records import (
     RoundOpened,
     SessionBegun,
     SessionBook,
+    SessionEnd,
     SessionEnded,
     spell,
 )
 
 _JOURNAL = chain_schema("journal", 0x50_4B_45_59)  # which spells PKEY
-_WAY_OUT = "Put the newest one back, or run parley-party keyholder recover, which ends all sessions"
+_WAY_OUT = "Run parley-party keyholder recover, which ends all sessions and begins a new journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,14 @@ class Session:
     id: str
     n: int
     roster: Signed | None
-    ended: bool
+    end: SessionEnd | None
     last: Signed | None
     opened: int
 
     @property
     def state(self) -> str:
         """``new`` until the roster is signed, then ``serving``, then ``ended``."""
-        return "ended" if self.ended else "serving" if self.roster else "new"
+        return "ended" if self.end else "serving" if self.roster else "new"
 
 
 class Journal:
@@ -70,6 +74,7 @@ class Journal:
         """Open the journal; raises LedgerError where there is none, or only half of one: `create_journal` makes one."""
         check_journal(directory)
         self._books = JournalBooks()
+        self._anchors = Anchors(directory / "anchor")
         self._chain = SignedChain(_stem(directory), _JOURNAL, self._books.tell, identity, _WAY_OUT)
         begun = self._books.begun
         if begun is None or (begun.holder, begun.key) != (identity.name, identity.key):
@@ -110,8 +115,8 @@ class Journal:
                 session,
                 book.n,
                 None if roster is None else Signed.from_bytes(roster),
-                book.ended,
-                None if book.ended or book.last is None else self._answer(book.last[0]),
+                book.end,
+                None if book.end or book.last is None else self._answer(book.last[0]),
                 book.opened,
             )
 
@@ -128,21 +133,21 @@ class Journal:
 
     def add(self, learner: str, session: str, n: int) -> None:
         """Begin a session with the key of this modulus, unless it has begun."""
-        with self._chain.transaction() as chain:
+        with self._appending() as chain:
             if (learner, session) not in self._books.sessions:
-                _append(chain, SessionBegun(learner, session, f"{n:x}"))
+                self._append(chain, SessionBegun(learner, session, f"{n:x}"))
 
     def sign(self, session: Session, roster: Signed) -> None:
         """Note the roster of a session that has no other. Raises RosterError(roster_changed)."""
         proposal = roster.head.to_bytes()
-        with self._chain.transaction() as chain:
+        with self._appending() as chain:
             book = self._book(session)
             known = None if book.roster is None else self._chain.attachment(book.roster, "roster")
-            if book.ended or known not in (None, proposal):
+            if book.end or known not in (None, proposal):
                 raise RosterError("this session has another roster, or has ended", reason=Reason.ROSTER_CHANGED)
             if known is None:
                 keys = {party.name: party.key for party in Roster.parse(roster.body).parties}
-                _append(chain, RosterSigned(session.learner, session.id, keys), {"roster": proposal})
+                self._append(chain, RosterSigned(session.learner, session.id, keys), {"roster": proposal})
 
     def append(self, session: Session, signed: Signed) -> Signed:
         """Note an opening, on the disk when this returns; the one to send: this, or the same set's noted before.
@@ -150,40 +155,69 @@ class Journal:
         Raises RoundError(round_old, round_opened), or StateError when the session has ended meanwhile.
         """
         opened = Opened.parse(signed.body)
-        with self._chain.transaction() as chain:
+        with self._appending() as chain:
             book = self._book(session)
-            if book.ended:
+            if book.end:
                 raise StateError("the session has ended", reason=Reason.OUT_OF_TURN)
             if book.last is not None and book.last[1].round >= opened.round:
                 return self._again(*book.last, opened)
             (sums,) = signed.attachments
             _forget(chain, book)
             record = RoundOpened(session.learner, session.id, opened.round, opened.contributors)
-            _append(chain, record, {"receipt": signed.head.to_bytes(), "sums": sums})
+            self._append(chain, record, {"receipt": signed.head.to_bytes(), "sums": sums})
         return signed
 
     def end(self, session: Session) -> None:
         """Note that a session has ended."""
-        with self._chain.transaction() as chain:
-            if not (book := self._book(session)).ended:
-                _forget(chain, book)
-                _append(chain, SessionEnded(session.learner, session.id, "learner"))
+        with self._appending() as chain:
+            if not self._book(session).end:
+                self._end(chain, session.learner, session.id, "learner")
 
     def expire(self, seconds: float) -> list[int]:
         """End all sessions of which nothing new was asked for so long; the moduli of their keys."""
-        ended = []
-        with self._chain.transaction() as chain:
-            for (learner, session), book in self._books.sessions.items():
-                if not book.ended and book.used <= _now() - seconds:
-                    _forget(chain, book)
-                    _append(chain, SessionEnded(learner, session, "idle"))
-                    ended.append(book.n)
-        return ended
+        return self._end_all("idle", before=_now() - seconds)
+
+    def end_copied(self) -> list[int]:
+        """End all sessions, unless this journal is where it was written (`Anchors`); the moduli of their keys.
+
+        A journal that was put back has forgotten what it opened since, and would open another set.
+        """
+        with self._chain.transaction():
+            anchor = self._books.anchor
+        return [] if self._anchors.holds(anchor) else self._end_all("copy", before=math.inf)
 
     def active(self) -> list[int]:
         """The moduli of all sessions that have not ended."""
         with self._chain.transaction():
-            return [book.n for book in self._books.sessions.values() if not book.ended]
+            return [book.n for book in self._books.sessions.values() if not book.end]
+
+    def _end_all(self, by: SessionEnd, before: float) -> list[int]:
+        """End all sessions that were last used so long ago, in seconds since 1970; the moduli of their keys."""
+        ended = []
+        with self._appending() as chain:
+            for (learner, session), book in self._books.sessions.items():
+                if not book.end and book.used <= before:
+                    self._end(chain, learner, session, by)
+                    ended.append(book.n)
+        return ended
+
+    def _end(self, chain: Appending, learner: str, session: str, by: SessionEnd) -> None:
+        """Append the end of a session that has not ended."""
+        _forget(chain, self._books.sessions[learner, session])
+        self._append(chain, SessionEnded(learner, session, by))
+
+    @contextmanager
+    def _appending(self) -> Iterator[Appending]:
+        """A transaction that may append; nothing that it did is told before the anchor of the record before is gone."""
+        with self._chain.transaction() as chain:
+            yield chain
+        if self._anchors.others(self._books.anchor):
+            with self._chain.transaction():  # while nobody writes, whose anchor is made before its record
+                self._anchors.keep_only(self._books.anchor)
+
+    def _append(self, chain: Appending, record: JournalRecord, attachments: Mapping[str, bytes] | None = None) -> None:
+        """Append a record, anchored to where it is written."""
+        chain.append(spell(record, _now(), self._anchors.make()), attachments)
 
     def _book(self, session: Session) -> SessionBook:
         return self._books.sessions[session.learner, session.id]
@@ -239,7 +273,7 @@ def check_journal(directory: Path) -> None:
     check_begun(
         _stem(directory),
         _JOURNAL,
-        missing="make a new key holder's with parley-party keyholder init; if there was one, restore the newest or run "
+        missing="make a new key holder's with parley-party keyholder init; if there was one, run "
         "parley-party keyholder recover, which ends all sessions",
         recover="parley-party keyholder recover",
     )
@@ -247,10 +281,6 @@ def check_journal(directory: Path) -> None:
 
 def _stem(directory: Path) -> Path:
     return directory / "keyholder"
-
-
-def _append(chain: Appending, record: JournalRecord, attachments: Mapping[str, bytes] | None = None) -> None:
-    chain.append(spell(record, _now()), attachments)
 
 
 def _forget(chain: Appending, book: SessionBook) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from common.errors import LedgerError, VersionError
 
 _DAY = 86_400
-SessionEnd = Literal["learner", "idle"]
+SessionEnd = Literal["learner", "idle", "copy"]
+"""By whom or why: the learner's word, nothing new for long, or a journal that is not where it was written."""
 SessionName = tuple[str, str]
 """Learner and session."""
 
@@ -62,7 +63,7 @@ class RoundOpened:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """A session is over, by whose word; its key is destroyed."""
+    """A session is over; its key is destroyed."""
 
     learner: str
     session: str
@@ -80,18 +81,19 @@ _KINDS: dict[str, type[JournalRecord]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def spell(record: JournalRecord, at: int) -> dict[str, Any]:
-    """A record as the chain holds it, of the time ``at`` in seconds since 1970."""
+def spell(record: JournalRecord, at: int, anchor: str | None = None) -> dict[str, Any]:
+    """A record as the chain holds it, of the time ``at`` in seconds since 1970; ``anchor`` is by `Anchors`."""
     return {
         "kind": _NAMES[type(record)],
         "at": at,
+        **({} if anchor is None else {"anchor": anchor}),
         **{item.name: getattr(record, item.name) for item in fields(record)},
     }
 
 
 def read_record(number: int, values: Mapping[str, Any]) -> tuple[int, JournalRecord]:
     """The time of a record, and the record; raises VersionError for one that this Parley does not know."""
-    given = {name: value for name, value in values.items() if name != "attached"}
+    given = {name: value for name, value in values.items() if name not in {"attached", "anchor"}}
     try:
         at, kind = given.pop("at"), given.pop("kind")
         return at, _KINDS[kind](**given)
@@ -101,14 +103,17 @@ def read_record(number: int, values: Mapping[str, Any]) -> tuple[int, JournalRec
 
 @dataclass(slots=True)
 class SessionBook:
-    """Where a session stands: its key, the entries of its roster and of the last opening, when it was last used."""
+    """Where a session stands: its key, the entries of its roster and of the last opening, when it was last used.
+
+    ``end`` says why it is over, None while it goes on.
+    """
 
     n: int
     used: int
     roster: int | None = None
     last: tuple[int, RoundOpened] | None = None
     opened: int = 0
-    ended: bool = False
+    end: SessionEnd | None = None
 
 
 @dataclass(slots=True)
@@ -116,12 +121,14 @@ class JournalBooks:
     """All that follows from the records told so far.
 
     ``keys`` are those of parties, each with its name; ``days`` says how many sessions a learner has begun by day (UTC).
+    ``anchor`` is the newest record's; versions before wrote none.
     """
 
     begun: JournalBegun | None = None
     sessions: dict[SessionName, SessionBook] = field(default_factory=dict)
     keys: set[tuple[str, str]] = field(default_factory=set)
     days: Counter[tuple[str, int]] = field(default_factory=Counter)
+    anchor: str | None = None
 
     def begun_today(self, learner: str, now: int) -> int:
         """How many sessions a learner has begun on the day of ``now``, in seconds since 1970."""
@@ -140,6 +147,7 @@ class JournalBooks:
                 self.days[learner, at // _DAY] += 1
             case _:
                 self._go_on(number, at, record)
+        self.anchor = values.get("anchor")
 
     def _go_on(self, number: int, at: int, record: RosterSigned | RoundOpened | SessionEnded) -> None:
         """Take a record of a session that has begun."""
@@ -154,4 +162,4 @@ class JournalBooks:
                 book.last = number, record
                 book.opened += 1
             case SessionEnded():
-                book.ended = True
+                book.end = record.by

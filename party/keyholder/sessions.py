@@ -25,9 +25,16 @@ from common.secure_sum.paillier import decrypt_blocks
 from common.secure_sum.session import Identity
 from party.keyholder.journal import Journal, Session
 from party.keyholder.key_pool import KeySource
+from party.keyholder.records import SessionEnd
 from party.keyholder.vault import Vault
 
 _T = TypeVar("_T")
+_WHY: Mapping[SessionEnd, str] = {
+    "learner": "",
+    "idle": ": nothing new was asked of it for too long",
+    "copy": ": this key holder's machine was restarted, or its files were put back from a copy, and either ends all "
+    "sessions. Begin the run anew",
+}
 
 
 class Cores:
@@ -51,6 +58,8 @@ class Cores:
 
 class Sessions:
     """All sessions of one key holder; safe to call from several threads.
+
+    They end where the journal is not where it was written: after a restore, a move, a restart of the machine.
 
     ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``; a learner may begin
     ``most_a_day``; requests have ``most_bytes`` at most. Methods raise NotFoundError for an unknown session,
@@ -81,6 +90,10 @@ class Sessions:
         self._vault = vault
         self._keys = keys
         self._cores = Cores()
+        if copied := self.journal.end_copied():
+            structlog.get_logger().warning(
+                "all sessions ended: their files were put back, or the machine restarted", sessions=len(copied)
+            )
         self.expire()
         self._vault.keep_only(self.journal.active())
 
@@ -191,8 +204,10 @@ class Sessions:
 
 def _check_not_ended(session: Session) -> None:
     """Raise StateError(out_of_turn) for a session that has ended."""
-    if session.ended:
-        raise StateError("the session has ended and its key is destroyed", reason=Reason.OUT_OF_TURN)
+    if session.end:
+        raise StateError(
+            f"the session has ended and its key is destroyed{_WHY[session.end]}", reason=Reason.OUT_OF_TURN
+        )
 
 
 def roster_digest(session: Session) -> str | None:

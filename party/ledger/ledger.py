@@ -69,7 +69,7 @@ SALT = "salt"
 """The attachment that keys digests of data, pinned or told: whoever has both can confirm a guess."""
 _DAY = 86_400
 _FOR_EVER = 10**11
-_WAY_OUT = "Put the newest one back, or run parley-party recover"
+_WAY_OUT = "Run parley-party recover: what the old one charged stays charged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,8 +494,8 @@ def check_exists(directory: Path) -> None:
     check_begun(
         directory / "ledger",
         LEDGER,
-        missing="make a new party's with parley-party init; if there was one, restore the newest or run parley-party "
-        "recover, for what it had spent stays spent",
+        missing="make a new party's with parley-party init; if there was one, run parley-party recover, "
+        "or parley-party restore where there is a backup, for what it had spent stays spent",
         recover="parley-party recover",
     )
 

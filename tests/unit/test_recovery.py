@@ -242,14 +242,14 @@ def test_who_has_no_ledger_or_an_old_one_is_told_the_way_out(tmp_path: Path) -> 
     with pytest.raises(LedgerError) as refused:
         check_exists(tmp_path)
     assert refused.value.detail == (
-        f"there is no ledger in {tmp_path}: make a new party's with parley-party init; if there was one, restore the "
-        "newest or run parley-party recover, for what it had spent stays spent"
+        f"there is no ledger in {tmp_path}: make a new party's with parley-party init; if there was one, run "
+        "parley-party recover, or parley-party restore where there is a backup, for what it had spent stays spent"
     )
     with ledger_of(tmp_path) as store:
         check_exists(tmp_path)
         later = replace(read_receipt(store.receipt()), head=Head(99, OTHER))
         text = write_receipt(KEY, signer="party", ledger=later.ledger, head=later.head).text
-        with pytest.raises(LedgerError, match=r"Put the newest one back, or run parley-party recover"):
+        with pytest.raises(LedgerError, match=r"an old copy. Run parley-party recover"):
             store.check_receipt(text)
     (tmp_path / "ledger.head").unlink()
     with pytest.raises(LedgerError) as refused:
