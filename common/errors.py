@@ -175,6 +175,13 @@ class LedgerError(ParleyError):
     kind = "ledger-refused"
 
 
+class InvalidReceiptError(LedgerError):
+    """A text that is no receipt, or a receipt that another key signed: it says nothing of any ledger."""
+
+    status = 422
+    kind = "invalid-receipt"
+
+
 class SecureSumError(ParleyError):
     """A message of the secure sum was refused; ``reason`` says which check it failed."""
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.encoding.canonical_json import canonical
-from common.errors import LedgerError, ParleyError
+from common.errors import InvalidReceiptError, ParleyError
 from common.protocol.head import Head
 from common.secure_sum.envelope import Signed, public_hex
 
@@ -98,19 +98,19 @@ def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
 
 
 def read_receipt(text: str) -> Receipt:
-    """A receipt, whose signature is not checked. Raises LedgerError for what is none."""
+    """A receipt, whose signature is not checked. Raises InvalidReceiptError for what is none."""
     return _read(text)[0]
 
 
 def verify_receipt(text: str, signer: str, key: str) -> Receipt:
-    """A receipt that ``signer``, who holds the public ``key``, has signed. Raises LedgerError for any other."""
+    """A receipt that ``signer``, who holds the public ``key``, has signed. Raises InvalidReceiptError for any other."""
     receipt, signed = _read(text)
     try:
         signed.verify(_TAG, key)
     except ParleyError:
-        raise LedgerError(f"a receipt that was not signed with the key of {signer}") from None
+        raise InvalidReceiptError(f"a receipt that was not signed with the key of {signer}") from None
     if (receipt.signer, receipt.key) != (signer, key):
-        raise LedgerError(f"a receipt of {receipt.signer[:100]!r}, not of {signer}")
+        raise InvalidReceiptError(f"a receipt of {receipt.signer[:100]!r}, not of {signer}")
     return receipt
 
 
@@ -120,7 +120,7 @@ def _plain(value: Head | Binding) -> dict[str, Any]:
 
 
 def _read(text: str) -> tuple[Receipt, Signed]:
-    """A receipt, whose signature is not checked, and what was signed. Raises LedgerError for what is none."""
+    """A receipt, whose signature is not checked, and what was signed. Raises InvalidReceiptError for what is none."""
     try:
         signed = _signed(text)
         claim = json.loads(signed.body)
@@ -136,7 +136,7 @@ def _read(text: str) -> tuple[Receipt, Signed]:
             text=text,
         )
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise LedgerError("a receipt that cannot be read") from None
+        raise InvalidReceiptError("a receipt that cannot be read") from None
     return receipt, signed
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from common.errors import LedgerError
-from common.protocol.receipts import Receipt, read_receipt, verify_receipt
+from common.protocol.receipts import read_receipt, verify_receipt
 from common.storage.sqlite import Database, Schema
 
 _TABLES = (
@@ -47,9 +46,14 @@ class Witness:
         self._database.close()
 
     def take(self, texts: Iterable[str]) -> int:
-        """Keep what is newer than what is known; how many were. What cannot be checked is passed over."""
-        known = self._known()
-        found = [receipt for text in texts if (receipt := _checked(text, known)) is not None]
+        """Keep what is newer than what is held; how many were. Receipts of services without a known key are passed over.
+
+        Raises InvalidReceiptError, and keeps nothing, where one is no receipt or was not signed with the key it names.
+        """
+        known, receipts = self._known(), [read_receipt(text) for text in texts]
+        for receipt in receipts:
+            verify_receipt(receipt.text, receipt.signer, receipt.key)
+        found = [receipt for receipt in receipts if (receipt.signer, receipt.key) in known]
         if not found:
             return 0
         with self._database.transaction() as connection:
@@ -67,14 +71,3 @@ class Witness:
         """All receipts that are kept."""
         with self._database.reading() as connection:
             return [text for (text,) in connection.execute(_ALL)]
-
-
-def _checked(text: str, known: Collection[tuple[str, str]]) -> Receipt | None:
-    """A receipt of somebody who is known, if it is one."""
-    try:
-        receipt = read_receipt(text)
-        if (receipt.signer, receipt.key) not in known:
-            return None
-        return verify_receipt(text, receipt.signer, receipt.key)
-    except LedgerError:
-        return None

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.client.receipts import ReceiptKeeper
-from common.errors import LedgerError
+from common.errors import InvalidReceiptError, LedgerError
 from common.protocol.head import Head
 from common.protocol.receipts import read_receipt, write_receipt
 from common.secure_sum.envelope import public_hex
@@ -105,8 +105,11 @@ def test_a_service_puts_a_new_ledger_in_the_place_of_an_old_one_by_its_own_word(
 
 def test_a_witness_keeps_the_newest_of_those_it_knows(tmp_path: Path) -> None:
     with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:
-        assert witness.take([receipt(3), receipt(5), receipt(4), "junk", receipt(9, key=OTHER)]) == 2
+        assert witness.take([receipt(3), receipt(5), receipt(4), receipt(9, key=OTHER)]) == 2
         assert witness.take([receipt(5), receipt(9, signer="another")]) == 0
+        for none in ("junk", receipt(9)[:-8] + "AAAAAAA=", receipt(9, key=OTHER)[:-8] + "AAAAAAA="):
+            with pytest.raises(InvalidReceiptError):
+                witness.take([receipt(7), none])
         assert witness.texts() == [receipt(5)]
         assert witness.take([receipt(1, "B")]) == 1
     with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:

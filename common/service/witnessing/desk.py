@@ -55,7 +55,10 @@ def add_witness(app: FastAPI, desk: Desk, witness: Witness) -> None:
     @app.put("/v1/receipts", summary="Hand receipts of others on", tags=["receipts"], status_code=204)
     @large_json
     async def take_receipts(request: Request, response: Response, given: HeldReceipts) -> None:
-        """Keep the newest of each service whose public key this one knows; all others are passed over."""
+        """Keep the newest of each service whose public key this one knows; those of others are passed over.
+
+        One that is no receipt, or was not signed with the key that it names, is refused, and all that came with it.
+        """
         await desk.do(request, response, lambda: None)
         await asyncio.to_thread(witness.take, given.receipts)
 

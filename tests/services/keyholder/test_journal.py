@@ -60,6 +60,16 @@ def is_refused(response: httpx.Response) -> bool:
     return response.status_code == 503 and response.json()["type"].endswith(":ledger-refused")
 
 
+def test_a_receipt_that_is_none_or_forged_is_the_askers_fault(tmp_path: Path) -> None:
+    with served(keyholder_settings(tmp_path)) as client:
+        session = begin(client)
+        genuine = look(client, session).headers[RECEIPT]
+        for other in ("junk", genuine[:-8] + "AAAAAAA="):
+            refused = look(client, session, other)
+            assert (refused.status_code, refused.json()["type"]) == (422, "urn:parley:problem:invalid-receipt")
+        assert look(client, session, genuine).is_success
+
+
 def test_every_answer_bears_a_receipt_that_goes_on_from_the_one_shown(tmp_path: Path) -> None:
     settings = keyholder_settings(tmp_path)
     with served(settings) as client:

@@ -203,7 +203,9 @@ def test_runs_of_different_learners_are_apart(cluster: Cluster) -> None:
         assert kind(client.delete("/v1/runs/run")) == "not-found"
 
 
-def test_a_receipt_of_this_ledger_is_taken_and_any_other_refused(client: httpx.Client, cluster: Cluster) -> None:
+def test_a_receipt_of_this_ledger_is_taken_and_what_is_none_is_the_askers_fault(
+    client: httpx.Client, cluster: Cluster
+) -> None:
     propose(client, run_spec(cluster))
     receipt = ask(client, 1, weights(cluster, 1)).headers[RECEIPT]
     fields = read_receipt(receipt)
@@ -214,13 +216,21 @@ def test_a_receipt_of_this_ledger_is_taken_and_any_other_refused(client: httpx.C
     claim, _, signature = receipt.partition(".")
     altered = base64.b64decode(claim).replace(b'"count":5', b'"count":1000000000000000000000000000000')
     forged = f"{base64.b64encode(altered).decode()}.{signature}"
+    later = base64.b64encode(base64.b64decode(claim).replace(b'"count":5', b'"count":6')).decode()
     for other in (
         forged,
+        f"{later}.{signature}",
         "not base64",
         base64.b64encode(b"[1]").decode(),
         base64.b64encode(b'{"count": "x"}').decode(),
     ):
-        assert kind(propose(client, run_spec(cluster), "third", **{RECEIPT: other})) == "ledger-refused"
+        refused = [
+            propose(client, run_spec(cluster), "third", **{RECEIPT: other}),
+            client.get("/v1/receipts", headers={RECEIPT: other}),
+            client.put("/v1/receipts", json={"receipts": [receipt, other]}),
+        ]
+        assert [(each.status_code, kind(each)) for each in refused] == [(422, "invalid-receipt")] * 3
+    assert propose(client, run_spec(cluster), "third", **{RECEIPT: receipt}).is_success, "the ledger is as it was"
 
 
 def test_strangers_learn_nothing_but_that_it_lives(cluster: Cluster) -> None:
