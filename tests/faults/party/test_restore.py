@@ -57,9 +57,14 @@ def refused_at_start(cluster: Cluster) -> bool:
 
 def refused_by_receipt(cluster: Cluster, receipt: str) -> bool:
     """Whether the party starts, and refuses the next proposal of a learner that holds a newer receipt."""
+    return answer_to(cluster, receipt) == (503, "urn:parley:problem:ledger-refused")
+
+
+def answer_to(cluster: Cluster, receipt: str) -> tuple[int, str | None]:
+    """Status and kind of problem of the answer to a proposal that shows a receipt."""
     with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         response = propose(client, run_spec(cluster), "next", **{RECEIPT: receipt})
-        return response.status_code == 503 and response.json()["type"].endswith(":ledger-refused")
+        return response.status_code, response.json().get("type")
 
 
 def test_restored_copies_are_refused(tmp_path: Path) -> None:
@@ -91,7 +96,7 @@ def test_a_lost_directory_is_refused_by_a_receipt(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "party-1")
     assert refused_at_start(cluster), "a ledger is made by parley-party init alone"
     make_ledger(cluster.party_settings("party-1"))
-    assert refused_by_receipt(cluster, receipt)
+    assert answer_to(cluster, receipt) == (422, "urn:parley:problem:invalid-receipt"), "its key was lost as well"
 
 
 def test_the_ledger_itself_is_not_refused(tmp_path: Path) -> None:
