@@ -29,6 +29,7 @@ from common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_o
 from common.runs.model_document import ModelDocument, check_format
 from common.runs.predictions import predict
 from common.service.application import PUBLIC_PATHS, caller, service
+from common.service.http.page_headers import page_headers
 from common.service.http.strict_json import large_json
 from common.service.http.whole_bodies import WholeBody
 from common.service.prometheus import Metrics
@@ -47,7 +48,7 @@ from learner.execution.round_report import read_public_data
 from learner.execution.witnesses import Witnesses
 from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
-from learner.models.card import card_page, model_card
+from learner.models.card import CARD_SOURCES, card_page, model_card
 from learner.models.verification import verification_of
 from learner.run import Run
 from learner.run_states import ENDS, RunState
@@ -326,7 +327,9 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         """Purpose, data by owner, training, privacy, evaluation and limits, with the model's certificate checked."""
         document = learner.store.evaluated_model(run)
         card = model_card(document, verification_of(document))
-        return WholeBody(card_page(card) if to == "html" else card, media_type=f"text/{to}")
+        if to == "markdown":
+            return WholeBody(card, media_type="text/markdown")
+        return WholeBody(card_page(card), media_type="text/html", headers=page_headers(CARD_SOURCES))
 
     @app.get("/v1/runs/{run}/evaluation", summary="What an evaluation could tell at most", tags=["models"])
     def forecast_evaluation(

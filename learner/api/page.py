@@ -8,11 +8,12 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 
+from common.service.http.page_headers import page_headers
+
 _FOLDER = Path(__file__).parent / "web"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-_POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+_HEADERS = page_headers(
+    "style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; require-trusted-types-for 'script'"
 )
 
 
@@ -32,13 +33,7 @@ class PageFile:
 
     async def answer(self, request: Request) -> Response:
         """The file, or that the browser has it; nothing is loaded from elsewhere, and no script is in the markup."""
-        headers = {
-            "Content-Security-Policy": _POLICY,
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-            "Cache-Control": "no-cache",
-            "ETag": self.tag,
-        }
+        headers = {**_HEADERS, "Cache-Control": "no-cache", "ETag": self.tag}
         if request.headers.get("if-none-match") == self.tag:
             return Response(status_code=304, headers=headers)
         return Response(self.content, media_type=self.media_type, headers=headers)

@@ -6,10 +6,13 @@ owner is called stays text: it is escaped for Markdown, and HTML in it is not re
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -31,6 +34,9 @@ _MOST_ROWS = 100  # of a table
 _MOST_NAMED = 10  # in a sentence
 _MOST_TEXT = 300  # characters of a value in a table
 _MARKS = re.compile(r"([\\`*\[\]<>|&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_STYLE = (Path(__file__).parent / "templates" / "card.css").read_text(encoding="utf-8")
+CARD_SOURCES = f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
+"""What a card's page may load, as a policy says it: its own style."""
 _KINDS = {
     "linear": "a linear model",
     "softmax": "a linear model with a score for each class",
@@ -77,11 +83,17 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
 
 
 def card_page(card: str) -> str:
-    """A card in Markdown as a page of HTML that loads nothing."""
+    """A card in Markdown as a page of HTML that loads nothing: it has no style but that of `CARD_SOURCES`."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(card)
     wide = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
+    wide = wide.replace(' style="text-align:right"', ' class="number"')
     title = re.sub(r"\\(.)", r"\1", card.partition("\n")[0].removeprefix("# "))
-    return _template("card.html").render(title=title, body=Markup(wide))  # noqa: S704 -- markdown-it's, without HTML
+    return _template("card.html").render(
+        title=title,
+        style=Markup(_STYLE),  # noqa: S704 -- ours
+        sources=Markup(CARD_SOURCES),  # noqa: S704 -- ours
+        body=Markup(wide),  # noqa: S704 -- markdown-it's, without HTML
+    )
 
 
 @cache

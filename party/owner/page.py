@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import ForbiddenError, InvalidInputError, ParleyError, UnauthorizedError
 from common.service.http.connections import Beside, BoundedServer
+from common.service.http.page_headers import page_headers
 from common.service.http.strict_json import strict_json
 from common.service.http.whole_bodies import read_whole
 from common.service.problems import of_error
@@ -43,7 +44,7 @@ from party.settings import PartySettings
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
 _MOST_BYTES = 4096
 _LATER = 60.0  # seconds until a port that is taken is tried again
-_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+_UNSTORED = {"Cache-Control": "no-store"}
 
 
 class OwnersWord(Strict):
@@ -60,7 +61,7 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
     runs = WaitingRuns(store)
 
     async def show_pending(_: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(_state, settings, store, runs), headers=_HEADERS)
+        return JSONResponse(await asyncio.to_thread(_state, settings, store, runs), headers=_UNSTORED | {"X-Content-Type-Options": "nosniff"})
 
     async def hear(request: Request) -> Response:
         try:
@@ -140,11 +141,9 @@ class Gate:
 async def _show_page(request: Request) -> Response:
     """The page; it loads nothing from elsewhere, and runs no script but its own."""
     nonce = secrets.token_urlsafe(16)
-    policy = (
-        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    headers = _UNSTORED | page_headers(
+        f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:"
     )
-    headers = {"Content-Security-Policy": policy, **_HEADERS}
     return _TEMPLATES.TemplateResponse(request, "owner.html", {"nonce": nonce}, headers=headers)
 
 

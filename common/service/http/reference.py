@@ -13,6 +13,8 @@ from fastapi import Request, Response
 from markupsafe import Markup, escape
 from starlette.templating import Jinja2Templates
 
+from common.service.http.page_headers import page_headers
+
 _PAGES = Jinja2Templates(Path(__file__).parent)
 _CODE = re.compile("``?([^`]+)``?")
 
@@ -20,14 +22,7 @@ _CODE = re.compile("``?([^`]+)``?")
 async def reference_page(request: Request) -> Response:
     """Every route by its tag with what it takes and gives, then the schemas, each named once and linked."""
     document, nonce = request.app.openapi(), secrets.token_urlsafe(16)
-    policy = (
-        f"default-src 'none'; style-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    headers = {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-    }
+    headers = page_headers(f"style-src 'nonce-{nonce}'")
     context = {
         "nonce": nonce,
         "info": document["info"],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import re
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -64,3 +67,22 @@ async def test_the_page_reads_what_the_learner_answers(client: httpx.AsyncClient
         print(f"the page takes {len(taken)} fields of {schema}: {sorted(taken)}")
         assert taken
         assert taken <= set(schemas[schema]["properties"])
+
+
+async def test_every_page_of_html_says_what_it_may_load(client: httpx.AsyncClient) -> None:
+    run = (await client.post("/v1/runs", json={"study": "made-up", "epsilon": 1.0, "delta": 1e-5})).json()["id"]
+    async with asyncio.timeout(30):
+        while (await client.get(f"/v1/runs/{run}")).json()["state"] != "completed":
+            await asyncio.sleep(0.01)
+    for path in ("/", "/docs", f"/v1/runs/{run}/card"):
+        response = (await client.get(path)).raise_for_status()
+        assert response.headers["content-type"].startswith("text/html")
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["x-frame-options"] == "DENY"
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+    (style,) = re.findall(r"<style>(.*?)</style>", response.text, re.DOTALL)
+    assert base64.b64encode(sha256(style.encode()).digest()).decode() in policy, "else a browser ignores it"
+    assert "style=" not in response.text
