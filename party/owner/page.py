@@ -61,7 +61,10 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
     runs = WaitingRuns(store)
 
     async def show_pending(_: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(_state, settings, store, runs), headers=_UNSTORED | {"X-Content-Type-Options": "nosniff"})
+        return JSONResponse(
+            await asyncio.to_thread(_state, settings, store, runs),
+            headers=_UNSTORED | {"X-Content-Type-Options": "nosniff"},
+        )
 
     async def hear(request: Request) -> Response:
         try:
