@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import suppress
 from pathlib import Path
 
-from pydantic import HttpUrl
+import pytest
+from pydantic import HttpUrl, SecretStr
 
 from common.client.endpoints import LearnerAddress
 from common.client.handshake import open_to, shown_to
+from common.errors import UnavailableError
 
 
 async def test_what_was_read_and_found_good_is_what_is_shown(tmp_path: Path) -> None:
@@ -39,3 +42,23 @@ async def test_what_was_read_and_found_good_is_what_is_shown(tmp_path: Path) -> 
     connect, upgrade = heads
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'clinic:good').decode()}\r\n" in connect
     assert "Authorization: Bearer good\r\n" in upgrade
+
+
+async def test_a_head_that_does_not_end_is_not_read_for_ever() -> None:
+    written = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await reader.readuntil(b"\r\n\r\n")
+        with suppress(OSError):
+            while written < 2**25:
+                writer.write(b"X-Endless: y\r\n" * 1000)
+                await writer.drain()
+                written += 14_000
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = HttpUrl(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(UnavailableError, match="the answer is no HTTP"):
+            await open_to(LearnerAddress(name="learner", url=url, token=SecretStr("t")))
+    assert written < 2**25, "most of it lies in the system's buffers"

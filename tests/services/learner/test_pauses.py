@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from common.client import dialing
+from common.client.endpoints import LearnerAddress
 from common.client.party import PartyClient
 from common.client.peer import all_of, ask_all
 from common.encoding.npy import NPY, pack_array
 from common.errors import PartyRefusedError, UnavailableError
 from learner.cli.display import follow
+from learner.client import watching
+from learner.execution.patience import Patience
 from learner.run_states import RunEvent
 from tests.support.cluster import DEADLINE, Cluster, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, unreachable
@@ -143,6 +147,61 @@ async def test_a_peer_is_left_alone_for_as_long_as_it_asks(wait: str, seconds: f
     assert outcome is None or isinstance(outcome, UnavailableError)
     first, second, *_ = answers.asked
     assert second - first >= seconds
+
+
+class Pauses:
+    """Stands in for `asyncio.sleep`, and notes how long each pause was meant to be; it ends all after ``most``."""
+
+    def __init__(self, most: int) -> None:
+        self.seconds, self._most, self._sleep = list[float](), most, asyncio.sleep
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        if len(self.seconds) >= self._most:
+            raise asyncio.CancelledError
+        await self._sleep(0)
+
+
+@pytest.mark.parametrize(("header", "longest"), [({"Retry-After": "999999999"}, 60.0), ({}, 1.0)])
+async def test_no_peer_is_left_alone_for_ever(
+    monkeypatch: pytest.MonkeyPatch, header: dict[str, str], longest: float
+) -> None:
+    """Whatever it asks for, and however often it fails."""
+    monkeypatch.setattr(asyncio, "sleep", pauses := Pauses(20))
+    with pytest.raises(asyncio.CancelledError):
+        await ask_all([Answers((429, header, b"")).party()], PartyClient.greet, 3600)
+    assert 0.9 * longest < max(pauses.seconds) <= longest
+
+
+async def test_no_run_pauses_for_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def woken(self: asyncio.Event) -> bool:
+        del self
+        return True
+
+    monkeypatch.setattr(asyncio.Event, "wait", woken)
+    patience = Patience(86_400)
+    pauses = [await patience.rest() for _ in range(20)]
+    assert pauses[:3] == [0.25, 0.5, 1.0]
+    assert max(pauses) == 60.0
+
+
+def test_no_watcher_pauses_for_longer_than_five_seconds() -> None:
+    watched = watching.Watching("run", patience=86_400)
+    pauses = [watched.pause(UnavailableError("away")) for _ in range(50)]
+    assert 2.5 < max(pauses) <= 5.0
+
+
+async def test_no_dialer_pauses_for_longer_than_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(dialing, "open_to", refused)
+    monkeypatch.setattr(asyncio, "sleep", pauses := Pauses(50))
+    address = LearnerAddress.model_validate({"name": "learner", "url": "http://127.0.0.1:1", "token": "t"})
+    (dial,) = dialing.outbound([address])
+    with pytest.raises(asyncio.CancelledError):
+        await dial(None)  # type: ignore[arg-type] -- it gets no connection to serve
+    assert 5.0 < max(pauses.seconds) <= 10.0
 
 
 def test_several_silent_peers_are_all_named() -> None:

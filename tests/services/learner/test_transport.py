@@ -261,3 +261,33 @@ async def test_a_cancelled_request_leaves_no_connection_behind() -> None:
             await task
         async with asyncio.timeout(10):
             await closed.wait()
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"X-Endless: y\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Endless: ", b"yyyyyyyyyyyyyyy"),
+        (b"HTTP/1.1 200 ", b"OK OK OK OK OK "),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"extension;"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X-Trailer: y\r\n"),
+    ],
+    ids=["headers", "header", "line", "hints", "chunk", "trailers"],
+)
+async def test_a_head_that_does_not_end_is_not_read_for_ever(begin: bytes, more: bytes) -> None:
+    written = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await request_of(reader)
+        writer.write(begin)
+        while written < 2**25:
+            writer.write(piece := more * (2**14 // len(more)))
+            await writer.drain()
+            written += len(piece)
+
+    async with line_of(serve) as line:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await line.ask("GET", "/")
+    assert written < 2**25, "most of it lies in the system's buffers"
