@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 from hashlib import sha256
@@ -12,6 +11,7 @@ import httpx
 
 from learner.api import page
 from learner.api.page import PAGE_PATHS
+from tests.support.cluster import submit, watch
 
 FIRST = ("/", "/page/style.css", "/page/main.js", "/page/api.js", "/page/dom.js", "/page/runs.js")
 """What the first view is made of, but for the runs."""
@@ -70,10 +70,7 @@ async def test_the_page_reads_what_the_learner_answers(client: httpx.AsyncClient
 
 
 async def test_every_page_of_html_says_what_it_may_load(client: httpx.AsyncClient) -> None:
-    run = (await client.post("/v1/runs", json={"study": "made-up", "epsilon": 1.0, "delta": 1e-5})).json()["id"]
-    async with asyncio.timeout(30):
-        while (await client.get(f"/v1/runs/{run}")).json()["state"] != "completed":
-            await asyncio.sleep(0.01)
+    await watch(client, run := await submit(client))
     for path in ("/", "/docs", f"/v1/runs/{run}/card"):
         response = (await client.get(path)).raise_for_status()
         assert response.headers["content-type"].startswith("text/html")
