@@ -46,7 +46,7 @@ class Witness:
         self._database.close()
 
     def take(self, texts: Iterable[str]) -> int:
-        """Keep what is newer than what is held; how many were. Receipts of services without a known key are passed over.
+        """Keep what is newer than what is held; how many were. Those of services without a known key are passed over.
 
         Raises InvalidReceiptError, and keeps nothing, where one is no receipt or was not signed with the key it names.
         """

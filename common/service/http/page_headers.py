@@ -1,4 +1,4 @@
-"""The headers of every page that a service sends: it loads nothing but what is named, and nobody frames or guesses it."""
+"""The headers of every page that a service sends: it loads nothing but what is named, and nobody frames it."""
 
 from __future__ import annotations
 
