@@ -200,7 +200,7 @@ async def test_no_dialer_pauses_for_longer_than_ten_seconds(monkeypatch: pytest.
     address = LearnerAddress.model_validate({"name": "learner", "url": "http://127.0.0.1:1", "token": "t"})
     (dial,) = dialing.outbound([address])
     with pytest.raises(asyncio.CancelledError):
-        await dial(None)  # type: ignore[arg-type] -- it gets no connection to serve
+        await dial(None)  # type: ignore[arg-type]  # it gets no connection to serve
     assert 5.0 < max(pauses.seconds) <= 10.0
 
 
