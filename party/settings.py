@@ -86,7 +86,8 @@ class Policy(Setting):
         Composition,
         Field(
             description="how the costs of runs add up: by a filter of Gaussian differential privacy, by which a budget "
-            "bears many small runs (filter), or epsilons and deltas by themselves (basic)"
+            "bears many small runs (filter), or epsilons and deltas by themselves (basic), of which a run with a delta "
+            "costs all with its first answer"
         ),
     ] = "filter"
     reservation_days: Annotated[

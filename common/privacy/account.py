@@ -12,7 +12,11 @@ What has no delta at all may also simply add up to epsilon: the losses of pure r
 on courses that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the deltas
 of both are one. With a budget of delta = 0 nothing but that sum is possible.
 
-Under *basic* composition epsilons and deltas add up: better where (epsilon, delta) of a run is all that is known.
+Under *basic* composition epsilons and deltas add up: better where (epsilon, delta) of a run is all that is known. That
+is a filter too if each run is charged whole, however early it stops (Rogers, Roth, Ullman & Vadhan, "Privacy Odometers
+and Filters", 2016; of runs side by side, Haney et al., "Concurrent Composition for Interactive Differential Privacy
+with Adaptive Privacy-Loss Parameters", 2023): `common.runs.pricing` charges all of a run with a delta at its first
+answer. Pure rounds are charged one by one, for each is a pure release by itself.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,17 +54,15 @@ def epsilon_after(events: Sequence[Event], delta: float) -> float:
     return max(_epsilon(list(chain.from_iterable(branch)), delta) for branch in branches(events))
 
 
-def epsilons_after_each(events: Sequence[Event], delta: float) -> FloatArray:
-    """The epsilon at ``delta`` after the first event, the first two, and so on: (T,), never decreasing.
+def pure_epsilons(events: Sequence[Event]) -> FloatArray:
+    """The epsilon without a delta after the first event, the first two, and so on: their sums, (T,).
 
-    Where no closed form is known, counts past 40 are rounded up by at most a twentieth: an upper bound at each, and the
-    best known at the last.
+    Infinite from the first event on that has none. Of parts in parallel the worst by then counts.
     """
     each = []
     for branch in branches(events):
-        epsilons = _epsilons(list(chain.from_iterable(branch)), delta)
-        counts = np.cumsum([len(answer) for answer in branch], dtype=np.int64)
-        each.append(np.concatenate([[0.0], epsilons])[counts])
+        totals = np.concatenate([[0.0], _basic_composition(list(chain.from_iterable(branch)), 0.0)])
+        each.append(totals[np.cumsum([len(answer) for answer in branch], dtype=np.int64)])
     return np.asarray(np.max(each, axis=0))
 
 
@@ -79,25 +77,15 @@ def _epsilon(releases: Sequence[Release], delta: float) -> float:
     """`epsilon_after` of plain releases."""
     if not releases:
         return 0.0
-    if _is_closed(releases):  # what `epsilons_after_each` ends in, at once
-        return float(_in_closed_form(releases, _checked_delta(delta), slice(-1, None))[0])
-    if _adds_up(releases, delta):
-        return float(_epsilons(releases, delta)[-1])
-    composed = _composed(tuple(releases), _interval(tuple(releases)))
-    added = float(_basic_composition(releases, delta)[-1])
-    return min(added, float(composed.get_epsilon_for_delta(_checked_delta(delta))))
-
-
-def _epsilons(releases: Sequence[Release], delta: float) -> FloatArray:
-    """`epsilons_after_each` of plain releases."""
-    _checked_delta(delta)
     if any(isinstance(release, NonPrivateEvent) for release in releases):
-        first = next(i for i, release in enumerate(releases) if isinstance(release, NonPrivateEvent))
-        return np.concatenate([_epsilons(releases[:first], delta), np.full(len(releases) - first, np.inf)])
-    if _is_closed(releases):
-        return _in_closed_form(releases, delta, slice(None))
-    basic = _basic_composition(releases, delta)
-    return basic if _adds_up(releases, delta) else np.minimum(basic, _by_loss_distribution(tuple(releases), delta))
+        return math.inf
+    if all(isinstance(release, GaussianEvent | DrawEvent) for release in releases):
+        return _in_closed_form(releases, delta)
+    added = float(_basic_composition(releases, delta)[-1])
+    if _adds_up(releases, delta):
+        return added
+    composed = _composed(tuple(releases), _interval(tuple(releases)))
+    return min(added, float(composed.get_epsilon_for_delta(delta)))
 
 
 def _adds_up(releases: Sequence[Release], delta: float) -> bool:
@@ -105,20 +93,13 @@ def _adds_up(releases: Sequence[Release], delta: float) -> bool:
     return delta == 0 or any(_loss_scale(release) > _LARGEST_SCALE for release in releases)
 
 
-def _is_closed(releases: Sequence[Release]) -> bool:
-    """Whether all these compose in closed form."""
-    return all(isinstance(release, GaussianEvent | DrawEvent) for release in releases)
-
-
-def _in_closed_form(releases: Sequence[Release], delta: float, which: slice) -> FloatArray:
-    """`epsilons_after_each` of Gaussian releases and draws, or some of them: by the square of mu, and by zCDP."""
-    squares = np.cumsum([_loss_scale(release) ** 2 for release in releases])[which]
-    by_profile = np.array([gaussian_epsilon(math.sqrt(square), delta) for square in squares])
+def _in_closed_form(releases: Sequence[Release], delta: float) -> float:
+    """The epsilon of Gaussian releases and draws: by the square of mu, and by zCDP."""
+    by_profile = gaussian_epsilon(math.sqrt(np.cumsum([_loss_scale(release) ** 2 for release in releases])[-1]), delta)
     if not any(isinstance(release, DrawEvent) for release in releases):
         return by_profile
-    rhos = np.cumsum([_rho(release) for release in releases])[which]
-    concentrated = np.array([concentrated_epsilon(rho, delta) for rho in rhos])
-    return np.asarray(np.minimum(np.minimum(by_profile, concentrated), _basic_composition(releases, delta)[which]))
+    concentrated = concentrated_epsilon(np.cumsum([_rho(release) for release in releases])[-1], delta)
+    return min(by_profile, concentrated, float(_basic_composition(releases, delta)[-1]))
 
 
 def _rho(release: Release) -> float:
@@ -135,36 +116,9 @@ def _checked_delta(delta: float) -> float:
 
 def _basic_composition(events: Sequence[Release], delta: float) -> FloatArray:
     """Epsilons and deltas added up; infinite where the deltas exceed ``delta`` or an event has no epsilon."""
-    epsilons = [math.inf if isinstance(event, GaussianEvent) else event.epsilon for event in _noisy(events)]
+    epsilons = [math.inf if isinstance(event, GaussianEvent | NonPrivateEvent) else event.epsilon for event in events]
     deltas = [event.delta if isinstance(event, ApproximateEvent) else 0.0 for event in events]
     return np.where(np.cumsum(deltas) <= delta, np.cumsum(epsilons), np.inf)
-
-
-def _noisy(
-    events: Sequence[Release],
-) -> list[GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | DrawEvent]:
-    """The events that have noise."""
-    return [event for event in events if not isinstance(event, NonPrivateEvent)]
-
-
-@lru_cache(maxsize=256)  # parties with equal budgets ask for the same, and a long run takes seconds
-def _by_loss_distribution(events: tuple[Release, ...], delta: float) -> FloatArray:
-    """Epsilons by composing privacy-loss distributions; between two checkpoints the later one's; read-only.
-
-    The last is composed at once, as by `epsilon_after`, so that ledgers and guarantees say the same.
-    """
-    interval = _interval(events)
-    whole = _composed((), interval)
-    epsilons: list[float] = []
-    for start, end in pairwise(_checkpoints(len(events))):
-        if end == len(events):
-            whole = _composed(events, interval)
-        else:
-            whole = whole.compose(_composed(events[start:end], interval))
-        epsilons += [whole.get_epsilon_for_delta(delta)] * (end - start)
-    totals = np.maximum.accumulate(np.array(epsilons))
-    totals.flags.writeable = False
-    return totals
 
 
 @lru_cache(maxsize=16)
@@ -183,14 +137,6 @@ def _interval(events: tuple[Release, ...]) -> float:
     scales = [_loss_scale(event) for event in events]
     finest = min(_WIDEST_INTERVAL, *(scale / 100 or _WIDEST_INTERVAL for scale in scales))
     return max(finest, min(_WIDEST_INTERVAL, _NARROWEST_PART * math.hypot(*scales)))
-
-
-def _checkpoints(n: int) -> list[int]:
-    """0, the first 40 counts of events, then one in twenty of those before, and n: thousands compose in seconds."""
-    points = [0]
-    while points[-1] < n:
-        points.append(min(n, points[-1] + max(1, points[-1] // 20)))
-    return points
 
 
 def _loss_scale(event: Release) -> float:

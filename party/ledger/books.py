@@ -1,7 +1,11 @@
 """What follows from a ledger's records: its account, and where each run stands. Pure.
 
-`Books` is told the records in order and keeps what later questions need; whoever has the records, the party or an
-auditor far away, works out the same.
+`Books` is told the records in order and keeps what later questions need; the party, or an auditor far away, works out
+the same from the same records.
+
+Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
+ends early (see `common.runs.pricing`), so here all of its epsilon counts as spent with the first answer that has a
+delta, whatever the records say: of runs that go on, and of those that have ended. Newer records say the same.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ class RunBook:
     once: dict[str, int] = field(default_factory=dict)
     joined: int | None = None
     ended: str | None = None
+    prepaid: int = 0
+    """Micro-units of epsilon that count as spent already, and that records are still to charge."""
 
     @property
     def last(self) -> int:
@@ -150,7 +156,7 @@ class Books:
         does not count.
         """
         account = self.account if run.reserved == NOTHING else replace(self.account, reserved=NOTHING)
-        account.require(cost)
+        account.require(_counted(run, cost)[0])
 
     def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied | Pinned) -> None:
         """What the owner was asked, or said."""
@@ -171,22 +177,23 @@ class Books:
         self._release(run)
         if isinstance(record, Ended):
             run.ended = record.by
-            self._charge(record)
+            self._charge(run, record)
 
     def _answer(self, entry: Entry, record: Answered) -> None:
         run = self.runs[record.learner, record.run]
-        taken = _less(run.reserved, record.cost)
+        taken = _less(run.reserved, _counted(run, record.cost)[0])
         run.reserved = run.reserved - taken
         self.account = self.account.release(taken)
-        self._charge(record)
+        self._charge(run, record)
         run.answers[record.round] = entry.number
         for name in entry.attached:
             if name.startswith(ONCE):
                 run.once[name.removeprefix(ONCE)] = entry.number
         run.expires = entry.at + run.approved.lasts
 
-    def _charge(self, record: Answered | Ended) -> None:
-        self.account = replace(self.account, spent=self.account.spent + record.cost)
+    def _charge(self, run: RunBook, record: Answered | Ended) -> None:
+        cost, run.prepaid = _counted(run, record.cost)
+        self.account = replace(self.account, spent=self.account.spent + cost)
         self.weaker += record.adjacency == "replace_one"
 
     def _reserve(self, cost: Cost) -> None:
@@ -200,6 +207,15 @@ class Books:
 def learner_day(learner: str, at: int) -> str:
     """A learner and a day, in UTC."""
     return f"{at // 86_400}:{learner}"
+
+
+def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
+    """What counts as spent of a run's next charge, and what is prepaid after it: see the module."""
+    if cost.delta > 0:
+        whole = max(cost.epsilon, run.approved.reserved.epsilon)
+        return replace(cost, epsilon=whole), whole - cost.epsilon
+    paid = min(cost.epsilon, run.prepaid)
+    return replace(cost, epsilon=cost.epsilon - paid), run.prepaid - paid
 
 
 def _less(one: Cost, other: Cost) -> Cost:

@@ -16,6 +16,7 @@ from party.ledger.records import (
     Approved,
     Begun,
     Ended,
+    EndReason,
     Entry,
     Joined,
     LedgerRecord,
@@ -72,13 +73,15 @@ def test_runs_and_questions_may_be_looked_at_while_more_are_told() -> None:
 def test_reserving_answering_and_ending_move_the_account_to_the_unit() -> None:
     steps: list[tuple[LedgerRecord, Cost, Cost]] = [
         (approved("one", Cost(10, 3)), NOTHING, Cost(10, 3)),
-        (approved("two", Cost(20, 2)), NOTHING, Cost(30, 5)),
-        (answered("one", 1, Cost(4, 3)), Cost(4, 3), Cost(26, 2)),
-        (answered("two", 2, Cost(5, 0)), Cost(9, 3), Cost(21, 2)),
-        (Released("ann", "two"), Cost(9, 3), Cost(6, 0)),
-        (answered("two", 3, Cost(15, 2)), Cost(24, 5), Cost(6, 0)),
-        (Ended("ann", "one", "owner"), Cost(24, 5), NOTHING),
-        (Ended("ann", "two", "learner"), Cost(24, 5), NOTHING),
+        (approved("two", Cost(20, 0)), NOTHING, Cost(30, 3)),
+        (approved("three", Cost(7, 2)), NOTHING, Cost(37, 5)),
+        (answered("one", 1, Cost(10, 3)), Cost(10, 3), Cost(27, 2)),
+        (answered("two", 2, Cost(5, 0)), Cost(15, 3), Cost(22, 2)),
+        (Released("ann", "two"), Cost(15, 3), Cost(7, 2)),
+        (answered("two", 3, Cost(14, 0)), Cost(29, 3), Cost(7, 2)),
+        (Ended("ann", "three", "owner"), Cost(29, 3), NOTHING),
+        (Ended("ann", "one", "owner"), Cost(29, 3), NOTHING),
+        (Ended("ann", "two", "learner"), Cost(29, 3), NOTHING),
     ]
     records: list[LedgerRecord] = []
     for record, spent, reserved in steps:
@@ -89,9 +92,9 @@ def test_reserving_answering_and_ending_move_the_account_to_the_unit() -> None:
 
 
 def test_a_run_that_failed_is_charged_what_was_left_whatever_the_limit_is() -> None:
-    failed = Ended("ann", "one", "failed", Cost(400, 3), "replace_one")
-    books = told(approved("one", Cost(10, 3)), answered("one", 1, Cost(4, 1)), failed)
-    assert (books.account.spent, books.account.reserved) == (Cost(404, 4), NOTHING)
+    failed = Ended("ann", "one", "failed", Cost(400, 0, 3), "replace_one")
+    books = told(approved("one", Cost(404, 0, 4)), answered("one", 1, Cost(4, 0, 1)), failed)
+    assert (books.account.spent, books.account.reserved) == (Cost(404, 0, 4), NOTHING)
     assert books.runs["ann", "one"].ended == "failed"
     assert books.weaker == 2
     assert told(approved("one", Cost(10, 3)), Ended("ann", "one", "learner")).weaker == 0
@@ -189,11 +192,40 @@ def test_a_charge_is_borne_first_by_what_is_reserved_for_its_run() -> None:
 
 
 def test_a_limit_that_was_lowered_bears_what_fits_below_it() -> None:
-    records = approved("one", Cost(60, 5)), approved("two", Cost(40, 5)), Limited(50, 10, "replace_one", "basic")
+    lowered = Limited(50, 10, "replace_one", "basic")
+    books = told(approved("one", Cost(60, 0)), approved("two", Cost(40, 5)), approved("three", Cost(60, 5)), lowered)
+    books.require(books.runs["ann", "one"], Cost(50, 0))
+    books.require(books.runs["ann", "two"], Cost(40, 5))
+    for run, cost in (("one", Cost(51, 0)), ("three", Cost(60, 5)), ("three", Cost(10, 5))):
+        with pytest.raises(BudgetExhaustedError):
+            books.require(books.runs["ann", run], cost)
+
+
+OLD = [Cost(4, 3, 5), Cost(2, 0, 5), Cost(1, 0, 5)]
+"""What older versions charged a run of (10, 3) round by round, of which three rounds were left."""
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3])
+@pytest.mark.parametrize("end", ["learner", "owner", "expired", "failed", None])
+def test_a_run_that_was_charged_round_by_round_counts_as_spent_with_its_first_answer(
+    answers: int, end: EndReason | None
+) -> None:
+    """Whether it goes on or has ended: of an older ledger."""
+    whole = Cost(10, 3, 20)
+    records: list[LedgerRecord] = [approved("run", whole)]
+    records += [answered("run", round + 1, OLD[round]) for round in range(answers)]
+    gdp = 5 * answers
+    if end is not None:
+        rest = whole - sum(OLD[:answers], NOTHING) if end == "failed" else NOTHING
+        records.append(Ended("ann", "run", end, rest))
+        gdp += rest.gdp
     books = told(*records)
-    books.require(books.runs["ann", "one"], Cost(50, 5))
-    with pytest.raises(BudgetExhaustedError):
-        books.require(books.runs["ann", "one"], Cost(51, 5))
+    assert books.account.spent == Cost(10, 3, gdp)
+    assert books.account.reserved == (Cost(0, 0, 20 - gdp) if end is None else NOTHING)
+    assert books.account.bears(Cost(90, 0))
+    assert not books.account.bears(Cost(91, 0))
+    late = [*records, Ended("ann", "run", "failed", whole - sum(OLD[:answers], NOTHING))]
+    assert end == "failed" or told(*late).account.spent == whole, "the rest is charged once"
 
 
 def test_what_waits_for_the_owner_is_what_it_has_not_answered_and_still_may() -> None:

@@ -43,8 +43,10 @@ FACTS = FederationFacts.uniform(np.array([40, 40, 40]), epsilon=1.0, delta=1e-5,
 
 def test_the_rounds_of_others_are_free() -> None:
     first, second, third = (schedule(ALGORITHM, FACTS.of(i)) for i in range(3))
-    assert [cost.epsilon > 0 for cost in first] == [True, False, True, False, True]
-    assert [cost.epsilon > 0 for cost in second] == [False, True, False, True, False]
+    assert [cost.gdp > 0 for cost in first] == [True, False, True, False, True]
+    assert [cost.gdp > 0 for cost in second] == [False, True, False, True, False]
+    assert [cost.epsilon > 0 for cost in first] == [True, False, False, False, False]
+    assert [cost.epsilon > 0 for cost in second] == [False, True, False, False, False]
     assert [cost.delta for cost in first] == [10**13, 0, 0, 0, 0]
     assert [cost.delta for cost in second] == [0, 10**13, 0, 0, 0]
     assert third == (Cost(0, 0),) * 5

@@ -41,7 +41,7 @@ COUNTS: list[tuple[Callable[..., object], tuple[float, ...]]] = [
     (account.delta_units, (1e-6,)),
     *(
         (lambda delta, count=count, events=events: count(events, delta), (1e-6,))
-        for count in (accountant.epsilon_after, accountant.epsilons_after_each, accountant.added_epsilon)
+        for count in (accountant.epsilon_after, accountant.added_epsilon)
         for events in (GAUSSIAN, [DRAWS], LAPLACE)
     ),
 ]

@@ -221,14 +221,14 @@ def test_a_price_by_the_unit() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "costs", "due"),
     [
-        (0.3, (LaplaceEvent(0.5),) * 3, (299_998, 299_999, 300_000)),
-        (0.3, (NoEvent(), LaplaceEvent(0.5), NoEvent(), LaplaceEvent(0.5)), (0, 299_999, 299_999, 300_000)),
-        (4e-6, (LaplaceEvent(0.5),) * 3, (2, 3, 4)),
-        (1e-6, (LaplaceEvent(0.5),) * 3, (2, 3, 4)),
+        (0.3, (LaplaceEvent(0.5),) * 3, (300_000,) * 3),
+        (0.3, (NoEvent(), LaplaceEvent(0.5), NoEvent(), LaplaceEvent(0.5)), (0, *(300_000,) * 3)),
+        (4e-6, (LaplaceEvent(0.5),) * 3, (4, 4, 4)),
+        (1e-6, (LaplaceEvent(0.5),) * 3, (1, 1, 1)),
         (1.5e-6, (LaplaceEvent(0.5),), (2,)),
     ],
 )
-def test_a_claim_is_paid_with_the_first_part(epsilon: float, costs: tuple[Event, ...], due: tuple[int, ...]) -> None:
+def test_the_first_part_pays_all_of_a_claim(epsilon: float, costs: tuple[Event, ...], due: tuple[int, ...]) -> None:
     run = given(*costs, claimed=(replace(CLAIM, view="transcript", epsilon=9.0), replace(CLAIM, epsilon=epsilon)))
     paid = price(run, OWN, "model")
     assert paid.epsilon == due

@@ -13,6 +13,7 @@ import pytest
 from common.algorithms.dp_gd import DpGd
 from common.arrays import IntArray
 from common.data.records import rows_of
+from common.privacy.account import Cost
 from common.privacy.noise import Noise
 from common.protocol.facts import OwnFacts
 from common.protocol.messages import Query
@@ -169,8 +170,8 @@ async def test_a_run_fails_where_work_on_a_partys_data_does_and_others_are_free_
     spent = {}
     for name in cluster.names:
         with open_store(cluster.party_settings(name)) as ledger:
-            spent[name] = ledger.account().spent.epsilon
-            assert ledger.account().reserved.epsilon == 0
+            spent[name] = ledger.account().spent.gdp
+            assert ledger.account().reserved == Cost(0, 0)
     assert spent["party-1"] == spent["party-3"] < spent["party-2"]
 
 

@@ -67,7 +67,9 @@ def test_says_of_itself_what_a_learner_may_know(client: httpx.Client, cluster: C
     }
 
 
-def test_names_its_price_once_and_charges_round_by_round(client: httpx.Client, cluster: Cluster) -> None:
+def test_names_its_price_once_and_charges_its_epsilon_at_once_and_its_squares_round_by_round(
+    client: httpx.Client, cluster: Cluster
+) -> None:
     spec = run_spec(cluster, n_rounds=4)
     first = propose(client, spec)
     assert first.json() == {
@@ -80,9 +82,11 @@ def test_names_its_price_once_and_charges_round_by_round(client: httpx.Client, c
         "prepared": True,
     }
     assert charged(client) == 0
-    spent = [charged(client) for round in range(1, 5) if ask(client, round, weights(cluster, round)).is_success]
-    assert spent == sorted(set(spent))
-    assert spent[-1] == first.json()["epsilon"]
+    answers = (ask(client, round, weights(cluster, round)) for round in range(1, 5))
+    spent = [client.get("/v1/budget").json()["units"]["spent"] for answer in answers if answer.is_success]
+    assert [units[0] / 1e6 for units in spent] == [first.json()["epsilon"]] * 4
+    squares = [units[2] for units in spent]
+    assert squares == pytest.approx([squares[0], 2 * squares[0], 3 * squares[0], 4 * squares[0]], abs=4)
     assert propose(client, spec).content == first.content
 
 

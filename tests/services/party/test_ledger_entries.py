@@ -34,7 +34,7 @@ from party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limit
 from tests.support.ledgers import KEY, open_ledger
 
 LIMIT = Account(100, 12, composition="basic")
-PRICE = Price((1, 3, 6), (5, 5, 5), (7, 7, 8), (1, 1, 1), "whole_party")
+PRICE = Price((6, 6, 6), (5, 5, 5), (7, 7, 8), (1, 1, 1), "whole_party")
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes")))
 IDENTITY = Identity("party", KEY)
 SPEC = RunSpec(
