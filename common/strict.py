@@ -127,3 +127,12 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def spelt_address(host: str, port: int) -> str:
+    """A host and a port as a URL has them.
+
+    >>> spelt_address("127.0.0.1", 8100), spelt_address("::1", 8100)
+    ('127.0.0.1:8100', '[::1]:8100')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from common.encoding.saved_text import decode_text
 from common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
 from common.secure_sum.envelope import public_hex
 from common.service.http.proxy import ProxyAccess
@@ -198,6 +199,6 @@ def _with_token(path: Path, settings: str) -> bytes:
     import re  # noqa: PLC0415
 
     new = re.search(r'token_hash = "(sha256:[0-9a-f]{64})"', settings)
-    text = path.read_text(encoding="utf-8")
+    text = decode_text(path.read_bytes())
     assert new is not None  # noqa: S101 -- as they are written
     return re.sub(r'token_hash = "sha256:[0-9a-f]{64}"', new.group(0), text, count=1).encode()

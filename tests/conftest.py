@@ -25,7 +25,7 @@ settings.load_profile("reproducible")
 def pytest_configure() -> None:
     """Let garbage be while tests are collected; forget the learner that the shell's user asks, and its token."""
     gc.disable()
-    for name in ("PARLEY_URL", "PARLEY_TOKEN", "PARLEY_TOKEN_FILE", "PARLEY_CA"):
+    for name in ("PARLEY_URL", "PARLEY_TOKEN", "PARLEY_TOKEN_FILE", "PARLEY_CA", "PARLEY_PROXY"):
         os.environ.pop(name, None)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
 from common.service.http.proxy import ProxyUrl
 from common.strict import Identifier, PublicKey, Setting, TokenHash, is_loopback
@@ -57,9 +58,11 @@ class PeerEntry(Setting):
             return self.token.get_secret_value()
         assert self.token_file is not None  # noqa: S101 -- validated above
         try:
-            return self.token_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
+            token = decode_text(self.token_file.read_bytes()).strip()
+            token.encode("ascii")
+        except (OSError, UnicodeError):
             raise InvalidInputError(f"{self.name!r}: the token file {self.token_file} cannot be read") from None
+        return token
 
 
 class LearnerAddress(PeerEntry):

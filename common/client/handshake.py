@@ -20,6 +20,7 @@ from cryptography import x509
 from pydantic import BaseModel, HttpUrl, ValidationError
 
 from common.client.endpoints import LearnerAddress
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError, UnavailableError
 from common.service.http.proxy import ProxyAccess
 from common.service.http.tls import client_context
@@ -140,8 +141,8 @@ def _proxy_password(address: LearnerAddress) -> bytes:
     if address.proxy_password_file is None:
         return b""
     try:
-        return address.proxy_password_file.read_bytes().strip()
-    except OSError:
+        return decode_text(address.proxy_password_file.read_bytes()).strip().encode()
+    except (OSError, UnicodeDecodeError):
         raise InvalidInputError(f"{address.name!r}: {address.proxy_password_file} cannot be read") from None
 
 

@@ -9,6 +9,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 
 from common.errors import InvalidInputError, UnavailableError
 from common.service.settings import ServiceSettings, Tls
+from common.strict import spelt_address
 
 _SECONDS = 5.0
 _LONGEST_REASON = 2**14  # bytes of a problem document that are read
@@ -38,7 +39,7 @@ def ask_ready(settings: ServiceSettings) -> None:
         why = f"its certificate is refused ({error.verify_message})"
         raise _not_ready(settings, why) from None
     except (OSError, HTTPException) as error:
-        raise _not_ready(settings, f"{host}:{port} does not answer ({type(error).__name__})") from None
+        raise _not_ready(settings, f"{spelt_address(host, port)} does not answer ({type(error).__name__})") from None
     if reason is not None:
         raise _not_ready(settings, reason)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidDataError
 from common.files.sources import PostgresTable
 from common.files.streams import TableStream
@@ -86,7 +87,7 @@ def _connection_string(secret: str) -> str:
             raise InvalidDataError(f"the environment variable {where}, PostgreSQL's connection string, is not set")
         return found
     try:
-        return Path(where).read_text(encoding="utf-8").strip()
+        return decode_text(Path(where).read_bytes()).strip()
     except (OSError, UnicodeError):
         raise InvalidDataError(f"file {where}, PostgreSQL's connection string, cannot be read") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from codecs import BOM_UTF8
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from common.data.study import Study
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
 from common.strict import faults
 
@@ -41,7 +41,7 @@ def whose_word(signed: SignedStudy | None) -> str:
 def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     """The study of a file, and what signs it, verified, if anything does; raises InvalidInputError as `read_study`."""
     try:
-        content = path.read_bytes().removeprefix(BOM_UTF8)
+        content = decode_text(path.read_bytes()).encode()
         if not _is_signed(content):
             return Study.model_validate_json(content), None
         from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
@@ -50,6 +50,8 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
         signed.verify()
     except OSError as error:
         raise InvalidInputError(f"study {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"study {path} cannot be read: it is not UTF-8") from None
     except ValidationError as error:
         raise InvalidInputError(f"study {path}: {faults(error)}") from None
     except InvalidInputError as error:

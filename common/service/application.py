@@ -118,7 +118,8 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        reply = _Reply(send, _request_id(scope))
+        reply = _Reply(send, _request_id(scope), is_head=scope["method"] == "HEAD")
+        method, scope = scope["method"], {**scope, "method": "GET"} if reply.is_head else scope
         try:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
             body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
@@ -137,7 +138,7 @@ class Boundary:
             if not reply.status:
                 await problems.internal()(scope, receive, reply.send)
         route = getattr(scope.get("route"), "path", "none")  # the template, never a path that the caller made up
-        self.metrics.requests.labels(scope["method"] if route != "none" else "none", route, reply.status).inc()
+        self.metrics.requests.labels(method if route != "none" else "none", route, reply.status).inc()
 
     def _admit(self, scope: Scope, body: CountedBody) -> None:
         """Note who asks; raises ParleyError for a stranger, a crowd, and a body that is compressed or too large."""
@@ -159,17 +160,22 @@ class Boundary:
 
 @dataclass(slots=True)
 class _Reply:
-    """The way out: remembers the status and adds the request's identifier."""
+    """The way out: remembers the status, adds the request's identifier, and leaves out the body for HEAD."""
 
     forward: Send
     request_id: str
+    is_head: bool = False
     status: int = 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             MutableHeaders(scope=message)[REQUEST_ID] = self.request_id
-        await self.forward(message)
+            await self.forward(message)
+            if self.is_head:  # the answer ends here, also where a body would never end
+                await self.forward({"type": "http.response.body", "body": b"", "more_body": False})
+        elif not self.is_head:
+            await self.forward(message)
 
 
 def _request_id(scope: Scope) -> str:

@@ -17,11 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 
 from common.errors import ParleyError
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:parley:problem:"
+_NOT_ALLOWED = 405
 
 
 class ProblemDocument(BaseModel):
@@ -124,12 +126,21 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     return problem(422, "invalid-input", "the request does not have the form that is documented", errors=faults)
 
 
-async def _on_http(_: Request, error: Exception) -> JSONResponse:
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for it alone
     kind = _KINDS.get(error.status_code, "invalid-input" if error.status_code < _SERVER_ERROR else "internal")
     response = problem(error.status_code, kind, kind.replace("-", " "))
     response.headers.update(error.headers or {})
+    if error.status_code == _NOT_ALLOWED:
+        response.headers["Allow"] = ", ".join(_allowed_methods(request))
     return response
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """All methods of a path, whose routes are one a method; Starlette tells those of the first alone."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:

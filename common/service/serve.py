@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from common.errors import InvalidInputError
 from common.service import logs
 from common.service.http.connections import Beside, BoundedServer
-from common.service.http.tls import FreshContext, certificate_expiry
+from common.service.http.tls import FreshContext, certificate_expiry, read_authority
 from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
 from common.service.tokens import Tokens
@@ -98,9 +98,9 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
     try:
         context.load_cert_chain(tls.certificate, tls.key)
         if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)
+            context.load_verify_locations(cadata=read_authority(tls.client_ca))
             context.verify_mode = ssl.CERT_REQUIRED if tls.clients == "required" else ssl.CERT_OPTIONAL
-    except (OSError, ssl.SSLError):
+    except (OSError, ssl.SSLError, UnicodeDecodeError):
         raise InvalidInputError(f"tls: {tls.certificate}, {tls.key} or the client authority cannot be used") from None
     return context
 

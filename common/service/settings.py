@@ -20,6 +20,7 @@ from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_valid
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
 from common.service.tokens import Caller, KnownToken
 from common.service.tracing.switch import Tracing
@@ -207,7 +208,7 @@ class ServiceSettings(Settings):
 def _read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's tables; raises InvalidInputError."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(decode_text(path.read_bytes()))
     except FileNotFoundError as error:
         raise InvalidInputError(f"settings {path}: {error.strerror}: say --config FILE") from None
     except OSError as error:
@@ -240,7 +241,7 @@ def _with_files_read(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name, value in values.items():
         if name.lower().endswith(_FILE) and isinstance(value, str) and value:
             try:
-                read[name[: -len(_FILE)]] = Path(value).read_text(encoding="utf-8").strip()
+                read[name[: -len(_FILE)]] = decode_text(Path(value).read_bytes()).strip()
             except OSError as error:
                 raise InvalidInputError(f"{where}{name}: {error.strerror}") from None
             except UnicodeDecodeError:

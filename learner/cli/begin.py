@@ -100,7 +100,9 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
         raise InvalidInputError(f"{url} is not https://host:port")
     if (url.scheme == "http") != plain_http:
         raise InvalidInputError("https:// means TLS, and http:// needs the word --plain-http")
-    host = listen or ("127.0.0.1" if is_loopback(url.host) and not compose else _EVERYWHERE)
+    reached = "127.0.0.1" if url.host == "localhost" else url.host
+    everywhere = "::" if ":" in url.host else _EVERYWHERE
+    host = listen.strip("[]") if listen else reached if is_loopback(reached) and not compose else everywhere
     if compose and is_loopback(host):
         raise InvalidInputError(f"--listen {host}: nobody reaches that within a container; leave it out")
     return host, url.port or (80 if plain_http else 443)
@@ -113,7 +115,8 @@ def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
 
     if not compose:
         return f"parley-learner serve --config {quote(str(settings))}"
-    published = f"{'127.0.0.1:' if is_loopback(host) else ''}{port}:{port}"
+    own_address = f"[{host}]" if ":" in host else "127.0.0.1"
+    published = f"{f'{own_address}:' if is_loopback(host) else ''}{port}:{port}"
     return ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write()
 
 

@@ -31,10 +31,11 @@ class AsyncConnection:
         ca: Path | str | None = None,
         certificate: Path | str | None = None,
         key: Path | str | None = None,
+        proxy: str | None = None,
         patience: float = PATIENCE,
     ) -> None:
         self.url, self.patience = url, patience
-        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key))
+        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
         self._http = httpx.AsyncClient(transport=transport, **options)
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ What is asked and how an answer is read is a `Call`, which both carry.
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from collections.abc import Iterator
@@ -14,11 +15,16 @@ from typing import Any, Self
 import httpx
 
 from common.errors import InvalidInputError, ParleyError, UnavailableError
+from common.service.http.proxy import ProxyAccess
+from common.strict import is_loopback
 from learner.client.call import Call, Reading, run_path
 from learner.client.refusals import refusal_of
 from learner.client.token import read_token
 from learner.client.watching import AWAY, PATIENCE, Watching
 from learner.run_states import RunEvent
+
+PROXY = "PARLEY_PROXY"
+"""The environment's variable that names the HTTP proxy between users and learners beyond this machine."""
 
 _SIGNS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here, or has expired: name its authority, by --ca "
@@ -30,8 +36,8 @@ _SIGNS = {
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 
 
-def options_of(url: str, token: str, tls: ssl.SSLContext) -> dict[str, Any]:
-    """What a client of httpx is made by; raises InvalidInputError for what is no address."""
+def options_of(url: str, token: str, tls: ssl.SSLContext, proxy: str | None) -> dict[str, Any]:
+    """What a client of httpx is made by; raises InvalidInputError for what is no address, or no proxy."""
     try:
         scheme, host = httpx.URL(url).scheme, httpx.URL(url).host
     except (httpx.InvalidURL, TypeError):  # the second of what is no text
@@ -39,7 +45,22 @@ def options_of(url: str, token: str, tls: ssl.SSLContext) -> dict[str, Any]:
     if scheme not in {"http", "https"} or not host:
         raise InvalidInputError(f"the learner's address must begin with http:// or https://, not be {str(url)[:200]!r}")
     headers = {"Authorization": f"Bearer {token}"}
-    return {"base_url": url, "headers": headers, "trust_env": False, "verify": tls, "timeout": _TIMEOUT}
+    through = _proxy_of(host, proxy)
+    return {
+        "base_url": url,
+        "headers": headers,
+        "proxy": through,
+        "trust_env": False,
+        "verify": tls,
+        "timeout": _TIMEOUT,
+    }
+
+
+def _proxy_of(host: str, proxy: str | None) -> httpx.Proxy | None:
+    """The proxy that is given, else PARLEY_PROXY's, which is not asked for this machine itself."""
+    if proxy is None and not is_loopback(host):
+        proxy = os.environ.get(PROXY)
+    return ProxyAccess.of(proxy).for_client() if proxy else None
 
 
 def tls_of(ca: Path | str | None, certificate: Path | str | None, key: Path | str | None) -> ssl.SSLContext:
@@ -88,6 +109,7 @@ class BlockingConnection:
 
     An https learner needs a certificate by the authority ``ca``, or else by one that this machine trusts or the file
     SSL_CERT_FILE holds; ``certificate`` and ``key`` are the user's own, where a proxy wants to see one (PEM files).
+    ``proxy`` is the HTTP proxy on the way, http://host:port or http://user:password@host:port, by default PARLEY_PROXY.
     ``patience`` is for how many seconds `watch` asks again. A `transport` of httpx stands in for the network in tests.
 
     All methods raise UnavailableError where no learner answers, and else the exception of the learner's problem
@@ -104,10 +126,11 @@ class BlockingConnection:
         ca: Path | str | None = None,
         certificate: Path | str | None = None,
         key: Path | str | None = None,
+        proxy: str | None = None,
         patience: float = PATIENCE,
     ) -> None:
         self.url, self.patience = url, patience
-        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key))
+        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
         self._http = httpx.Client(transport=transport, **options)
 
     def __repr__(self) -> str:

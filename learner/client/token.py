@@ -6,6 +6,7 @@ import os
 import string
 from pathlib import Path
 
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
 
 TOKEN, TOKEN_FILE = "PARLEY_TOKEN", "PARLEY_TOKEN_FILE"
@@ -44,7 +45,7 @@ def others_read(file: Path | None) -> Path | None:
 
 def _content(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return decode_text(file.read_bytes())
     except (OSError, UnicodeDecodeError):
         raise InvalidInputError(f"the token file {file} cannot be read") from None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError, UnavailableError
 from common.service.commands import Format
 
@@ -63,7 +64,7 @@ def config_words(config: Path) -> str:
 def read_text(path: Path) -> str:
     """A text file; raises InvalidInputError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return decode_text(path.read_bytes())
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -14,13 +14,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
+import httptools
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from common.errors import InvalidInputError
 from common.service.logs import place_of
 from common.service.settings import Limits
+from common.strict import spelt_address
 
 CROWDED = "parley.crowded"
 """The key of a request's ``state`` that says that too many connections are open."""
@@ -38,8 +40,31 @@ _MOST_PIPELINED = 100  # requests that wait for the answers to those before them
 _TICKS = 10  # of uvicorn's, a second
 
 
+class CloseDelimitedCycle(RequestResponseCycle):
+    """An answer to HTTP/1.0, which knows no chunks: a body of unknown length ends with its connection.
+
+    RFC 9112, sections 6.1 and 6.3.
+    """
+
+    _ends_with_connection = False
+
+    async def send(self, message: Any) -> None:  # noqa: ANN401 -- any message of ASGI
+        """Send a piece of the answer, whose own length is all that uvicorn then expects of the body."""
+        if message["type"] == "http.response.start":
+            self._ends_with_connection = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            if self._ends_with_connection:
+                self.chunked_encoding = False
+        elif self._ends_with_connection:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with bounds; it costs a request about a microsecond more."""
+    """uvicorn's protocol, with bounds; it costs a request about a microsecond more.
+
+    A request that offers an upgrade is read as one that does not (RFC 9110, 7.8): its body is a body, and its route
+    alone decides what the connection becomes. The parser would take what follows such a head for another protocol.
+    """
 
     def __init__(self, *args: Any, limits: Limits, **options: Any) -> None:  # noqa: ANN401 -- as uvicorn calls it
         super().__init__(*args, **options)
@@ -48,6 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.waiting_since: float | None = None  # when the client began to be waited for; None while it is not
         self._full_since: float | None = None  # when it ceased to take what is written
         self._overdue: float | None = None  # since when it was waited for, as it was last found to be overdue
+        self._offers: list[tuple[bytes, bytes]] = []  # what a head said of an upgrade, while it is read once more
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the client, and have another connection make room if there are too many."""
@@ -63,12 +89,41 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Refuse a head that does not end, a body that is all framing, and requests that do not wait for answers."""
         self._bare_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._bare_bytes > self._limits.head_bytes and not self.transport.is_closing():
             self.transport.write(_HEAD_TOO_LARGE)
             self.transport.close()
         if len(self.pipeline) > _MOST_PIPELINED:
             self.transport.abort()
+
+    def _parse(self, data: bytes) -> None:
+        """Have the parser read what has come; where it stops at an offer to upgrade, it reads that head without it."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stop:
+                data = self._head_without_offer() + data[stop.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+            else:
+                return
+
+    def _head_without_offer(self) -> bytes:
+        """The head that was read last as the parser takes it for one of a plain request; notes what it leaves out."""
+        self._offers = [(name, value) for name, value in self.headers if name == b"upgrade"]
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    @property
+    def _is_read_again(self) -> bool:
+        """Whether the parser stops after the head that it reads, so that `_parse` has it read without its offer."""
+        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
 
     def on_message_begin(self) -> None:
         """A request begins to arrive; note whether it comes to a crowd."""
@@ -81,7 +136,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head has ended."""
         self._bare_bytes = 0
+        if self._is_read_again:
+            return
+        self.headers += self._offers
+        self._offers = []
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.__class__ = CloseDelimitedCycle
 
     def on_body(self, body: bytes) -> None:
         """A piece of body has come."""
@@ -91,6 +152,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request has arrived, and the client waits for us."""
         self._bare_bytes = 0
+        if self._is_read_again:
+            return
         self.waiting_since = None
         super().on_message_complete()
 
@@ -117,9 +180,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """The names of the client's certificate."""
         shown = (tls.getpeercert() if (tls := self.transport.get_extra_info("ssl_object")) else None) or {}
         return tuple(str(name) for _, name in shown.get("subjectAltName", ()))
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """What a request would have the connection become, its route decides."""
 
     def pause_writing(self) -> None:
         """The client does not take what is written."""
@@ -171,7 +231,7 @@ class BoundedServer(uvicorn.Server):
             await super().startup(sockets)
         except SystemExit as ended:
             if isinstance(why := ended.__context__, OSError):  # which uvicorn logs, and no more
-                place = f"{self.config.host}:{self.config.port}"
+                place = spelt_address(self.config.host, self.config.port)
                 reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
                 raise InvalidInputError(f"{place} cannot be listened on: {reason}") from None
             raise

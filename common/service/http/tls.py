@@ -12,6 +12,7 @@ from typing import Any, Self
 import structlog
 from cryptography import x509
 
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
 
 _Stamp = tuple[tuple[int, int] | None, ...]
@@ -67,11 +68,16 @@ def client_context(ca: Path | None, certificate: Path | None, key: Path | None) 
     return FreshContext.of(lambda: _make_client_context(ca, certificate, key), ca, certificate, key)
 
 
+def read_authority(path: Path) -> str:
+    """The PEM text of authorities as `ssl` takes it, without what stands between them; raises OSError."""
+    return decode_text(path.read_bytes()).encode("ascii", "ignore").decode()
+
+
 def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
     """TLS 1.3 with the system's authorities or one's own, and a certificate to show, by the files as they are now."""
     try:
-        context = ssl.create_default_context(cafile=ca)
-    except (OSError, ssl.SSLError):
+        context = ssl.create_default_context(cadata=read_authority(ca) if ca else None)
+    except (OSError, ssl.SSLError, UnicodeDecodeError):
         raise InvalidInputError(f"the authority {ca} cannot be read") from None
     if certificate is not None:
         try:

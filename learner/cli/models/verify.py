@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
 from common.service.commands import ExitCode, FormatOption, print_json_line, print_next
 from learner.models.model_files import read_model_file, written_whole
@@ -73,8 +74,8 @@ def _read_keys(path: Path | None) -> PublicKeys | None:
     if path is None:
         return None
     try:
-        return PublicKeys.model_validate_json(path.read_bytes())
-    except OSError as error:
+        return PublicKeys.model_validate_json(decode_text(path.read_bytes()))
+    except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"keys {path} cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
         raise InvalidInputError(f"keys {path}: {faults(error)}") from None

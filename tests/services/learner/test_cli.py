@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from common.service.tokens import hash_token
 from learner.cli.display import evaluation_lines
 from learner.cli.main import learner_app
+from learner.settings import LearnerSettings
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 
@@ -288,3 +289,22 @@ def test_seconds_limit_the_rounds_of_a_run(command: Commands) -> None:
     shown = next(run for run in command.json("list") if run["id"] == hasty["id"])
     assert shown["rounds"]["of"] == 1
     assert "would be more than time or owners allow" in shown["chosen"]["n_rounds"]
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "host"),
+    [
+        ("https://[::1]:8100", (), "::1"),
+        ("https://[2001:db8::1]:8100", (), "::"),
+        ("https://[2001:db8::1]:8100", ("--listen", "[2001:db8::1]"), "2001:db8::1"),
+        ("https://localhost:8100", (), "127.0.0.1"),
+        ("https://127.0.0.2:8100", (), "127.0.0.2"),
+        ("https://learner.example", (), "0.0.0.0"),  # noqa: S104 -- as a learner is reached
+    ],
+)
+def test_a_learner_listens_where_its_url_reaches_it(
+    tmp_path: Path, url: str, options: tuple[str, ...], host: str
+) -> None:
+    made = CliRunner().invoke(learner_app, ["init", url, "--out", str(tmp_path / "learner"), *options])
+    assert made.exit_code == 0, made.output
+    assert LearnerSettings.load(tmp_path / "learner" / "learner.toml").host == host

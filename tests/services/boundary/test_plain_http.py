@@ -1,0 +1,194 @@
+"""HTTP as others speak it: offers to upgrade, HEAD, HTTP/1.0, byte order marks; by raw bytes, for clients hide them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated
+
+import pytest
+import uvicorn
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from common.service.application import service
+from common.service.http.connections import TAKE_OVER, BoundedServer
+from common.service.prometheus import Metrics
+from common.service.settings import Limits
+from common.service.tokens import KnownToken, hash_token
+
+TOKEN = "a-token"
+AUTHORIZATION = f"Authorization: Bearer {TOKEN}"
+
+
+class Words(BaseModel):
+    word: str
+
+
+def echo_app() -> FastAPI:
+    """A service with a route of each kind."""
+
+    async def ready() -> None:
+        pass
+
+    async def tick() -> AsyncIterator[str]:
+        yield "one "
+        yield "two "
+
+    known = [KnownToken(hash_token(TOKEN), "somebody")]
+    app = service("echo", "for tests", tokens=known, metrics=Metrics(), ready=ready, limits=Limits())
+
+    @app.post("/v1/words")
+    async def say(words: Words) -> str:
+        return words.word
+
+    @app.get("/v1/words")
+    async def show(size: Annotated[int, Query()] = 3) -> str:
+        return "x" * size
+
+    @app.get("/v1/stream")
+    async def stream() -> StreamingResponse:
+        return StreamingResponse(tick(), media_type="text/plain")
+
+    @app.get("/v1/connect")
+    async def connect(request: Request) -> Response:
+        assert request.headers["upgrade"] == "made-up"
+        _, writer = request.scope["state"][TAKE_OVER](b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        writer.write(b"another protocol")
+        writer.close()
+        return Response(status_code=101)
+
+    return app
+
+
+class _Server(BoundedServer):
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+async def _nothing() -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """Where the service listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(echo_app(), access_log=False, log_config=None, ws="none", lifespan="off")
+        server = _Server(config, Limits(), _nothing)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join()
+
+
+def ask(port: int, *requests: bytes, pieces: int = 1) -> bytes:
+    """All that comes back on one connection, until the service or its silence ends it."""
+    sent = b"".join(requests)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        size = -(-len(sent) // pieces)
+        for start in range(0, len(sent), size):
+            line.sendall(sent[start : start + size])
+        received = b""
+        while piece := line.recv(2**16):
+            received += piece
+    return received
+
+
+def request(start: str, *headers: str, body: bytes = b"") -> bytes:
+    lines = [start, "Host: here", AUTHORIZATION, *headers]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+LAST = request("GET /v1/words HTTP/1.1", "Connection: close")
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"),
+        ("Upgrade: TLS/1.2", "Connection: Upgrade"),
+        ("upgrade: websocket", "connection: keep-alive, upgrade"),
+        ("Connection: upgrade", "Upgrade: a", "Upgrade: b, c/1"),
+    ],
+)
+@pytest.mark.parametrize("pieces", [1, 40])
+def test_an_offer_to_upgrade_is_ignored(port: int, offer: tuple[str, ...], pieces: int) -> None:
+    said = request("POST /v1/words HTTP/1.1", *offer, body=b'{"word": "hello"}')
+    answers = ask(port, said, said, LAST, pieces=pieces)
+    print(answers.decode())
+    assert answers.count(b"HTTP/1.1 200 OK") == 3  # no bytes of a body are taken for a request
+    assert answers.count(b'"hello"') == 2
+    assert answers.endswith(b'"xxx"')
+
+
+def test_a_chunked_body_follows_an_offer_to_upgrade(port: int) -> None:
+    head = request(
+        "POST /v1/words HTTP/1.1",
+        "Connection: Upgrade",
+        "Upgrade: h2c",
+        "Content-Type: application/json",
+        "Transfer-Encoding: chunked",
+    )
+    answers = ask(port, head, b'9\r\n{"word": \r\n9\r\n"in two"}\r\n0\r\n\r\n', LAST)
+    assert (answers.count(b"200 OK"), b'"in two"' in answers) == (2, True)
+
+
+def test_a_route_may_take_an_offer(port: int) -> None:
+    answer = ask(port, request("GET /v1/connect HTTP/1.1", "Connection: Upgrade", "Upgrade: made-up"))
+    assert answer == b"HTTP/1.1 101 Switching Protocols\r\n\r\nanother protocol"
+
+
+def test_what_is_no_http_is_refused(port: int) -> None:
+    assert ask(port, b"\x16\x03\x01 no HTTP\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/words?size=70000"])
+def test_head_is_answered_as_get_without_a_body(port: int, path: str) -> None:
+    last = ("Connection: close",)
+    asked, got = (ask(port, request(f"{method} {path} HTTP/1.1", *last)) for method in ("HEAD", "GET"))
+    head, _, body = asked.partition(b"\r\n\r\n")
+    assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"")
+    if path != "/metrics":  # which counts what was asked
+        length = len(got.partition(b"\r\n\r\n")[2])
+        assert f"content-length: {length}".encode() in head.split(b"\r\n")
+
+
+def test_head_of_a_stream_ends(port: int) -> None:
+    answers = ask(port, request("HEAD /v1/stream HTTP/1.1"), LAST)
+    assert (answers.count(b"200 OK"), b"one" in answers, answers.endswith(b'"xxx"')) == (2, False, True)
+
+
+def test_http_1_0_gets_no_chunks(port: int) -> None:
+    head, _, body = ask(port, request("GET /v1/stream HTTP/1.0")).partition(b"\r\n\r\n")
+    assert body == b"one two "
+    assert b"connection: close" in head
+    assert b"transfer-encoding" not in head
+    assert b"transfer-encoding: chunked" in ask(port, request("GET /v1/stream HTTP/1.1", "Connection: close"))
+
+
+def test_http_1_0_gets_a_known_length(port: int) -> None:
+    head, _, body = ask(port, b"GET /healthz HTTP/1.0\r\n\r\n").partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head
+
+
+def test_a_byte_order_mark_before_json_is_ignored(port: int) -> None:
+    body = b'\xef\xbb\xbf{"word": "hello"}'
+    assert b'"hello"' in ask(port, request("POST /v1/words HTTP/1.1", "Connection: close", body=body))
+
+
+def test_the_whole_address_may_be_asked_for(port: int) -> None:
+    assert b"200 OK" in ask(port, request(f"GET http://127.0.0.1:{port}/healthz HTTP/1.1", "Connection: close"))
+
+
+@pytest.mark.parametrize("method", ["DELETE", "OPTIONS"])
+def test_a_refusal_names_every_method_of_its_path(port: int, method: str) -> None:
+    answer = ask(port, request(f"{method} /v1/words HTTP/1.1", "Connection: close"))
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b"allow: GET, HEAD, POST\r\n" in answer
