@@ -56,6 +56,7 @@ class Reason(StrEnum):
     # KeyMaterialError
     WRONG_KEY_SIZE = "wrong_key_size"
     WRONG_KEY = "wrong_key"
+    WEAK_KEY = "weak_key"
     # OwnKeyError
     GMPY2_MISSING = "gmpy2_missing"
     KEY_FILE_CORRUPT = "key_file_corrupt"
@@ -107,7 +108,7 @@ class PackingError(SecureSumError):
 
 
 class KeyMaterialError(SecureSumError):
-    """A Paillier key that must not be used: of another size, or another than was agreed on."""
+    """A Paillier key that must not be used: of another size, weak, or another than was agreed on."""
 
     status = 422
 

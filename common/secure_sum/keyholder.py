@@ -73,12 +73,14 @@ class KeyHolderRole(Role):
     def accept(self, proposal: Signed) -> bytes:
         """Check a roster signed by the pinned learner; return this key holder's signature.
 
-        Raises SignatureError, MessageError, RosterError(not_on_roster, roster_changed), KeyMaterialError(wrong_key).
+        Raises SignatureError, MessageError, RosterError(not_on_roster, roster_changed), or
+        KeyMaterialError(wrong_key, weak_key).
         """
         with self._on(Roster):
             roster = Roster.read(proposal, self._learner)
             if roster.key_holders[self._identity.position(roster.key_holders)].n != self._private_key.public_key.n:
                 raise KeyMaterialError("the roster has another Paillier key", reason=Reason.WRONG_KEY)
+            roster.check_moduli()
             self._adopt(roster)
             return roster.sign(self._identity.signing_key).signature
 

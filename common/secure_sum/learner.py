@@ -81,7 +81,11 @@ class LearnerRole(Role):
         self._chosen: tuple[str, ...] = ()
 
     def propose(self) -> Signed:
-        """The roster under the learner's signature, for the key holders to sign."""
+        """The roster under the learner's signature, for the key holders to sign.
+
+        Raises KeyMaterialError(weak_key), naming the key holder.
+        """
+        self.roster.check_moduli()
         return self.roster.sign(self._signing_key)
 
     def invite(self, signatures: Mapping[str, bytes]) -> Signed:

@@ -23,7 +23,7 @@ from common.encoding.fixed_point import FRACTION_BITS
 from common.secure_sum.envelope import HASH_BYTES, KEY_BYTES, Signed, sha256_hex
 from common.secure_sum.errors import ContributorsError, MessageError, Reason, RoundError
 from common.secure_sum.packing import GUARD_BITS, LANE_BITS, MAX_CONTRIBUTORS, MAX_D, Layout
-from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
+from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS, check_moduli
 
 VERSION = 1
 SESSION_BYTES = 16
@@ -212,13 +212,14 @@ class Roster(Message):
         Message.__post_init__(self)
         members: tuple[RosterMember, ...] = (*self.parties, *self.key_holders)
         keys = {self.learner, *(member.key for member in members)}
+        unfit = [holder.name for holder in self.key_holders if not self._fits(holder)]
         faults = {
             "two members share a name": len({member.name for member in members}) < len(members),
             "two members share a key": len(keys) < 1 + len(members),
             "fewer parties than minimum_contributors": len(self.parties) < self.minimum_contributors,
             "colluders is not below minimum_contributors": self.colluders >= self.minimum_contributors,
             "key_bits is not in whole bytes": self.key_bits % 8 != 0,
-            "a modulus is not an odd number of key_bits bits": not all(map(self._fits, self.key_holders)),
+            f"the modulus of {', '.join(unfit)} is not an odd number of key_bits bits": bool(unfit),
         }
         for fault, found in faults.items():
             if found:
@@ -232,6 +233,10 @@ class Roster(Message):
     def layout(self) -> Layout:
         """How an answer lies in plaintexts."""
         return Layout(self.d, self.key_bits)
+
+    def check_moduli(self) -> None:
+        """Raise KeyMaterialError(weak_key), naming the key holder, as `paillier.check_moduli` does."""
+        check_moduli({holder.name: holder.n for holder in self.key_holders})
 
     def party(self, name: str) -> RosterParty:
         """The party of this name. Raises ContributorsError(unknown_party)."""

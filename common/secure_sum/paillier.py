@@ -10,7 +10,9 @@ obfuscator used twice gives away the difference of two plaintexts; one that is k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import combinations
 from typing import Protocol
 
 import phe.util
@@ -25,6 +27,8 @@ except ImportError:  # refused by name in require_gmpy2
 
 MIN_KEY_BITS = 2048
 MAX_KEY_BITS = 8192
+_SMALL = 2**16  # primes below are looked for
+_NEAR = 1000  # steps from the root of a modulus within which equal or close factors are looked for
 _SURPLUS_BYTES = 16  # so that reduction modulo n is uniform up to 2^-128
 
 RandomBytes = Callable[[int], bytes]
@@ -84,6 +88,48 @@ def private_key(p: int, q: int) -> PaillierPrivateKey:
     if p == q:
         raise KeyMaterialError("the factors are equal", reason=Reason.WRONG_KEY)
     return PaillierPrivateKey(public_key(p * q), p, q)
+
+
+def check_moduli(moduli: Mapping[str, int]) -> None:
+    """Raise KeyMaterialError(weak_key), naming the key holder, where a modulus is no product of two secret primes.
+
+    ``moduli`` are by the key holders' names. What can be seen without the factors is refused: moduli that are equal or
+    share a factor, that are even, prime, a power, have a factor below 2^16, or two factors so close that Fermat's
+    method finds them at once.
+    """
+    require_gmpy2()
+    for name, n in moduli.items():
+        if why := _weakness(n):
+            raise KeyMaterialError(f"the modulus of {name} {why}", reason=Reason.WEAK_KEY)
+    for (name, n), (other, m) in combinations(moduli.items(), 2):
+        if n == m:
+            raise KeyMaterialError(f"{name} and {other} have the same modulus", reason=Reason.WEAK_KEY)
+        if gmpy2.gcd(n, m) != 1:
+            raise KeyMaterialError(f"the moduli of {name} and {other} share a factor", reason=Reason.WEAK_KEY)
+
+
+@lru_cache(64)
+def _weakness(n: int) -> str | None:
+    """Why a modulus can be told to be weak, in words."""
+    number = gmpy2.mpz(n)
+    if number % 2 == 0:
+        return "is even"
+    if (factor := gmpy2.gcd(number, _small_primes())) != 1:
+        return "is the product of small primes" if factor == number else "has a small factor"
+    if gmpy2.is_power(number):
+        return "is a power"
+    if gmpy2.is_prime(number):
+        return "is a prime"
+    root = gmpy2.isqrt(number)
+    if any(gmpy2.is_square((root + step) ** 2 - number) for step in range(1, _NEAR)):
+        return "has factors that are close to each other"
+    return None
+
+
+@cache
+def _small_primes() -> int:
+    """The product of all primes below 2^16."""
+    return int(gmpy2.primorial(_SMALL))
 
 
 def make_obfuscators(key: PaillierPublicKey, count: int, random_bytes: RandomBytes) -> list[int]:

@@ -111,13 +111,14 @@ class PartyRole(Role):
         """Check a roster, signed by the learner and (attached) by every key holder; return this party's signature.
 
         Raises SignatureError (wrong_pin too), MessageError, RosterError(not_on_roster, too_few_required,
-        roster_changed), or KeyMaterialError.
+        roster_changed), or KeyMaterialError(wrong_key_size, weak_key).
         """
         with self._on(Roster):
             roster = Roster.read(invitation, self._policy.learner)
             self._policy.check(roster, self._identity.name)
             _check_key_holders(invitation, roster)
             self._identity.position(roster.parties)
+            roster.check_moduli()
             self._adopt(roster)
             return roster.sign(self._identity.signing_key).signature
 

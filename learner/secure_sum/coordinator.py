@@ -111,7 +111,8 @@ class SecureSumCoordinator:
     async def convene(self, run: Run, parties: Sequence[PartyClient]) -> list[str]:
         """Have key holders and parties sign the roster of a run that the parties have approved; the former's names.
 
-        Raises RefusedError and UnavailableError naming who does not, InvalidInputError.
+        Raises RefusedError and UnavailableError naming who does not, InvalidInputError, and KeyMaterialError that names
+        a key holder whose key is weak.
         """
         session = session_of(run.id, run.spec)
         known = await asyncio.to_thread(self._begin, run.id, session)
@@ -191,6 +192,7 @@ class SecureSumCoordinator:
                 for holder, n in zip(self.key_holders, moduli, strict=True)
             ],
         )
+        await asyncio.to_thread(roster.check_moduli)
         await asyncio.to_thread(self.store.draft, run.id, roster)
         return roster
 

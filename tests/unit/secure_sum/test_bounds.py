@@ -153,7 +153,7 @@ def roster_faults(roster: Roster) -> dict[str, list[Mapping[str, Any]]]:
             {"key_bits": bits, "key_holders": (replace(holder, modulus=f"{1 << (bits - 1) | 1:x}"),)}
             for bits in (2052, 2049)
         ],
-        "a modulus is not an odd number of key_bits bits": [
+        f"the modulus of {holder.name} is not an odd number of key_bits bits": [
             {"key_holders": (replace(holder, modulus=modulus),)}
             for modulus in (
                 "0" + holder.modulus,
