@@ -28,7 +28,8 @@ from learner.api.schemas import (
     StudySummary,
     UserView,
 )
-from learner.api.tables import TABLE_BODY, check_table, read_labelled, read_rows, read_start
+from learner.api.table_task import Kind
+from learner.api.uploads import TABLE_BODY, Uploads
 
 if TYPE_CHECKING:
     from learner.api.app import LearnerService
@@ -86,6 +87,7 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
 
 def add_public(app: FastAPI, learner: LearnerService) -> None:
     """Rows that are no secret, for runs to ask about."""
+    uploads = Uploads()
 
     @app.put(
         "/v1/public",
@@ -113,10 +115,9 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
             raise InvalidInputError(f"unknown study {study!r}")
         if start and labelled:
             raise InvalidInputError("rows are kept labelled, or weights are to start from: not both")
-        check_table(request)
-        body = await request.body()
-        read = read_start if start else read_labelled if labelled else read_rows
-        return await asyncio.to_thread(lambda: learner.rows.add(read(body, learner.studies[study])))
+        kind: Kind = "start" if start else "labelled" if labelled else "rows"
+        table = await uploads.read(request, learner.studies[study], kind)
+        return await asyncio.to_thread(learner.rows.add, table)
 
     @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:

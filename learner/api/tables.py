@@ -1,46 +1,72 @@
-"""Tables as bodies of requests: CSV or Parquet."""
+"""The process that reads an uploaded table, ``python -m learner.api.tables``: what it is to read is written to it.
+
+A body of a few kilobytes may be a table of gigabytes, and a decoder finds out by decoding. So the table's numbers are
+counted first, by what the file says of itself, and all is done within `TABLE_BOUNDS`, by a process whose memory is then
+given back. The learner's side is `learner.api.uploads`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
-from starlette.requests import Request
 
 from common.arrays import FloatArray
-from common.data.records import rows_of
 from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError, UnsupportedMediaError
+from common.errors import InvalidDataError, InvalidInputError, TooLargeError
 from common.files.examples import load_examples
-from common.files.tables import read_columns
+from common.files.table_size import TableSize, size_of
 from common.learning.erm import check_smooth, minimise
 from common.learning.losses import build_loss
+from common.service.child import AnyArray, allow_seconds, send_arrays
+from learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
+from learner.models.feature_rows import FeatureRows
 
-TABLE_MEDIA_TYPE = "application/octet-stream"
-TABLE_BODY = {
-    TABLE_MEDIA_TYPE: {
-        "schema": {
-            "type": "string",
-            "format": "binary",
-            "description": "a CSV or Parquet file, told by its first bytes",
-        }
-    }
-}
-"""The OpenAPI content of a body that is a table."""
-_PARQUET = b"PAR1"
+_FIT_SECONDS = 50
+"""Of the processor, which a model may take once its rows are read."""
 _STRENGTH = 0.1  # lambda n: little more than makes a minimiser one
 
 
-def check_table(request: Request) -> None:
-    """Raise UnsupportedMediaError unless a body says that it is a file."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != TABLE_MEDIA_TYPE:
-        raise UnsupportedMediaError(f"the body must be {TABLE_MEDIA_TYPE}")
+def read_table(task: TableTask) -> FloatArray:
+    """What is wanted of a table; raises TooLargeError where it has more numbers than it may, before it is decoded.
+
+    Raises InvalidInputError and InvalidDataError as `read_rows`, `read_labelled` and `read_start` do.
+    """
+    if task.kind == "start":
+        check_smooth(build_loss(task.study))
+    elif task.study.sparse:
+        raise InvalidInputError(
+            "the study's features are sparse, and public rows are dense: no algorithm asks for them"
+        )
+    _check_size(task, size_of(task.path, task.study.table_names))
+    reads: dict[Kind, Callable[[Path, Study], FloatArray]] = {
+        "rows": read_rows,
+        "labelled": read_labelled,
+        "start": read_start,
+    }
+    return reads[task.kind](task.path, task.study)
 
 
-def read_start(body: bytes, study: Study) -> FloatArray:
+def read_rows(path: Path, study: Study) -> FloatArray:
+    """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
+    rows = [matrix for matrix, _, _ in FeatureRows(path, study).blocks()]
+    return np.concatenate([np.zeros((0, study.n_features)), *rows])
+
+
+def read_labelled(path: Path, study: Study) -> FloatArray:
+    """A table's examples (n, d + 1): rows in a study's design, their label last.
+
+    Raises InvalidDataError for what does not fit the study, and for labels that are all the same.
+    """
+    shard = load_examples(path, study, clip=True).shard
+    if shard.y.min() == shard.y.max():
+        raise InvalidDataError("the rows all have the same label: nothing is to be learnt from them")
+    return np.column_stack([shard.X, shard.y])
+
+
+def read_start(path: Path, study: Study) -> FloatArray:
     """Weights (K or 1, d) of the model that fits a table's labelled rows: to start a run from.
 
     Of sparse features from a Parquet file. Raises InvalidInputError for a loss that has no minimiser to find,
@@ -48,50 +74,24 @@ def read_start(body: bytes, study: Study) -> FloatArray:
     """
     loss = build_loss(study)
     check_smooth(loss)
-    with _file(body) as path:
-        shard = load_examples(path, study, clip=True).shard
+    shard = load_examples(path, study, clip=True).shard
+    allow_seconds(_FIT_SECONDS)
     return np.atleast_2d(minimise(loss, shard, np.asarray(_STRENGTH)))
 
 
-def read_labelled(body: bytes, study: Study) -> FloatArray:
-    """A table's examples (n, d + 1): rows in a study's design, their label last.
-
-    Raises InvalidDataError for what does not fit the study, and for labels that are all the same.
-    """
-    _check_dense(study)
-    with _file(body) as path:
-        shard = load_examples(path, study, clip=True).shard
-    if shard.y.min() == shard.y.max():
-        raise InvalidDataError("the rows all have the same label: nothing is to be learnt from them")
-    return np.column_stack([shard.X, shard.y])
-
-
-def read_rows(body: bytes, study: Study) -> FloatArray:
-    """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
-    _check_dense(study)
-    with _file(body) as path:
-        columns = read_columns(path)
-    if missing := [name for name in study.feature_names if name not in columns]:
-        raise InvalidInputError(f"columns missing from the rows: {', '.join(missing[:5])}")
-    cells = zip(*(columns[name].tolist() for name in study.feature_names), strict=True)
-    return np.asarray(rows_of(study, [dict(zip(study.feature_names, row, strict=True)) for row in cells]))
-
-
-def _check_dense(study: Study) -> None:
-    """Raise InvalidInputError for sparse features: no algorithm that asks about rows takes them."""
-    if study.sparse:
-        raise InvalidInputError(
-            "the study's features are sparse, and public rows are dense: no algorithm asks for them"
+def _check_size(task: TableTask, size: TableSize) -> None:
+    """Raise TooLargeError for a table of too many numbers: as it stands in the file, or in the study's design."""
+    width = 1 if task.study.sparse else task.study.n_features + (task.kind != "rows")
+    if max(size.cells, size.rows * width) > task.most:
+        raise TooLargeError(
+            f"the table may have at most {task.most:,} numbers: it has {size.rows:,} rows, of {width:,} numbers in the "
+            f"study's columns, and {size.cells:,} cells in these"
         )
 
 
-@contextmanager
-def _file(body: bytes) -> Iterator[Path]:
-    """A body as a file, for as long as it is read; what is said of the file is said of the body."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"rows{'.parquet' if body.startswith(_PARQUET) else '.csv'}"
-        path.write_bytes(body)
-        try:
-            yield path
-        except InvalidDataError as error:
-            raise InvalidDataError(error.detail.replace(f"data file {path}", "the body")) from None
+def _arrays() -> Iterator[AnyArray]:
+    yield read_table(TableTask.model_validate_json(sys.stdin.buffer.read()))
+
+
+if __name__ == "__main__":
+    send_arrays(_arrays, TABLE_BOUNDS)

@@ -14,7 +14,6 @@ from common.data.columns import Label
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
-from common.files.examples import load_examples
 from common.learning.losses import Loss, build_loss
 from common.learning.metrics import accuracy, fitness, majority_share, r_squared, rmse
 from common.learning.model import Model
@@ -37,6 +36,8 @@ class PublicExamples:
 
         Raises InvalidDataError, also where none is left.
         """
+        from common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, 40 MB for who has such examples
+
         shard = load_examples(path, study, clip=True).shard
         if not (present := shard.present).any():
             raise InvalidDataError(f"data file {path} has no row to measure on: each misses a value and was dropped")

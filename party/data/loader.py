@@ -1,7 +1,8 @@
 """The process that loads an owner's data, ``python -m party.data.loader``: what it is to load is written to it.
 
-What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `party.data.child`. While it works it holds
-the shard as well, so it imports no more than it needs: not the party's settings, and of SciPy only what sparse rows do.
+What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `common.service.child`. While it works it
+holds the shard as well, so it imports no more than it needs: not the party's settings, and of SciPy only what sparse
+rows do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from common.files.examples import load_source
-from party.data.child import AnyArray, send_arrays
+from common.service.child import AnyArray, send_arrays
 from party.data.task import Task
 
 

@@ -18,7 +18,7 @@ from common.data.sparse import Matrix, SparseShard
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.studies import read_study
-from party.data.child import receive_arrays
+from common.service.child import receive_arrays
 from party.data.task import Task
 from party.settings import Data, PartySettings
 

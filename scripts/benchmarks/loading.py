@@ -42,7 +42,7 @@ from pyarrow import csv, parquet
 from common.data.columns import Feature, Label
 from common.data.study import Study
 from common.files.sources import TableAt
-from party.data.child import MEMORY
+from common.service.child import MEMORY
 
 GOAL = 1.5
 REPEAT = 3

@@ -8,25 +8,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import InvalidDataError, InvalidInputError, ParleyError
-from party.data.child import AnyArray, receive_arrays
+from common.errors import InvalidDataError, InvalidInputError, ParleyError, TooLargeError
+from common.service.child import AnyArray, ChildBounds, receive_arrays
 
 CHILD = """
 import os, sys
 import numpy as np
 from common.errors import InvalidDataError, InvalidInputError
-from party.data.child import send_arrays
+from common.service.child import ChildBounds, allow_seconds, send_arrays
 def make():
     yield np.arange(6.0).reshape(2, 3)
 {rest}
-send_arrays(make)
+send_arrays(make{bounds})
 """
+WITHIN = ChildBounds(memory=2**26, processor_seconds=1, seconds=60.0)
+
+
+def _write(folder: Path, rest: str, bounds: str = "") -> None:
+    (folder / "sender.py").write_text(CHILD.format(rest=f"    {rest}", bounds=bounds), encoding="utf-8")
 
 
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """The name of a module that sends an array, then does what the parameter says."""
-    (tmp_path / "sender.py").write_text(CHILD.format(rest=f"    {request.param}"), encoding="utf-8")
+    _write(tmp_path, request.param)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return "sender"
 
@@ -113,3 +118,39 @@ def test_a_child_that_is_no_longer_wanted_is_ended(child: str) -> None:
     arrays = receive_arrays(child)
     next(arrays)
     arrays.close()  # returns, though the child will never end by itself
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected", "words"),
+    [
+        ("yield np.ones(2**24)", TooLargeError, "more than 64 MB or 1 seconds"),
+        ("bytearray(2**30)", TooLargeError, "more than 64 MB or 1 seconds"),
+        ("os.abort()", TooLargeError, "more than 64 MB or 1 seconds"),  # as libraries do that have no memory left
+        ("os.kill(os.getpid(), 11)", InvalidDataError, "crashed"),
+        ("raise OverflowError('age is thirty-seven')", InvalidDataError, "cannot be read: OverflowError$"),
+        ("raise InvalidDataError('column age is missing')", InvalidDataError, "^column age is missing$"),
+        ("while True: pass", TooLargeError, "more than 64 MB or 1 seconds"),
+    ],
+)
+def test_a_child_within_bounds_is_ended_and_what_was_sent_is_refused(
+    rest: str, expected: type[ParleyError], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, rest, f", {WITHIN}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(expected, match=words) as refused:
+        list(receive_arrays("sender", bounds=WITHIN))
+    assert refused.type is expected
+    assert "thirty" not in refused.value.detail
+
+
+def test_a_child_that_stands_still_is_ended_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, "os.kill(os.getpid(), 19)", f", {WITHIN}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(TooLargeError):
+        list(receive_arrays("sender", bounds=ChildBounds(memory=2**26, processor_seconds=1, seconds=1.0)))
+
+
+def test_a_child_within_bounds_sends_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, "allow_seconds(5); yield np.ones(2**20)", f", {WITHIN}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert [array.shape for array in receive_arrays("sender", bounds=WITHIN)] == [(2, 3), (2**20,)]

@@ -28,7 +28,7 @@ from common.files.examples import load_examples, load_source
 from common.files.sources import DataSource
 from common.files.studies import read_study
 from common.files.tables import check_names, read_columns
-from party.data.child import MEMORY
+from common.service.child import MEMORY
 
 STUDY = Study(
     name="s",

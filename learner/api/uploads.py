@@ -1,0 +1,97 @@
+"""Tables as bodies of requests, CSV or Parquet: read by a child process within bounds, of few requests at once.
+
+A request waits for its place before its body is read, so that neither bodies nor children add up. The body goes to a
+file as it arrives; the child (`learner.api.tables`) reads that, and this process receives no more than the numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from starlette.requests import Request
+
+from common.arrays import FloatArray
+from common.data.study import Study
+from common.errors import ParleyError, UnavailableError, UnsupportedMediaError
+from common.service.child import receive_arrays
+from learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
+from learner.storage.public_rows import MAX_BYTES
+
+TABLE_MEDIA_TYPE = "application/octet-stream"
+TABLE_BODY = {
+    TABLE_MEDIA_TYPE: {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": "a CSV or Parquet file, told by its first bytes",
+        }
+    }
+}
+"""The OpenAPI content of a body that is a table."""
+_PARQUET = b"PAR1"
+_MOST_NUMBERS = MAX_BYTES // 8
+_AT_ONCE = 2
+_PATIENCE = 5.0
+"""Seconds that a request waits for its place."""
+_READER = "learner.api.tables"
+
+
+class Uploads:
+    """Reads uploaded tables, `_AT_ONCE` at a time."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(self, request: Request, study: Study, kind: Kind) -> FloatArray:
+        """What is wanted of the table that is a request's body.
+
+        Raises UnsupportedMediaError unless the body says that it is a file; UnavailableError where others are read and
+        do not come to an end; TooLargeError for more numbers than may be kept, or what takes too long or too much
+        memory to read; InvalidInputError or InvalidDataError for what does not fit the study.
+        """
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != TABLE_MEDIA_TYPE:
+            raise UnsupportedMediaError(f"the body must be {TABLE_MEDIA_TYPE}")
+        async with self._place():
+            folder = await asyncio.to_thread(TemporaryDirectory)
+            try:
+                path = await _received(request, Path(folder.name))
+                task = TableTask(path=path, study=study, kind=kind, most=_MOST_NUMBERS)
+                return await asyncio.to_thread(_read, task)
+            finally:
+                await asyncio.to_thread(folder.cleanup)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """One of the places, for as long as it is needed; raises UnavailableError where none becomes free."""
+        try:
+            await asyncio.wait_for(self._places.acquire(), _PATIENCE)
+        except TimeoutError:
+            raise UnavailableError("other tables are read at the moment: send this one again in some seconds") from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+async def _received(request: Request, folder: Path) -> Path:
+    """The file that a body becomes as it arrives."""
+    part = folder / "body"
+    with part.open("wb") as file:
+        async for piece in request.stream():
+            await asyncio.to_thread(file.write, piece)
+    with part.open("rb") as file:
+        kind = "parquet" if file.read(len(_PARQUET)) == _PARQUET else "csv"
+    return part.rename(part.with_name(f"rows.{kind}"))
+
+
+def _read(task: TableTask) -> FloatArray:
+    """What a child makes of a table; what it says of the file is said of the body."""
+    try:
+        (array,) = receive_arrays(_READER, given=task.model_dump_json().encode(), bounds=TABLE_BOUNDS)
+    except ParleyError as error:
+        raise type(error)(error.detail.replace(f"data file {task.path}", "the body")) from None
+    return array

@@ -1,0 +1,104 @@
+"""Tables that are small as bodies and large as tables are refused: before they are decoded, or by a child's bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow.parquet import write_table
+from starlette.requests import Request
+
+from common.arrays import FloatArray
+from common.data.columns import Category, Feature, Label
+from common.data.study import Study
+from common.errors import UnavailableError
+from learner.api import uploads
+from tests.support.cluster import Cluster, asgi_cluster
+
+STUDY = Study(
+    name="ward",
+    features=(Feature(name="age", lower=0, upper=100), Category(name="ward", values=("east", "west"))),
+    label=Label(name="ill", values=("no", "yes")),
+)
+FILE = {"Content-Type": "application/octet-stream"}
+HEAD = b"age,ward,ill\n"
+LONG = "7" * 120_000_000
+
+
+def parquet(ages: pa.Array | FloatArray | list[float], wards: pa.Array | list[str], **options: object) -> bytes:
+    buffer = io.BytesIO()
+    write_table(pa.table({"age": ages, "ward": wards, "ill": ["no"] * len(ages)}), buffer, **options)
+    return buffer.getvalue()
+
+
+def nested(depth: int) -> pa.Array:
+    """An array of one number in so many lists."""
+    array = pa.array([1.0])
+    for _ in range(depth):
+        array = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), array)
+    return array
+
+
+def many_rows() -> bytes:
+    wards = pa.DictionaryArray.from_arrays(np.zeros(1_000_000, np.int8), ["east"])
+    return parquet(np.zeros(1_000_000), wards, compression="zstd")
+
+
+def long_cell(codec: str, *, dictionary: bool = True) -> bytes:
+    return parquet([1.0], [LONG], compression=codec, use_dictionary=dictionary)
+
+
+BOMBS = {
+    "a million rows": (many_rows, 413, "it has 1,000,000 rows, of 4 numbers"),
+    "a list of millions": (
+        lambda: parquet(pa.array([[0.0] * 3_000_000]), ["east"], compression="zstd"), 413, "3,000,002 cells"),
+    "a long cell, brotli": (lambda: long_cell("brotli"), 413, "takes more than 112 MB or 4 seconds"),
+    "a long cell, gzip": (lambda: long_cell("gzip", dictionary=False), 413, "takes more than 112 MB or 4 seconds"),
+    "a long cell, zstd": (lambda: long_cell("zstd"), 413, "takes more than 112 MB or 4 seconds"),
+    "deep lists": (lambda: parquet(nested(2000), ["east"]), 422, "the body cannot be read"),
+    "a length of its footer that lies": (
+        lambda: parquet([1.0], ["east"])[:-8] + b"\xff\xff\xff\x7fPAR1", 422, "the body cannot be read"),
+    "a CSV of line ends": (lambda: HEAD + b"\n" * 15_000_000, 413, "15,000,000 rows"),
+    "a CSV of zeros": (lambda: HEAD + b"0,0,0\n" * 2_500_000, 413, "2,500,000 rows"),
+    "a quote that is never closed": (lambda: HEAD + b'"' + b"0,0\n" * 400_000, 422, "the body cannot be read"),
+    "a long line": (lambda: b"0," * 7_000_000, 422, "the body"),
+    "gzip": (lambda: zlib.compressobj(9, wbits=31).compress(HEAD * 100_000), 422, "the body"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+async def test_refuses_a_small_body_that_is_a_large_table(name: str, tmp_path: Path) -> None:
+    make, status, words = BOMBS[name]
+    columns = {"age": np.array([1.0, 2.0]), "ward": np.array(["east", "west"]), "ill": np.array(["no", "yes"])}
+    async with asgi_cluster(Cluster(tmp_path, given=(STUDY, [columns]))) as client:
+        refused = await client.put("/v1/public?study=ward", content=make(), headers=FILE)
+        assert (refused.status_code, words in refused.text) == (status, True), refused.text
+        assert (await client.get("/v1/public")).json()["rows"] == []
+
+
+async def test_few_tables_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "_PATIENCE", 0.01)
+    reader, ends = uploads.Uploads(), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await ends.wait()
+        return {"type": "http.disconnect"}
+
+    def request() -> Request:
+        headers = [(b"content-type", b"application/octet-stream")]
+        return Request({"type": "http", "method": "PUT", "headers": headers}, receive)
+
+    slow = [asyncio.create_task(reader.read(request(), STUDY, "rows")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(UnavailableError, match="other tables are read at the moment"):
+        await reader.read(request(), STUDY, "rows")
+    ends.set()
+    assert all(isinstance(each, Exception) for each in await asyncio.gather(*slow, return_exceptions=True))
+    with pytest.raises(Exception, match=r"^$"):  # a client that has gone, and no place that is taken
+        await reader.read(request(), STUDY, "rows")
