@@ -85,6 +85,7 @@ class Chain:
         self._database = Database(stem.with_suffix(".db"), schema, damaged=LedgerError)
         try:
             self._file = HeadFile(stem.with_suffix(".head"))
+            self._database.files.watch(self._file.path, self._file.descriptor)
             try:
                 self._begin()
             except BaseException:
@@ -169,9 +170,9 @@ class Chain:
         for number in range(1, self._count + 1):
             yield number, self._genuine(number)
 
-    def probe(self) -> None:
-        """Raise UnavailableError unless the chain can be written."""
-        self._database.probe()
+    def probe(self, room: int = 0) -> None:
+        """Raise UnavailableError unless a record with so many bytes attached can be written next."""
+        self._database.probe(room)
 
     @property
     def _count(self) -> int:

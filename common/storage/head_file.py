@@ -28,16 +28,17 @@ class HeadFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        self.path = path
+        self.descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise UnavailableError(f"{path.with_suffix('')} is being replaced: try again") from None
 
     def read(self) -> Head | None:
         """The head; None in a new file. Raises LedgerError when the file holds something else."""
-        content = os.pread(self._descriptor, 4096, 0)
+        content = os.pread(self.descriptor, 4096, 0)
         line = _LINE.fullmatch(content)
         if content and not line:
             raise LedgerError("the head file is damaged")
@@ -45,15 +46,15 @@ class HeadFile:
 
     def write(self, head: Head) -> None:
         """Replace the head."""
-        os.pwrite(self._descriptor, f"{head.count:020d} {head.link}\n".encode(), 0)
+        os.pwrite(self.descriptor, f"{head.count:020d} {head.link}\n".encode(), 0)
 
     def sync(self) -> None:
         """Have the file on the disk, so that all later writes leave its length as it is."""
-        os.fsync(self._descriptor)
+        os.fsync(self.descriptor)
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 @contextmanager

@@ -2,13 +2,18 @@
 
 Write-ahead log with ``synchronous=FULL``: a commit is on the disk before it returns. Every transaction is ``BEGIN
 IMMEDIATE``: it takes the write lock at once, so that what it read still holds when it writes. A process has one
-connection, lent to one thread at a time (SQLite before 3.51.3 may corrupt its log when two connections of a process
-write and checkpoint at once; to close a connection that a thread uses crashes the process); other processes wait for
-each other. Files carry the version of their tables: an unknown one is refused, an older one is migrated.
+connection, lent to one thread at a time (to close a connection that a thread uses crashes the process). SQLite before
+3.51.3 may corrupt its log when two connections write and checkpoint at once, be they of one process or of two, so
+processes take `Turns` at whole transactions, within which all checkpoints are. Files carry the version of their tables:
+an unknown one is refused, an older one is migrated.
+
+What is committed counts only where somebody will find it: the names of all open files are looked at before a
+transaction and again after its commit (see `OpenFiles`), and whoever uses a database hears of an error instead.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import threading
@@ -20,6 +25,9 @@ from pathlib import Path
 import structlog
 
 from common.errors import ParleyError, UnavailableError, VersionError
+from common.storage.open_files import OpenFiles
+from common.storage.room import keep_room, why_unwritable
+from common.storage.turns import Turns
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -33,6 +41,12 @@ _PASSING = tuple(f"SQLITE_{kind}" for kind in ("BUSY", "LOCKED", "FULL", "IOERR"
 """What SQLite calls troubles that may pass; what else it says is wrong with the file itself."""
 _NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
 """What SQLite calls a disk that is full: for the file, and for the memory that connections to it share."""
+
+_LOG = "-wal"
+_ALL_FILES = ("", _LOG, "-shm")
+"""What the names of SQLite's own files end in: the database, its log, the memory that connections share."""
+_FRAME_HEAD = 24  # bytes before each page in the log
+_LEAST_ROOM = 2**20  # bytes for what goes with the largest answer: records, receipts, pages of trees
 
 
 def is_full(error: sqlite3.Error) -> bool:
@@ -58,8 +72,8 @@ class Schema:
 class Database:
     """The process's only connection to a file. Threads wait for each other, as processes do.
 
-    Every method raises UnavailableError while the file cannot be used, and once it is closed; ``damaged`` is the error
-    for a file that is no database, or one that was changed.
+    Every method raises UnavailableError while the file cannot be used, or is not the one that its name stands for, and
+    once it is closed; ``damaged`` is the error for a file that is no database, or one that was changed.
     """
 
     def __init__(
@@ -67,6 +81,7 @@ class Database:
     ) -> None:
         """Open the file, or make it, readable by its owner alone; raises VersionError for one of an unknown version."""
         self.path = path
+        self.files = OpenFiles(schema.name)
         self._schema = schema
         self._damaged = damaged
         self._lock = threading.RLock()
@@ -74,15 +89,16 @@ class Database:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with suppress(FileExistsError):  # to close a file that is there gives up all of this process's locks on it
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            self._connection = sqlite3.connect(
-                path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
-            )
+            self._turns = Turns(path, busy_seconds)
+            try:
+                self._connection = sqlite3.connect(
+                    path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+                )
+            except BaseException:
+                self._turns.close()
+                raise
         try:
-            with self._understood():
-                for pragma in _PRAGMAS:
-                    self._connection.execute(pragma)
-            with self.transaction() as connection:
-                self._migrate(connection)
+            self._open()
         except BaseException:
             self.close()
             raise
@@ -91,8 +107,9 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, committed at the end, rolled back by whatever is raised."""
-        with self._lock, self._understood():
+        with self._lock, self._understood(), self._turns.taken():
             connection = self._connection
+            self.files.check()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -101,11 +118,14 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self.files.check()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """The connection, for one thread: inside a transaction of this thread or without one."""
         with self._lock, self._understood():
+            if not self._connection.in_transaction:
+                self.files.check()
             yield self._connection
 
     @contextmanager
@@ -114,15 +134,48 @@ class Database:
         with self._lock:
             yield
 
-    def probe(self) -> None:
-        """Raise UnavailableError unless the file can be written."""
+    def probe(self, room: int = 0) -> None:
+        """Raise UnavailableError unless the next transaction can add so many bytes: room is kept for them and more."""
         with self.transaction() as connection:  # a version written anew is a page written, and changes nothing
             connection.execute(f"PRAGMA user_version = {self._schema.version}")
+        with self._lock, self._understood(), self._turns.taken():
+            _, frames, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            (page,) = self._connection.execute("PRAGMA page_size").fetchone()
+            frames += (_LEAST_ROOM + room + room // 8) // page  # an eighth more: for what a page holds beside
+            try:
+                keep_room(self._named(_LOG), (frames + 1) * (page + _FRAME_HEAD))
+            except OSError as error:
+                why = why_unwritable(error)
+                raise UnavailableError(f"the {self._schema.name} cannot be written: {why}") from None
 
     def close(self) -> None:
         """Close the file, once no thread uses it."""
         with self._lock:
-            self._connection.close()
+            if self.files.are_others:  # SQLite would write its log into what others have put there, or delete theirs
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # so it is let go of as by a crash
+            else:
+                self._connection.close()
+            self._turns.close()
+
+    def _named(self, end: str) -> Path:
+        """The path of one of the files."""
+        return self.path.with_name(self.path.name + end)
+
+    def _open(self) -> None:
+        """Have the tables, and all files open whose names are to be watched."""
+        with self._understood(), self._turns.taken():
+            self.files.watch(self.path)
+            for pragma in _PRAGMAS:
+                self._connection.execute(pragma)
+            self._connection.execute("BEGIN IMMEDIATE")  # which opens the log and the shared memory
+            self._connection.execute("ROLLBACK")
+            self.files.check()
+            for end in _ALL_FILES:
+                self.files.watch(self._named(end))
+            for path, descriptor in self._turns.files.items():
+                self.files.watch(path, descriptor)
+        with self.transaction() as connection:
+            self._migrate(connection)
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         """Have the tables of this version, from an empty file or from an older version."""
@@ -161,5 +214,7 @@ class Database:
                 why = "cannot be written: its disk is full" if is_full(error) else "is busy or cannot be written"
                 raise UnavailableError(f"the {name} {why}") from None
             raise self._damaged(f"the {name}'s database is damaged") from None
+        except TimeoutError:
+            raise UnavailableError(f"the {name} is busy: another process writes to it") from None
         except OSError as error:
             raise UnavailableError(f"the {name} cannot be opened: {error.strerror}") from None

@@ -28,6 +28,7 @@ from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt
 from common.runs.certificate import SignedApproval
 from common.runs.cohort import Cohort
+from common.runs.costs import longest_body
 from common.runs.specification import RunSpec
 from common.runs.weights import told_weights
 from common.secure_sum.envelope import Signed
@@ -41,6 +42,7 @@ from learner.storage.session_store import SessionStore, close_round
 Announce = Callable[[str, Sequence[RunEvent]], None]
 _APPROVALS = TypeAdapter(dict[str, SignedApproval])
 _LONG = 2**20  # bytes of a reply that is not bound to a statement, which would keep a copy
+_PEER_BYTES = 4096  # of a party's receipt, and of what is told of it
 _BEYOND_ALL = 2**63 - 1  # no row's number is larger
 
 
@@ -56,8 +58,10 @@ class RunStore:
     def __init__(self, path: Path, announce: Announce = lambda _run, _events: None) -> None:
         self._lock = _lock(path.with_suffix(".lock"))
         self._announce = announce
+        self._sizes: dict[str, int] = {}
         try:
             self._database = Database(path, sql.STORE_SCHEMA)
+            self._database.files.watch(path.with_suffix(".lock"), self._lock.fileno())
         except ParleyError:
             self._lock.close()
             raise
@@ -69,8 +73,11 @@ class RunStore:
         self._lock.close()
 
     def probe(self) -> None:
-        """Raise UnavailableError unless the file can be written."""
-        self._database.probe()
+        """Raise UnavailableError unless the largest reply to a run that goes on, or its model, can be written next."""
+        with self._database.reading() as connection:
+            running = [run for (run,) in connection.execute(sql.RUNNING_RUNS)]
+        self._sizes = {run: self._sizes.get(run) or _reply_bytes(self.run(run).spec) for run in running}
+        self._database.probe(max(self._sizes.values(), default=0))
 
     def add(  # noqa: PLR0913 -- what there is to say of a run, by name
         self,
@@ -366,6 +373,13 @@ def _lock(path: Path) -> IO[bytes]:
         file.close()
         raise ConflictError(f"another learner uses the state directory {path.parent}") from None
     return file
+
+
+def _reply_bytes(spec: RunSpec) -> int:
+    """Bytes of the longest reply to a run, with the news, the receipts and the openings that are written with it."""
+    parties = len(spec.parties)
+    replies = [longest_body([(parties if each.reveal == "each" else 1, each.answer)]) for each in spec.questions()]
+    return max(replies) + parties * _PEER_BYTES
 
 
 def _run(row: tuple[Any, ...]) -> Run:

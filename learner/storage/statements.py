@@ -132,6 +132,8 @@ NEWEST_RUNS = f"""{_RUN}
     ORDER BY rowid DESC LIMIT :limit"""
 UNFINISHED_RUNS = """
     SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY created"""
+RUNNING_RUNS = """
+    SELECT id FROM runs WHERE stage = 'running' AND state NOT IN ('completed', 'failed', 'cancelled')"""
 COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = """

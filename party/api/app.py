@@ -41,6 +41,7 @@ from party.answering.noise_pool import NoisePool
 from party.answering.party import Party, open_witness
 from party.answering.release import NoiseFactory
 from party.api.budget_metrics import BudgetGauges
+from party.ledger.room import AnswerRoom
 from party.policy.approval import pins_of
 from party.policy.questions import Notifier
 from party.secure_sum.obfuscator_pool import Obfuscators
@@ -102,8 +103,10 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
 
     metrics.registry.register(BudgetGauges(party.holding.study.name, lambda: party.store.books.account))
 
+    room = AnswerRoom(party.store)
+
     async def ready() -> None:
-        await worker.do(party.store.probe)
+        await worker.do(lambda: party.store.probe(room.needed()))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -75,6 +75,7 @@ class Journal:
         check_journal(directory)
         self._books = JournalBooks()
         self._anchors = Anchors(directory / "anchor")
+        self._sums: dict[int, int] = {}
         self._chain = SignedChain(_stem(directory), _JOURNAL, self._books.tell, identity, _WAY_OUT)
         begun = self._books.begun
         if begun is None or (begun.holder, begun.key) != (identity.name, identity.key):
@@ -87,8 +88,11 @@ class Journal:
         self._chain.close()
 
     def probe(self) -> None:
-        """Raise UnavailableError unless the journal can be written."""
-        self._chain.probe()
+        """Raise UnavailableError unless the largest sum that an open session may ask for can be written down next."""
+        self._chain.look()
+        rosters = [book.roster for book in self._books.sessions.values() if book.roster is not None and not book.end]
+        self._sums = {number: self._sums.get(number) or self._sum_bytes(number) for number in rosters}
+        self._chain.probe(max(self._sums.values(), default=0))
 
     def receipt(self, to: str, shown: Receipt | None) -> str:
         """A receipt of the journal as it stands, for whom it is ``shown`` to."""
@@ -218,6 +222,11 @@ class Journal:
     def _append(self, chain: Appending, record: JournalRecord, attachments: Mapping[str, bytes] | None = None) -> None:
         """Append a record, anchored to where it is written."""
         chain.append(spell(record, _now(), self._anchors.make()), attachments)
+
+    def _sum_bytes(self, roster: int) -> int:
+        """The length of the sums of a session, by the entry of its roster."""
+        layout = Roster.parse(Signed.from_bytes(self._chain.attachment(roster, "roster")).body).layout
+        return layout.blocks * layout.block_bytes
 
     def _book(self, session: Session) -> SessionBook:
         return self._books.sessions[session.learner, session.id]

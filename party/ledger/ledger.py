@@ -374,9 +374,10 @@ class Ledger:
         """An attachment of an entry."""
         return self._chain.attachment(number, name)
 
-    def probe(self) -> None:
-        """Raise UnavailableError unless an answer could be written down."""
-        self._chain.probe()
+    def probe(self, room: int = 0) -> None:
+        """Raise UnavailableError unless an answer of so many bytes can be written down next."""
+        self._chain.look()
+        self._chain.probe(room)
 
     @property
     def head(self) -> Head:
