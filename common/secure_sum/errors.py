@@ -53,6 +53,7 @@ class Reason(StrEnum):
     COUNT_MISMATCH = "count_mismatch"
     LANE_TOO_LARGE = "lane_too_large"
     PADDING_NOT_ZERO = "padding_not_zero"
+    BEYOND_BOUND = "beyond_bound"
     # KeyMaterialError
     WRONG_KEY_SIZE = "wrong_key_size"
     WRONG_KEY = "wrong_key"

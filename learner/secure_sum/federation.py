@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -19,10 +19,12 @@ from common.client.federation import PartyPool
 from common.client.peer import all_of, ask_all
 from common.encoding.fixed_point import checked_answer, from_wire
 from common.errors import InvalidInputError, SecureSumError
+from common.protocol.bounds import exceeds_bound
 from common.protocol.messages import Query, Reply
 from common.runs.secure_terms import round_terms
 from common.runs.specification import RunSpec
 from common.secure_sum.envelope import Signed
+from common.secure_sum.errors import PackingError, Reason
 from common.secure_sum.learner import LearnerRole, Sum
 from learner.storage.session_store import Round, SessionStore
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from learner.secure_sum.key_holder_client import KeyHolderClient
 
 _T = TypeVar("_T")
+_MOST_NAMED = 20
 
 
 class SecureSumFederation(PartyPool):
@@ -38,7 +41,7 @@ class SecureSumFederation(PartyPool):
 
     The ``role`` does arithmetic on large integers, in a thread that nobody else uses; ``key_holder_seconds`` bounds an
     opening. Raises, beside what `PartyPool` raises: KeyHolderRefusedError and UnavailableError naming a key holder, and
-    SecureSumError for what came out as no sum.
+    PackingError for what came out as no sum of answers, by its form or its public bound (`common.protocol.bounds`).
     """
 
     def __init__(  # noqa: PLR0913 -- its parts, by name
@@ -75,10 +78,10 @@ class SecureSumFederation(PartyPool):
         if not contributions:
             contributions = await self._collect(run, query.round, asked)
         total = await self._open(query.round, contributions)
+        reply = await self._do(lambda: self._checked(query, total))
         opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
         self.report = replace(self.report, seconds=time.monotonic() - started, opened=opened)
-        values = total.values[: self._questions[query.round - 1].answer]  # the rest fills up to the widest round's
-        return Reply(from_wire(checked_answer(values), self._shift), self._recent[-1])
+        return reply
 
     async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
         """The round's signed query, and the contributions if their set was chosen before."""
@@ -138,8 +141,32 @@ class SecureSumFederation(PartyPool):
             self._key_holder_seconds,
         )
         sums = all_of(opened)
-        return await self._do(lambda: self._role.close(sums))
+        try:
+            return await self._do(lambda: self._role.close(sums))
+        except PackingError as error:
+            raise _no_sum(round, contributors, error.detail, error.reason) from None
+
+    def _checked(self, query: Query, total: Sum) -> Reply:
+        """The reply of a sum, if honest answers can have made it; raises PackingError(beyond_bound)."""
+        values = total.values[: self._questions[query.round - 1].answer]  # the rest fills up to the widest round's
+        reply = Reply(from_wire(checked_answer(values), self._shift), self._recent[-1])
+        beyond = exceeds_bound(reply.value, self._algorithm, query, self._facts, reply.contributors)
+        if beyond.any():
+            why = f"{int(beyond.sum())} of {beyond.size} numbers are larger than their answers and noise can make them"
+            raise _no_sum(query.round, total.contributors, why, Reason.BEYOND_BOUND)
+        return reply
 
     async def _do(self, work: Callable[[], _T]) -> _T:
         """Have the role, or the store, do something in the role's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _no_sum(round: int, contributors: Collection[str], why: str, reason: str) -> PackingError:
+    """What can be known of a sum that honest parties did not make."""
+    some, beyond = sorted(contributors)[:_MOST_NAMED], len(contributors) - _MOST_NAMED
+    names = ", ".join(some) + (f" and {beyond} more" if beyond > 0 else "")
+    return PackingError(
+        f"the sum of round {round} is no sum of answers: {why}. One of {names}, or a key holder, sent a wrong share; "
+        "a secure sum hides which. Nothing of this round was used",
+        reason=Reason(reason),
+    )

@@ -1,0 +1,65 @@
+"""The public bound of a sum of answers: what no honest parties exceed, but for a chance of 2^-60.
+
+What each row adds to an answer is at most what it moves it by, for a row that was dropped adds nothing; where a whole
+party is hidden, that is so of all that it holds. So an exact answer of n rows is at most n times the sensitivity, in
+each number; its noise is bounded by its tail. An answer whose noise is inside a minimisation has no such bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from common.arrays import BoolArray, FloatArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import from_wire, to_reals
+from common.privacy.noise import NoNoise
+from common.privacy.tails import ReachOfNoise
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query
+
+
+def exceeds_bound(
+    sum_of_answers: FloatArray, algorithm: Algorithm, query: Query, facts: FederationFacts, contributors: Sequence[int]
+) -> BoolArray:
+    """Which numbers (m,) of these parties' sum, in reals, honest answers make with a chance of at most 2^-60."""
+    exact = largest_exact(algorithm, query, facts, contributors)
+    if not np.isfinite(exact) or bool(np.all(np.abs(sum_of_answers) <= exact)):
+        return np.zeros(sum_of_answers.shape, dtype=np.bool_)
+    return np.asarray(np.abs(sum_of_answers) > exact + reach_of_noise(algorithm, query, facts, contributors))
+
+
+def largest_exact(algorithm: Algorithm, query: Query, facts: FederationFacts, contributors: Sequence[int]) -> float:
+    """The most that a number of these parties' sum is without its noise; infinite where that is not known."""
+    if algorithm.roles:
+        return float("inf")
+    hides_rows = algorithm.adjacency == "replace_one"
+    moved = [
+        float(np.max(algorithm.sensitivity(query, facts.of(index))))
+        * (int(facts.n_examples[index]) if hides_rows else 1)
+        for index in contributors
+    ]
+    return math.fsum(moved) + len(moved) * float(from_wire(np.array(1), facts.wire_shift))
+
+
+def reach_of_noise(
+    algorithm: Algorithm, query: Query, facts: FederationFacts, contributors: Sequence[int]
+) -> FloatArray:
+    """How far the noise of these parties reaches, (m,): as their own code adds it to the answer of a dropped row."""
+    by_size: dict[int, list[int]] = {}  # budgets are the strictest under a secure sum, so parties of one size are alike
+    for index in contributors:
+        by_size.setdefault(int(facts.n_examples[index]), []).append(index)
+    return np.asarray(
+        np.sum([len(alike) * _reach(algorithm, query, facts.of(alike[0])) for alike in by_size.values()], axis=0)
+    )
+
+
+def _reach(algorithm: Algorithm, query: Query, facts: OwnFacts) -> FloatArray:
+    """Of one party's noise, (m,)."""
+    row = Shard(np.zeros((1, facts.n_features)), np.ones(1), norm=facts.norm)
+    prepared = algorithm.prepare(row, facts)
+    noisy, exact = (algorithm.local(query, prepared, facts, noise) for noise in (ReachOfNoise(), NoNoise()))
+    return to_reals(noisy - exact)
