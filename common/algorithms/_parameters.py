@@ -23,6 +23,13 @@ Regularization = Annotated[
 CalibrationChoice = Annotated[
     calibration.Calibration, Field(description="whose noise: the paper's, or the least that a proof supports")
 ]
+SlackChoice = Annotated[
+    calibration.SlackCalibration,
+    Field(
+        description="whose noise: the paper's; the paper's by the branch of its computeSlack that has less; or the "
+        "least that a proof supports"
+    ),
+]
 ClipNorm = Annotated[
     float, Field(ge=1e-9, le=math.sqrt(2), description="C: the largest norm of one example's gradient, clipped to it")
 ]

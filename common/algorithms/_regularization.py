@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from common.algorithms._parameters import rounded
 from common.protocol.algorithm import Choice
 
+BETTER_BRANCH = Choice("better_branch", "of the paper's two branches, both private, the one with less noise")
+"""Of computeSlack (`common.privacy.calibration.slack`), where nobody says which."""
 _LEAST = 1e-6
 _MOST_FOR_BALL = 0.01
 

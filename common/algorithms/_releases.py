@@ -25,7 +25,7 @@ from common.learning.losses import bounded_slope
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.mechanisms.centroids import centroids
 from common.privacy.mechanisms.generalized import generalized
-from common.privacy.mechanisms.objective import objective
+from common.privacy.mechanisms.objective import branch_cautions, objective
 from common.privacy.mechanisms.one_against_rest import one_against_rest
 from common.privacy.mechanisms.output import exact, output
 from common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
@@ -182,14 +182,25 @@ class Releases(Algorithm):
         return solvable_choice(choice, (one.terms(facts, index) for index in others))
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of a lambda that is far less than would be chosen, of all sites or of one, as `too_little`."""
+        """Of a lambda far less than would be chosen, of all sites or of one, as `too_little`; and near a cliff."""
         told = too_little(
             self.regularization,
             partial(self.strength_for, facts),
             lambda: self.at(self.regularization).noise_of_model(facts) / DRIFTS[self.mechanism],
         )
         owns = (site for site in self.sites if site.regularization is not None)
-        return (*told, *(f"{site.party}'s {words}" for site in owns for words in self._cautions_of(site, facts)))
+        own = (f"{site.party}'s {words}" for site in owns for words in self._cautions_of(site, facts))
+        return (*told, *own, *self._cliffs(facts))
+
+    def _cliffs(self, facts: FederationFacts) -> tuple[str, ...]:
+        """Of sites whose objective perturbation is as published, near its cliff; but for those of an own lambda."""
+        if "paper" not in {self.calibration, *(site.calibration for site in self.sites)}:
+            return ()
+        own = {site.party for site in self.sites if site.regularization is not None}
+        others = (index for index, party in enumerate(facts.parties) if party not in own)
+        each = dict.fromkeys(self.terms(facts, index) for index in others)
+        inside = (terms for mechanism, terms in each if mechanism == "objective")
+        return tuple(dict.fromkeys(words for terms in inside for words in branch_cautions(terms, "tight")))
 
     def _cautions_of(self, site: Site, facts: FederationFacts) -> tuple[str, ...]:
         """Of a site's own lambda: what is said of a run in which all are of its size and budget, and do as it does."""

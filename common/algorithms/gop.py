@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from common.algorithms._minimisers import Curated, ask_minimiser
-from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
-from common.algorithms._regularization import choose_regularization
+from common.algorithms._parameters import Regularization, SlackChoice, algorithm
+from common.algorithms._regularization import BETTER_BRANCH, choose_regularization
 from common.algorithms._releases import solvable_choice, too_little
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.losses import bounded_slope, check_single_score
-from common.privacy.calibration import check_epsilon_delta
+from common.privacy.calibration import Calibration, check_epsilon_delta
 from common.privacy.events import ApproximateEvent, Event
 from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.objective import ObjectivePerturbation, objective
+from common.privacy.mechanisms.objective import ObjectivePerturbation, branch_cautions, objective
 from common.privacy.mechanisms.site import SiteTerms
 from common.privacy.noise import Noise
 from common.protocol.algorithm import Choice
@@ -32,29 +32,33 @@ class Gop(Curated):
     """The minimiser of the pooled risk, tilted by Gaussian noise (Section 4.1)."""
 
     regularization: Regularization = 0.01
-    calibration: CalibrationChoice = "paper"
+    calibration: SlackChoice = "paper"
     sparse: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rule of `common.algorithms._regularization`, or the least that a solver surely can do with."""
+        """Lambda by the rule of `common.algorithms._regularization`, or the least that a solver surely can do with.
+
+        Of the paper's two branches the one with less noise.
+        """
         check_single_score(facts.loss)
-        tilt = cls(**dict(given) | {"regularization": 1.0}).mechanism(facts.of(0)).tilt  # type: ignore[arg-type]
-        chosen = choose_regularization(given, tilt / facts.n_total, _DRIFT)
-        if "regularization" not in chosen:
+        chosen = {} if "calibration" in given else {"calibration": BETTER_BRANCH}
+        terms: dict[str, Any] = dict(given) | {name: choice.value for name, choice in chosen.items()}
+        tilt = cls(**terms | {"regularization": 1.0}).mechanism(facts.of(0)).tilt
+        if not (lambdas := choose_regularization(given, tilt / facts.n_total, _DRIFT)):
             return chosen
-        lambdas = chosen["regularization"]
-        one = cls(**dict(given) | {"regularization": lambdas.value})  # type: ignore[arg-type]
-        return {"regularization": solvable_choice(lambdas, [("objective", one.terms(facts.of(0)))])}
+        site = cls(**terms | {"regularization": lambdas["regularization"].value}).terms(facts.of(0))
+        return chosen | {"regularization": solvable_choice(lambdas["regularization"], [("objective", site)])}
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of a lambda that is far less than would be chosen, as of `common.algorithms._releases`."""
+        """Of a lambda that is far less than would be chosen, as of `common.algorithms._releases`; and near a cliff."""
         given: dict[str, Any] = {"calibration": self.calibration}
-        return too_little(
+        told = too_little(
             self.regularization,
             lambda: self.choose(facts, given, 1)["regularization"],
             lambda: self.mechanism(facts.of(0)).deviation / _DRIFT,
         )
+        return (*told, *branch_cautions(self.terms(facts.of(0)), "better_branch"))
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """One; the proof is for a loss of one score."""
@@ -95,4 +99,5 @@ class Gop(Curated):
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Objective perturbation of the pooled data."""
-        return (Guarantee(*facts.strictest, "model", self.calibration, assumptions=_ASSUMPTIONS),)
+        by: Calibration = "tight" if self.calibration == "tight" else "paper"
+        return (Guarantee(*facts.strictest, "model", by, assumptions=_ASSUMPTIONS),)

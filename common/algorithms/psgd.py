@@ -17,20 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from common.algorithms._gradients import ask_gradients, mean_gradient, start_of
 from common.algorithms._parameters import ClipNorm, Regularization, Rounds, algorithm
-from common.algorithms._regularization import choose_regularization
+from common.algorithms._regularization import BETTER_BRANCH, choose_regularization
 from common.arrays import IntArray
 from common.data.shard import Shard
 from common.learning.gradients import gradient_sum
 from common.learning.losses import check_single_score
 from common.learning.model import Model
 from common.privacy import calibration
-from common.privacy.calibration import sigma_star
+from common.privacy.calibration import cliff_caution, sigma_star
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
@@ -49,16 +50,27 @@ class Psgd(Algorithm):
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
     clip_norm: ClipNorm = 1.0
+    calibration: Annotated[
+        Literal["paper", "better_branch"],
+        Field(description="the branch of computeSlack: the paper's, or whichever of its two has less noise"),
+    ] = "paper"
     sparse: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rule of `common.algorithms._regularization`; noise that each round draws anew fades."""
-        one = cls(**dict(given) | {"regularization": 1.0})  # type: ignore[arg-type]
+        """The better branch; and lambda by the rule of `common.algorithms._regularization`: rho, drawn anew, fades."""
+        chosen = {} if "calibration" in given else {"calibration": BETTER_BRANCH}
+        terms: dict[str, Any] = dict(given) | {name: choice.value for name, choice in chosen.items()}
+        one = cls(**terms | {"regularization": 1.0})
         sigma, beta = one.scales(facts)
         fading = float(l2_laplace_deviation(beta, facts.n_features)) * math.sqrt(len(facts.parties) / one.n_rounds)
         tilt = facts.deviation_of_sum(np.full(len(facts.parties), sigma))
-        return choose_regularization(given, math.hypot(tilt, fading) / facts.n_total, _DRIFT)
+        return chosen | choose_regularization(given, math.hypot(tilt, fading) / facts.n_total, _DRIFT)
+
+    def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
+        """Of the published branch near its cliff."""
+        terms = float(facts.epsilon.min()), self.regularization, facts.n_total, facts.loss.smoothness
+        return cliff_caution(*terms, "better_branch") if self.calibration == "paper" else ()
 
     def whole_noise(self, round: int) -> bool:
         """The noise of a round is each party's own."""
@@ -118,7 +130,7 @@ class Psgd(Algorithm):
     def slack(self, facts: FederationFacts) -> tuple[float, float]:
         """``(lambda + Delta, epsilon~)`` by computeSlack, for the strictest party's epsilon."""
         extra, epsilon_tilde = calibration.slack(
-            float(facts.epsilon.min()), self.regularization, facts.n_total, facts.loss.smoothness
+            float(facts.epsilon.min()), self.regularization, facts.n_total, facts.loss.smoothness, self.calibration
         )
         return self.regularization + extra, epsilon_tilde
 

@@ -18,6 +18,8 @@ from common.arrays import FloatArray
 from common.errors import InvalidInputError, check_not_negative
 
 Calibration = Literal["paper", "tight"]
+SlackCalibration = Literal["paper", "better_branch", "tight"]
+"""Whose objective perturbation: as published; the same by the branch with less noise; or the least that is proven."""
 LEAST_DELTA = 1e-18
 """The least delta that is counted: a ledger's unit."""
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e12
@@ -72,22 +74,31 @@ def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> 
     return lipschitz * (math.sqrt(q) + math.sqrt(q + 2 * epsilon)) / epsilon
 
 
-def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: Calibration) -> float:
+def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: SlackCalibration) -> float:
     """The deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d."""
-    if calibration == "paper":
-        return sigma_star(d, epsilon_tilde, delta, lipschitz)
-    return gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz)
+    if calibration == "tight":
+        return gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz)
+    return sigma_star(d, epsilon_tilde, delta, lipschitz)
 
 
 def slack(
-    epsilon: float, regularization: float, n_examples: int, smoothness: float, calibration: Calibration = "paper"
+    epsilon: float,
+    regularization: float,
+    n_examples: int,
+    smoothness: float,
+    calibration: SlackCalibration = "better_branch",
 ) -> tuple[float, float]:
     """``(delta_regularization, epsilon_tilde)``: the extra regularisation and the epsilon left for the noise.
 
     Chaudhuri et al. 2011, Algorithm 2, as used by Rajkumar & Agarwal's computeSlack. ``regularization`` is lambda of
     (1/n) sum loss + (lambda/2)|w|^2; ``smoothness`` is c. The determinant ratio costs 2 log(1 + c/(n lambda)) in the
-    paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). Where the paper's remainder is not
-    positive, lambda is raised until it is epsilon/2; where the tight one falls below 5/6 epsilon, until it is that.
+    paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). What it leaves of epsilon is for
+    the noise; or lambda is raised until epsilon/2 is left, in the paper, or 5/6 epsilon, by the tight bound. Either
+    branch is private for any epsilon, and which is taken follows from these four public numbers alone.
+
+    As published (``"paper"``) lambda is raised only where nothing would be left: a cliff, just above which next to
+    nothing is left and noise is nearly infinite. ``"better_branch"`` and ``"tight"`` raise it wherever that leaves more
+    for the noise. Where both leave as much, lambda is raised by 0, so both move without a leap.
 
     With a part t of epsilon for the noise, lambda is about c/((1 - t) n epsilon) then, and noise moves scores by some
     (1 - t)/(t c), whatever n and epsilon: of the half it drowns what is learnt, and of nearly all of it a ridge is left
@@ -100,12 +111,30 @@ def slack(
         raise InvalidInputError("regularization and the number of examples must be positive")
     if not math.isfinite(smoothness):
         raise InvalidInputError("objective perturbation needs a loss of bounded curvature: not 'hinge'")
-    factor, part = (2.0, 0.5) if calibration == "paper" else (1.0, _FOR_THE_NOISE)
+    factor, part = (1.0, _FOR_THE_NOISE) if calibration == "tight" else (2.0, 0.5)
     epsilon_tilde = epsilon - factor * math.log1p(smoothness / (n_examples * regularization))
     if epsilon_tilde > (0.0 if calibration == "paper" else part * epsilon):
         return 0.0, epsilon_tilde
     raised = smoothness / (n_examples * math.expm1((1 - part) * epsilon / factor))
     return max(0.0, raised - regularization), part * epsilon
+
+
+def cliff_caution(
+    epsilon: float, regularization: float, n_examples: int, smoothness: float, remedy: SlackCalibration
+) -> tuple[str, ...]:
+    """Of `slack` as published where its other branch has less noise, in words, with the remedy; else nothing."""
+    if not math.isfinite(smoothness):
+        return ()
+    _, published = slack(epsilon, regularization, n_examples, smoothness, "paper")
+    _, better = slack(epsilon, regularization, n_examples, smoothness, "better_branch")
+    if published >= better:
+        return ()
+    words = (
+        f"computeSlack as published (calibration = paper) leaves {published:.2g} of epsilon = {epsilon:.3g} for the "
+        f"noise at regularization = {regularization:g}, where its other branch, as private, leaves {better:.2g}: take "
+        f"calibration = {remedy}"
+    )
+    return (words,)
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:

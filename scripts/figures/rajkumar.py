@@ -55,8 +55,8 @@ _ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "pooled": ("pooled", {}),
     "gop_tight": ("gop", {"calibration": "tight"}),
     "dp_gd": ("dp_gd", {}),
-    "gop": ("gop", _PAPER),
-    "psgd": ("psgd", _PAPER),
+    "gop": ("gop", _PAPER | {"calibration": "paper"}),
+    "psgd": ("psgd", _PAPER | {"calibration": "paper"}),
     "local_average": ("local_average", _PAPER),
 }
 

@@ -16,6 +16,7 @@ from common.errors import InvalidInputError
 from common.privacy.calibration import (
     bisect,
     check_budget,
+    cliff_caution,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -56,14 +57,40 @@ def test_sigma_star_is_the_large_root_of_procedure_3(d: int, lipschitz: float) -
 
 def test_slack_as_published() -> None:
     c, n = 0.25, 1000
-    assert slack(0.1, 0.1, n, c) == pytest.approx((0.0, 0.1 - 2 * math.log(1 + c / (n * 0.1))))
-    delta, left = slack(0.1, 0.001, n, c)  # 2 log(1 + 1/4) > 0.1: nothing would be left
+    assert slack(0.1, 0.1, n, c, "paper") == pytest.approx((0.0, 0.1 - 2 * math.log(1 + c / (n * 0.1))))
+    delta, left = slack(0.1, 0.001, n, c, "paper")  # 2 log(1 + 1/4) > 0.1: nothing would be left
     assert left == 0.05
     assert n * (0.001 + delta) == pytest.approx(c / (math.exp(0.1 / 4) - 1))
     exactly = 2 * math.log1p(c / (100 * 0.1))  # of which nothing is left
-    delta, left = slack(exactly, 0.1, 100, c)
+    delta, left = slack(exactly, 0.1, 100, c, "paper")
     assert left == exactly / 2
     assert 100 * (0.1 + delta) == pytest.approx(c / (math.exp(exactly / 4) - 1))
+
+
+@pytest.mark.parametrize(("n", "regularization"), [(1000, 0.01), (1000, 0.001), (30, 0.5), (10**6, 1e-6)])
+def test_the_better_branch_has_no_cliff(n: int, regularization: float) -> None:
+    """Just above it next to nothing is left as published; elsewhere both are as one, and no budget leaves less."""
+    c = 0.25
+    cliff = 2 * math.log1p(c / (n * regularization))
+    assert slack(cliff * (1 + 1e-6), regularization, n, c, "paper")[1] < 2e-6 * cliff
+    lefts = []
+    for epsilon in cliff * np.linspace(0.5, 4.0, 351):
+        (added, left), (raised, published) = (
+            slack(float(epsilon), regularization, n, c, each) for each in ("better_branch", "paper")
+        )
+        assert left >= max(published, epsilon / 2 * (1 - 1e-12))
+        if left == published:
+            assert added == raised
+        else:
+            assert cliff < epsilon < 2 * cliff * (1 + 1e-12)
+            assert cliff_caution(float(epsilon), regularization, n, c, "tight") != ()
+        lefts.append(left)
+        assert left + 2 * math.log1p(c / (n * (regularization + added))) <= epsilon * (1 + 1e-9), "private"
+    assert 0 < np.diff(lefts).max() <= 0.01 * cliff * (1 + 1e-9), "no leap: a budget more leaves no more than it has"
+    assert np.diff(lefts).min() > 0
+    assert cliff_caution(cliff * 0.99, regularization, n, c, "tight") == ()
+    assert cliff_caution(cliff * 2.01, regularization, n, c, "tight") == ()
+    assert cliff_caution(1.0, regularization, n, math.inf, "tight") == (), "of hinges there is no such slack"
 
 
 def test_tight_slack_pays_for_the_determinant_once_and_keeps_nearly_all() -> None:
@@ -80,13 +107,13 @@ def test_tight_slack_pays_for_the_determinant_once_and_keeps_nearly_all() -> Non
 @pytest.mark.parametrize("n", [1, 1000, 10**6])
 def test_slack_pays_for_the_determinant(regularization: float, n: int) -> None:
     for (epsilon, _), c in itertools.product(BUDGETS, [0.25, 5.0]):
-        for calibration, factor in (("paper", 2), ("tight", 1)):
+        for calibration, factor in (("paper", 2), ("better_branch", 2), ("tight", 1)):
             delta, left = slack(epsilon, regularization, n, c, calibration)  # type: ignore[arg-type]
             cost = factor * math.log1p(c / (n * (regularization + delta)))
             assert delta >= 0
             assert left > 0
             assert left + cost <= epsilon * (1 + 1e-9)
-            assert calibration == "paper" or left >= 5 / 6 * epsilon
+            assert left >= {"paper": 0, "better_branch": 1 / 2, "tight": 5 / 6}[calibration] * epsilon
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.05, 0.3, 1.0, 4.0])

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 from scipy.special import gammainccinv
@@ -29,7 +29,14 @@ from common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, to_integers
 from common.learning.convergence import MOST_STEPS, TOLERANCE
 from common.learning.erm import check_smooth, minimise
 from common.learning.losses import bounded_slope, check_single_score
-from common.privacy.calibration import Calibration, gaussian_epsilon, gaussian_sigma, slack, tilt_sigma
+from common.privacy.calibration import (
+    SlackCalibration,
+    cliff_caution,
+    gaussian_epsilon,
+    gaussian_sigma,
+    slack,
+    tilt_sigma,
+)
 from common.privacy.events import ApproximateEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, left_by_solver, stacked
@@ -112,9 +119,9 @@ def objective(terms: SiteTerms) -> ObjectivePerturbation:
 
     Raises InvalidInputError for a loss of several scores or kinks, and where no solver surely is near enough.
     """
-    terms.check("tight", "paper", "jain_thakurta")
+    terms.check("tight", "paper", "better_branch", "jain_thakurta")
     whole, (epsilon, delta) = 1 - FOR_THE_SOLVER, terms.spent
-    by: Calibration = "tight" if terms.calibration == "tight" else "paper"
+    by = cast("SlackCalibration", "paper" if terms.calibration == "jain_thakurta" else terms.calibration)
     check_smooth(terms.loss)
     extra, left = slack(whole * epsilon, terms.regularization, terms.n_examples, terms.loss.smoothness, by)
     strength = terms.n_examples * (terms.regularization + extra)
@@ -126,6 +133,14 @@ def objective(terms: SiteTerms) -> ObjectivePerturbation:
     tilt = reach * math.sqrt(math.log(1 / delta) + epsilon) / epsilon
     spent = gaussian_epsilon(reach / tilt, whole * delta) + math.log1p(terms.loss.smoothness / strength)
     return tilted(terms, strength, tilt, spent + FOR_THE_SOLVER * epsilon)
+
+
+def branch_cautions(terms: SiteTerms, remedy: SlackCalibration) -> tuple[str, ...]:
+    """Of the published slack near its cliff, as `cliff_caution`; of any other nothing."""
+    if terms.calibration != "paper":
+        return ()
+    part = (1 - FOR_THE_SOLVER) * terms.epsilon
+    return cliff_caution(part, terms.regularization, terms.n_examples, terms.loss.smoothness, remedy)
 
 
 def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None = None) -> ObjectivePerturbation:

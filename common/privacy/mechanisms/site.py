@@ -20,7 +20,7 @@ from common.data.shard import Shard
 from common.errors import InvalidInputError
 from common.learning.convergence import gradient_left
 from common.learning.losses import Loss
-from common.privacy.calibration import check_epsilon
+from common.privacy.calibration import SlackCalibration, check_epsilon
 from common.privacy.events import Event
 from common.privacy.noise import Noise
 
@@ -45,7 +45,7 @@ class SiteTerms:
     epsilon: float
     delta: float
     law: Law = "gaussian"
-    calibration: SiteCalibration = "tight"
+    calibration: SiteCalibration | SlackCalibration = "tight"
     row_entries: int | None = None
 
     @property
@@ -63,7 +63,7 @@ class SiteTerms:
         """``(epsilon, delta)`` of the release: noise of density exp(-beta |b|) needs no delta."""
         return self.epsilon, 0.0 if self.law == "l2_laplace" else self.delta
 
-    def check(self, *calibrations: SiteCalibration) -> None:
+    def check(self, *calibrations: SiteCalibration | SlackCalibration) -> None:
         """Raise InvalidInputError for a budget that is none, a law without its delta, or another calibration."""
         check_epsilon(self.epsilon)
         self.check_examples()
