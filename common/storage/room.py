@@ -17,9 +17,9 @@ def keep_room(path: Path, size: int) -> None:
     """
     longest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if longest != resource.RLIM_INFINITY and size > longest:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        raise OSError(errno.EFBIG, f"this process may write no file longer than {longest:,} bytes (RLIMIT_FSIZE)")
     if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise OSError(errno.EACCES, f"its folder {path.parent.name} cannot be written to")
+        raise OSError(errno.EACCES, "its folder cannot be written to")
     descriptor = os.open(path, os.O_WRONLY)
     try:
         if (there := os.fstat(descriptor).st_size) < size:

@@ -5,29 +5,19 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from tests.support.cluster import LEARNER, USER, Cluster
-from tests.support.keyholder import keyholder_settings
-from tests.support.keyholder_process import start_keyholder
-from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
+from tests.support.processes import stopped_at_exit, wait_until_ready
+from tests.support.services import NEEDS_IT, TOKENS, service
 
 BOUND_MS = 100.0
 HELD_SECONDS = 3.0
-TOKENS = {"learner": USER, "party": LEARNER, "key holder": LEARNER}
-NEEDS_IT = {
-    "learner": ("POST", "/v1/runs", {"study": "made-up", "epsilon": 1.0, "delta": 1e-5}),
-    "party": ("DELETE", "/v1/runs/run", None),
-    "key holder": ("DELETE", f"/v1/sessions/{'ab' * 16}", None),
-}
 
 
 @contextmanager
@@ -37,19 +27,6 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("BEGIN IMMEDIATE")
         yield
         other.execute("ROLLBACK")
-
-
-def service(name: str, root: Path) -> tuple[Any, Callable[[Any], BaseProcess], Path]:
-    """A service's settings, how it is started, and its database."""
-    cluster = Cluster(root, n_parties=1)
-    if name == "learner":
-        settings = cluster.learner_settings({"party-1": f"http://127.0.0.1:{free_port()}"}, port=free_port())
-        return settings, start_learner, settings.state / "learner.sqlite"
-    if name == "party":
-        party = cluster.party_settings("party-1", port=free_port())
-        return party, start_party, party.state / "ledger.db"
-    holder = keyholder_settings(root / "key-holder", port=free_port())
-    return holder, start_keyholder, holder.state / "keyholder.db"
 
 
 @pytest.mark.slow

@@ -1,0 +1,77 @@
+"""``/readyz`` says whether the next answer can be written, where ``/healthz`` says that the process lives."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.processes import stopped_at_exit, wait_until_ready
+from tests.support.services import NEEDS_IT, TOKENS, service
+
+UNLIMITED = resource.RLIM_INFINITY
+
+
+@dataclass
+class Running:
+    """A service, its process and its database."""
+
+    name: str
+    url: str
+    pid: int
+    database: Path
+
+    def ask(self) -> int:
+        """The status of a request that needs the database."""
+        method, path, body = NEEDS_IT[self.name]
+        headers = {"Authorization": f"Bearer {TOKENS[self.name]}"}
+        return httpx.request(method, self.url + path, json=body, headers=headers, trust_env=False).status_code
+
+    def readiness(self) -> tuple[int, str]:
+        """The status of ``/readyz`` and what it says, while ``/healthz`` is well."""
+        assert httpx.get(f"{self.url}/healthz", trust_env=False).status_code == 200
+        answer = httpx.get(f"{self.url}/readyz", trust_env=False)
+        return answer.status_code, answer.json().get("detail", "")
+
+
+@contextmanager
+def running(name: str, root: Path) -> Iterator[Running]:
+    settings, start, database = service(name, root)
+    process = start(settings)
+    with stopped_at_exit(process):
+        url = f"http://127.0.0.1:{settings.port}"
+        wait_until_ready(url)
+        yield Running(name, url, process.pid or 0, database)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(NEEDS_IT))
+def test_a_service_that_cannot_write_is_not_ready(name: str, tmp_path: Path) -> None:
+    with running(name, tmp_path) as service:
+        assert service.readiness() == (200, "")
+        resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (2**19, UNLIMITED))
+        status, detail = service.readiness()
+        assert (status, "may write no file longer than 524,288 bytes" in detail) == (503, True)
+        resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (UNLIMITED, UNLIMITED))
+        assert service.readiness() == (200, "")
+        assert service.ask() in {202, 404}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(NEEDS_IT))
+def test_a_service_whose_database_was_replaced_is_not_ready(name: str, tmp_path: Path) -> None:
+    """By a rename, as rsync and restore tools do: nothing more is answered from the file that lost its name."""
+    with running(name, tmp_path) as service:
+        shutil.copy(service.database, tmp_path / "copy")
+        (tmp_path / "copy").rename(service.database)
+        refused = [service.ask() for _ in range(40)]
+        print(f"{name}: {refused.count(503)} of {len(refused)} requests refused after its database was replaced")
+        assert set(refused) == {503}
+        assert service.readiness()[0] == 503
+        assert "replaced, moved or deleted while it was open" in service.readiness()[1]
