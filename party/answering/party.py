@@ -186,7 +186,6 @@ class Party:
         with self._noting(learner, proposal.run, proposal.spec):
             if proposal.spec.secure_sum != "none":
                 sum_policy(self.settings, learner)
-            self.store.expire()
             if self.settings.policy.approval == "manual":
                 self._ask_owner(learner, proposal, price)
             self._check_today(learner)

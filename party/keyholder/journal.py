@@ -177,6 +177,11 @@ class Journal:
             if not self._book(session).end:
                 self._end(chain, session.learner, session.id, "learner")
 
+    def is_idle(self, learner: str, session: str, seconds: float) -> bool:
+        """Whether `expire` would end a session, as far as this process knows."""
+        book = self._books.sessions.get((learner, session))
+        return book is not None and not book.end and book.used <= _now() - seconds
+
     def expire(self, seconds: float) -> list[int]:
         """End all sessions of which nothing new was asked for so long; the moduli of their keys."""
         return self._end_all("idle", before=_now() - seconds)

@@ -122,6 +122,7 @@ class Sessions:
             raise KeyMaterialError(
                 f"this key holder's keys have {self._key_bits} bits, not {key_bits}", reason=Reason.WRONG_KEY_SIZE
             )
+        self._end_if_idle(learner, session)
         if (found := self.journal.find(learner, session)) is None:
             self._check_today(learner)
             key = self._keys.take()
@@ -140,6 +141,7 @@ class Sessions:
         Raises ForbiddenError where a request to open the sum of all its parties' contributions would be too long: no
         party contributes then.
         """
+        self._end_if_idle(learner, session)
         found = self.journal.get(learner, session)
         role = self._role(found)
         signature = role.accept(proposal)
@@ -152,6 +154,7 @@ class Sessions:
 
     def open(self, learner: str, session: str, round: int, request: Signed) -> bytes:
         """The sum of one set of contributions, as a frame; noted before this returns."""
+        self._end_if_idle(learner, session)
         found = self.journal.get(learner, session)
         role = self._role(found)
         if Open.parse(request.body).round != round:
@@ -175,6 +178,11 @@ class Sessions:
         for n in self.journal.expire(self._idle_seconds):
             self._vault.destroy(n)
             structlog.get_logger().info("expired")
+
+    def _end_if_idle(self, learner: str, session: str) -> None:
+        """End a session that is asked about too late, so that to ask does not prolong it."""
+        if self.journal.is_idle(learner, session, self._idle_seconds):
+            self.expire()
 
     def _check_today(self, learner: str) -> None:
         """Raise ForbiddenError where a learner has begun all the sessions that it may today."""

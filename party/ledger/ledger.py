@@ -148,6 +148,7 @@ class Ledger:
 
         Raises BudgetExhaustedError where too little is left.
         """
+        self.expire()  # what is reserved too long is free for this one
         with self._chain.transaction() as chain:
             if (learner, proposal.run) not in self.books.runs:
                 self._check_about()
@@ -180,6 +181,7 @@ class Ledger:
         BudgetExhaustedError where too little is left.
         """
         digest = hashlib.sha256(spec).hexdigest()
+        self.expire()
         with self._chain.transaction() as chain:
             if (OWNER, run) not in self.books.runs:
                 self.books.account.reserve(price.whole)  # refuses
@@ -259,9 +261,11 @@ class Ledger:
     def answer(self, ask: Ask, compute: Compute) -> Answer:
         """The stored answer to ``ask``, at no cost, or a new one: charged, computed, committed, read back.
 
-        Raises ConflictError if the round was asked something else, is over, or the run has ended; NotFoundError for an
-        unknown run; BudgetExhaustedError when the price does not fit. Whatever is raised, nothing was charged.
+        Raises ConflictError if the round was asked something else, is over, or the run has ended or expired, which
+        ends it; NotFoundError for an unknown run; BudgetExhaustedError when the price does not fit. Whatever is raised,
+        nothing was charged.
         """
+        self._end_if_expired(ask.learner, ask.run)
         with self._chain.transaction() as chain:
             run = self._run(ask.learner, ask.run)
             if ask.round not in run.answers:
@@ -282,9 +286,11 @@ class Ledger:
         return Answer(body, Binding(ask.run, ask.round, ask.query, record["attached"]["body"]))
 
     def join(self, learner: str, run: str, invitation: bytes) -> None:
-        """Keep the invitation to a run's secure sum, unless there is one."""
+        """Keep the invitation to a run's secure sum, unless there is one; raises ConflictError where it has ended."""
+        self._end_if_expired(learner, run)
         with self._chain.transaction() as chain:
-            if self._run(learner, run).joined is None:
+            if (book := self._run(learner, run)).joined is None:
+                _check_open(run, book)
                 self._append(chain, Joined(learner, run), {"invitation": invitation})
 
     def invitation(self, learner: str, run: str) -> bytes | None:
@@ -352,8 +358,8 @@ class Ledger:
         return [what for what, is_other in found.items() if is_other]
 
     def account(self) -> Account:
-        """What may be spent, what has been, and what is reserved."""
-        self._chain.look()
+        """What may be spent, what has been, and what is reserved by now."""
+        self.expire()
         return self.books.account
 
     def entries(self) -> list[Entry]:
@@ -435,10 +441,15 @@ class Ledger:
                 if book.expires <= _now():
                     self._append(chain, Ended(learner, run, "expired"))
 
+    def _end_if_expired(self, learner: str, run: str) -> None:
+        """End a run that is asked about too late: its reservation is over, and to ask prolongs it no more."""
+        book = self.books.runs.get((learner, run))
+        if book is not None and book.ended is None and book.expires <= _now():
+            self.expire()
+
     def _add(self, chain: Appending, ask: Ask, run: RunBook, compute: Compute) -> None:
         """Charge a new round, compute its answer, and write it down with its one-time noise; or raise: see `answer`."""
-        if run.ended is not None:
-            raise ConflictError(f"run {ask.run} has ended")
+        _check_open(ask.run, run)
         if ask.round <= run.last:
             raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {run.last} was answered")
         price = self._prices(run.number)
@@ -499,6 +510,16 @@ def check_exists(directory: Path) -> None:
         "or parley-party restore where there is a backup, for what it had spent stays spent",
         recover="parley-party recover",
     )
+
+
+def _check_open(run: str, book: RunBook) -> None:
+    """Raise ConflictError for a run that has ended, or whose reservation has expired."""
+    if book.ended == "expired" or book.expires <= _now():
+        raise ConflictError(
+            f"run {run} has ended: nothing was asked for so long that its reservation expired; propose it as another"
+        )
+    if book.ended is not None:
+        raise ConflictError(f"run {run} has ended")
 
 
 def _other_terms(begun: bytes, said: bytes) -> str:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from starlette.testclient import TestClient
 
 from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason
+from common.secure_sum.errors import Reason, StateError
 from common.secure_sum.messages import Opened
 from common.secure_sum.session import Identity
 from common.service.signed_bodies import SIGNED_MEDIA_TYPE
@@ -180,6 +180,10 @@ def test_idle_sessions_end_while_the_key_holder_serves(tmp_path: Path, monkeypat
         sessions.expire()
         assert journal.active() == [busy.n]
         assert len(list((tmp_path / "keys").iterdir())) == 1
+        let_pass(monkeypatch, days=1)
+        with pytest.raises(StateError, match="has ended"):  # to ask for it prolongs it no more
+            sessions.begin("learner", f"{2:032x}", KEY_BITS)
+        assert journal.active() == []
 
 
 def let_pass(monkeypatch: pytest.MonkeyPatch, days: int) -> None:

@@ -28,6 +28,7 @@ from common.runs.members import Budget, Member
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
 from party.ledger.ledger import MOST_REFUSALS, Answer, Ask, Kept
+from party.ledger.records import Ended
 from tests.support.ledgers import open_ledger
 
 ROUNDS = 6
@@ -311,6 +312,46 @@ def test_what_nobody_asks_about_any_more_frees_its_budget(tmp_path: Path) -> Non
         assert store.account().reserved == Cost(0, 0)
         with pytest.raises(ConflictError, match="has ended"):
             store.answer(Ask("ann", "forgotten", 1, "q"), Draws())
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_a_reservation_that_expired_is_not_prolonged_by_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """Whatever is asked of the run, by whichever process: its budget is freed once, and what was answered stays so."""
+    clock = [1_000_000]
+    monkeypatch.setattr("party.ledger.ledger._now", lambda: clock[0])
+    price, draws = price_of([10] * ROUNDS, 0), Draws()
+    with open_ledger(tmp_path, LIMIT, reservation_days=1) as store, open_ledger(tmp_path, LIMIT) as other:
+        store.approve("ann", RunProposal(run="late", spec=SPEC), price)
+        answers = []
+        for round in range(1, rounds + 1):
+            clock[0] += 86_399
+            answers.append(store.answer(Ask("ann", "late", round, "q"), draws))
+        clock[0] += 86_400
+        for ledger in (store, other, store):
+            with pytest.raises(ConflictError, match="its reservation expired"):
+                ledger.answer(Ask("ann", "late", rounds + 1, "q"), draws)
+            with pytest.raises(ConflictError, match="its reservation expired"):
+                ledger.join("ann", "late", b"invitation")
+        assert draws.count == rounds
+        assert [store.answer(Ask("ann", "late", number, "q"), draws) for number in range(1, rounds + 1)] == answers
+        account = store.account()
+        assert (account.reserved, account.spent.epsilon) == (Cost(0, 0), 10 * rounds)
+        ends = [entry.record for entry in store.entries() if isinstance(entry.record, Ended)]
+        assert ends == [Ended("ann", "late", "expired")]
+
+
+def test_what_expired_is_free_for_whoever_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000_000]
+    monkeypatch.setattr("party.ledger.ledger._now", lambda: clock[0])
+    price = price_of([10] * ROUNDS, 0)
+    with open_ledger(tmp_path, LIMIT, reservation_days=1) as store:
+        for run in ("first", "second", "third"):
+            store.approve("ann", RunProposal(run=run, spec=SPEC), price)
+            clock[0] += 86_400
+        assert store.account().reserved == Cost(0, 0)
+        assert store.open_runs() == []
 
 
 def test_one_learner_does_not_fill_the_ledger_with_refusals(tmp_path: Path) -> None:
