@@ -43,6 +43,7 @@ from party.settings import PartySettings
 
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
 _MOST_BYTES = 4096
+_PATIENCE = 0.4  # seconds that terms of waiting runs are worked out for in one look; the page looks again for others
 _LATER = 60.0  # seconds until a port that is taken is tried again
 _UNSTORED = {"Cache-Control": "no-store"}
 
@@ -158,7 +159,7 @@ async def _on_error(_: Request, error: Exception) -> Response:
 def _state(settings: PartySettings, store: Ledger, runs: WaitingRuns) -> dict[str, object]:
     """All that the page shows."""
     budget = BudgetReport.of(store.account()).model_dump(exclude={"units"})
-    return {"party": settings.name, "budget": budget, "waiting": runs.questions(), "approved": approved(store)}
+    return {"party": settings.name, "budget": budget, "waiting": runs.questions(_PATIENCE), "approved": approved(store)}
 
 
 def _say(store: Ledger, said: OwnersWord) -> None:

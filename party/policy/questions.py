@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from threading import Thread
+from threading import Lock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from party.ledger.books import OwnerBook
     from party.ledger.ledger import Ledger
 
+_NOT_YET: dict[str, Any] = {"guarantee": None, "you_gain": None}
 _SECONDS = 10.0  # for which a command may run, and a web hook be silent
 _WHOSE: Mapping[Unit, str] = {
     "replace_one": "one record of yours from another",
@@ -38,8 +41,8 @@ _WHOSE: Mapping[Unit, str] = {
 """What a guarantee hides, as its owner is told."""
 
 
-def question_of(own: str, learner: str, proposal: RunProposal, price: Price, expires: float) -> dict[str, Any]:
-    """Who asks the party ``own`` for what, at which price, with whom, what is promised, and what it may gain."""
+def question_of(learner: str, proposal: RunProposal, price: Price, expires: float) -> dict[str, Any]:
+    """Who asks for what, at which price and with whom; `terms_in_words` has what is promised and may be gained."""
     spec = proposal.spec
     secure = spec.secure_sum != "none"
     return {
@@ -57,9 +60,15 @@ def question_of(own: str, learner: str, proposal: RunProposal, price: Price, exp
         "minimum_contributors": spec.minimum_contributors,
         "learner_sees": "sums of all contributors' noisy answers" if secure else "your noisy answers, one by one",
         "co_owners_see": "the questions of each round, and so what can be told from them; never your answers",
+        "until": datetime.fromtimestamp(expires, UTC).isoformat(timespec="minutes"),
+    }
+
+
+def terms_in_words(own: str, spec: RunSpec) -> dict[str, Any]:
+    """What is promised of a run, and what the party ``own`` may gain by it; may take seconds."""
+    return {
         "guarantee": [promise_in_words(each) for each in guarantees(spec.build(), spec.facts())],
         "you_gain": gain_in_words(spec, own),
-        "until": datetime.fromtimestamp(expires, UTC).isoformat(timespec="minutes"),
     }
 
 
@@ -117,29 +126,56 @@ def gain_in_words(spec: RunSpec, own: str) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A question as it is shown, but for its terms, and the run and the price that it is about."""
+
+    shown: dict[str, Any]
+    spec: RunSpec
+    price: Price
+
+
 class WaitingRuns:
     """Each question that the owner has not answered, oldest first, and what a yes would leave of the budget.
 
-    A question stays what it is as long as it waits, so it is put into words once: guarantees and forecasts may take
-    seconds. They are kept by the number of the ledger's entry that asks.
+    A question stays what it is as long as it waits, so it is read once, by the number of the ledger's entry that asks,
+    and the terms of runs of one specification are worked out once. For any thread; of several at a time, one is
+    answered after the other.
     """
 
     def __init__(self, store: Ledger) -> None:
         self._store = store
-        self._known: dict[int, tuple[dict[str, Any], Price]] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._terms: dict[str, dict[str, Any]] = {}
+        self._lock = Lock()
 
-    def questions(self) -> list[dict[str, Any]]:
-        """As `question_of` and `budget_after` have them; may take seconds for what is new."""
-        account, known = self._store.account(), self._known
-        self._known = {
-            book.number: known.get(book.number) or self._in_words(learner, book)
-            for learner, book in self._store.questions.pending()
-        }
-        return [question | budget_after(account, price) for question, price in self._known.values()]
+    def questions(self, seconds: float = math.inf) -> list[dict[str, Any]]:
+        """As `question_of`, `terms_in_words` and `budget_after` have them.
 
-    def _in_words(self, learner: str, book: OwnerBook) -> tuple[dict[str, Any], Price]:
+        Terms of as many as so many ``seconds`` allow are worked out, of one at least; those of others are None until
+        it is asked again.
+        """
+        with self._lock:
+            account, end = self._store.account(), monotonic() + seconds
+            self._waiting = {
+                book.number: self._waiting.get(book.number) or self._read(learner, book)
+                for learner, book in self._store.questions.pending()
+            }
+            specs = {each.spec.digest: each.spec for each in self._waiting.values()}
+            self._terms = {digest: self._terms[digest] for digest in specs if digest in self._terms}
+            for digest in [digest for digest in specs if digest not in self._terms]:
+                self._terms[digest] = terms_in_words(self._store.identity.name, specs[digest])
+                if monotonic() >= end:
+                    break
+            return [
+                each.shown | self._terms.get(each.spec.digest, _NOT_YET) | budget_after(account, each.price)
+                for each in self._waiting.values()
+            ]
+
+    def _read(self, learner: str, book: OwnerBook) -> _Waiting:
+        """A question, from the ledger."""
         proposal, price = self._store.questions.read(book)
-        return question_of(self._store.identity.name, learner, proposal, price, book.expires), price
+        return _Waiting(question_of(learner, proposal, price, book.expires), proposal.spec, price)
 
 
 class Notifier:
@@ -156,7 +192,8 @@ class Notifier:
 
     def _tell(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
         """By each means that there is: that one fails says nothing of the other."""
-        question = question_of(self._own, learner, proposal, price, expires) | budget_after(account, price)
+        question = question_of(learner, proposal, price, expires)
+        question |= terms_in_words(self._own, proposal.spec) | budget_after(account, price)
         text = json.dumps(question).encode()
         for name, tell in (("command", self._run), ("url", self._post)):
             try:

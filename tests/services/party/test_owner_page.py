@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import stat
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -14,15 +15,20 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.errors import ConflictError, InvalidInputError
+from common.errors import AwaitingOwnerError, ConflictError, InvalidInputError
+from common.privacy.account import Price
+from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
-from party.answering.party import open_store
+from party.answering.party import Party, open_store
+from party.ledger.books import OwnerBook
 from party.ledger.ledger import Ledger
+from party.ledger.questions import OwnerQuestions
 from party.owner.address import owner_address, owner_token
 from party.owner.page import create_owner_app
-from party.policy.questions import question_of
+from party.policy.questions import WaitingRuns, question_of, terms_in_words
 from party.settings import PartySettings
 from tests.support.cluster import Cluster, asgi_cluster, submit
+from tests.support.rounds import run_spec
 
 PORT = 8765
 
@@ -126,9 +132,9 @@ def test_the_token_is_the_owners_alone(settings: PartySettings, run: tuple[Clust
 def test_polling_is_cheap(run: tuple[Cluster, str], page: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[str]()
 
-    def counted(own: str, learner: str, proposal: RunProposal, *terms: object) -> dict[str, Any]:
+    def counted(learner: str, proposal: RunProposal, *terms: object) -> dict[str, Any]:
         made.append(proposal.run)
-        return question_of(own, learner, proposal, *terms)  # type: ignore[arg-type]
+        return question_of(learner, proposal, *terms)  # type: ignore[arg-type]
 
     monkeypatch.setattr("party.policy.questions.question_of", counted)
     seconds = list[float]()
@@ -159,3 +165,38 @@ def test_a_question_stays_what_the_owner_reads(run: tuple[Cluster, str], page: h
     assert again == shown
     consent = store.questions.allow(learner, proposal.run)
     assert consent.spec.digest == proposal.spec.digest
+
+
+@pytest.mark.parametrize("different", [1, 100])
+def test_a_hundred_waiting_runs_are_shown_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, different: int
+) -> None:
+    """Each is read once, and each look works out the terms of one specification at least, of none twice."""
+    worked_out, read = list[str](), list[int]()
+
+    def counted(own: str, spec: RunSpec) -> dict[str, Any]:
+        worked_out.append(spec.digest)
+        return terms_in_words(own, spec)
+
+    def counted_read(questions: OwnerQuestions, book: OwnerBook) -> tuple[RunProposal, Price]:
+        read.append(book.number)
+        return OwnerQuestions.read(questions, book)
+
+    cluster = Cluster(tmp_path, n_parties=2, epsilon=1000.0, policy={"approval": "manual"})
+    with Party(cluster.party_settings("party-1")) as party:
+        for number in range(100):
+            proposal = RunProposal(run=f"run-{number}", spec=run_spec(cluster, 1 + number % different))
+            with pytest.raises(AwaitingOwnerError):
+                party.consent("learner", proposal, party.price("learner", proposal))
+        monkeypatch.setattr("party.policy.questions.terms_in_words", counted)
+        monkeypatch.setattr(party.store.questions, "read", partial(counted_read, party.store.questions))
+        waiting, began = WaitingRuns(party.store), perf_counter()
+        shown = waiting.questions(seconds=0)
+        print(f"100 runs, {different} different: the first look takes {perf_counter() - began:.2f} s")
+        assert [each["run"] for each in shown] == [f"run-{number}" for number in range(100)]
+        assert sum(each["guarantee"] is not None for each in shown) == 100 // different
+        for _ in range(different):
+            assert len(worked_out) <= different
+            shown = waiting.questions(seconds=0)
+        assert all(each["guarantee"] and each["you_gain"] for each in shown)
+        assert (len(worked_out), len(read)) == (different, 100)
