@@ -88,7 +88,7 @@ class DesignLayout:
             unit=1.0 if study.maps else scale,
             maps=study.maps,
             scale=scale,
-            intercept=study.constant * scale,
+            intercept=_intercept(study, scale),
             own=study.row_norm == "own",
         )
 
@@ -103,6 +103,16 @@ class DesignLayout:
                 rows = _project(each, rows) if isinstance(each, Projection) else _random_features(each, rows)
             np.multiply(rows, self.scale, out=design[start : start + most, :n_outputs])
         return design
+
+
+def _intercept(study: Study, scale: float) -> float:
+    """The constant of an undivided row. Where rows reach the unit sphere it lies on the grid, by which all agree.
+
+    Of a real label it is 1/2, or the last number before it, and a row on the sphere is projected: that turned one into
+    the other. An exported model cannot do so.
+    """
+    constant = study.constant * scale
+    return float(truncate(np.asarray(constant), FEATURE_BITS)) if study.row_norm == "largest" else constant
 
 
 def centred(projection: Projection, columns: FloatArray) -> FloatArray:

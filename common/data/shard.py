@@ -29,6 +29,8 @@ OUTWARDS = 1.0 + 2.0**-40
 """What a projected row is multiplied by before it is truncated, lest the last bit of its norm, which hangs on the order
 that its squares were added up in, decide on which side of a grid point a number falls. Integers never show the excess.
 """
+INWARDS = 1.0 - 2.0**-40
+"""What a row is multiplied by whose integers show an excess: each number falls one step of the grid inward."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,5 +225,5 @@ def _into_unit_ball(X: FloatArray) -> FloatArray:
     X = truncate(X / np.maximum(np.linalg.norm(X, axis=-1, keepdims=True), 1.0) * OUTWARDS, FEATURE_BITS)
     outside = ((X * 2.0**FEATURE_BITS) ** 2).sum(axis=-1) > 2.0 ** (2 * FEATURE_BITS)
     if outside.any():  # a last-bit excess of the division: one grid step inward is enough
-        X[outside] = truncate(X[outside] * (1.0 - 2.0**-40), FEATURE_BITS)
+        X[outside] = truncate(X[outside] * INWARDS, FEATURE_BITS)
     return X

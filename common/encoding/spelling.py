@@ -1,4 +1,4 @@
-"""How values are spelt, so that one file's 1.0 is another's 1."""
+"""How values are spelt, so that a number is the same in every file that holds numbers, and a text is what it is."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 
 
 def spelling(value: object) -> str | None:
-    """How a value is spelt in a study: blanks around it, zeros after the point and the case of truth do not count.
+    """How a value is spelt in a study. Blanks around a text and the case of truth do not count; all else does.
 
+    A number is spelt without zeros after its point. A text stays a text, for 250.1 and 250.10 may be two codes.
     None for a missing value, which is None, NaN or no text at all.
 
-    >>> [spelling(value) for value in (1, 1.0, "1.0", " a ", True, "true", float("nan"), "")]
-    ['1', '1', '1', 'a', 'True', 'True', None, None]
+    >>> [spelling(value) for value in (1, 1.0, " a ", True, "true", float("nan"), "")]
+    ['1', '1', 'a', 'True', 'True', None, None]
+    >>> [spelling(value) for value in ("1.0", "250.10", 250.10)]
+    ['1.0', '250.10', '250.1']
     """
     if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of whatever type
         return None
-    text = (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    text = (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
     if text.lower() in {"true", "false"}:
         return text.capitalize()
-    if number := _DECIMAL.fullmatch(text):
-        whole, rest = number.groups()
-        return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
-    return text or None
+    if isinstance(value, str | bytes) or not (number := _DECIMAL.fullmatch(text)):
+        return text or None
+    whole, rest = number.groups()
+    return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
 
 
 def so_many(count: int, thing: str) -> str:

@@ -20,7 +20,9 @@ from common.arrays import FloatArray
 from common.data.cells import MISSING_TEXTS
 from common.data.columns import Category, Feature, RealLabel
 from common.data.layout import DesignLayout, frequencies, matrix_and_offset
+from common.data.loading import NO_NORM
 from common.data.maps import Projection, RowMap
+from common.data.shard import INWARDS, OUTWARDS, SURELY_INSIDE
 from common.encoding.fixed_point import FEATURE_BITS
 from common.encoding.spelling import spelling
 from common.errors import InvalidInputError
@@ -93,15 +95,22 @@ class _Graph:
         """Columns side by side."""
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
-    def on_grid(self, rows: str) -> str:
-        """Numbers rounded toward zero to the grid of a shard."""
-        steps = self.add("Mul", rows, 2.0**FEATURE_BITS)
+    def on_grid(self, rows: str, factor: float = 1.0) -> str:
+        """Numbers times a factor, rounded toward zero to the grid of a shard.
+
+        The factor is a part of the grid's own: ONNX Runtime joins two constants in a row, and loses bits of them.
+        """
+        steps = self.add("Mul", rows, factor * 2.0**FEATURE_BITS)
         whole = self.add("Mul", self.add("Sign", steps), self.add("Floor", self.add("Abs", steps)))
         return self.add("Mul", whole, 2.0**-FEATURE_BITS)
 
     def norms(self, rows: str) -> str:
         """The norm (n, 1) of each row."""
-        return self.add("Sqrt", self.add("ReduceSumSquare", rows, axes=[1], keepdims=1))
+        return self.add("Sqrt", self.squares(rows))
+
+    def squares(self, rows: str) -> str:
+        """The squared norm (n, 1) of each row."""
+        return self.add("ReduceSumSquare", rows, axes=[1], keepdims=1)
 
     def _constant(self, value: float | npt.NDArray[Any]) -> str:
         name = self._name("constant")
@@ -138,16 +147,26 @@ def _rows(graph: _Graph, predictor: Predictor) -> str:
     if layout.own:
         norms = graph.norms(rows)
         rows = graph.add("Mul", rows, graph.add("Div", 1 - 2.0**-30, _or_one(graph, norms)))
-    elif study.norm == "euclidean" and not isinstance(study.row_norm, str):
-        largest = graph.add("ReduceMax", graph.add("Abs", rows), axes=[1], keepdims=1)
-        rows = graph.add("Div", rows, graph.add("Max", largest, 1.0))
-        rows = graph.add("Div", rows, graph.add("Max", graph.norms(rows), 1.0))
+    elif study.norm == "euclidean":
+        rows = _into_unit_ball(graph, rows)
     return graph.on_grid(rows)
 
 
 def _or_one(graph: _Graph, norms: str) -> str:
-    """Norms, and 1 where they are 0."""
-    return graph.add("Where", graph.add("Equal", norms, 0.0), 1.0, norms)
+    """Norms, and 1 where they are 0 but for rounding."""
+    return graph.add("Where", graph.add("Less", norms, NO_NORM), 1.0, norms)
+
+
+def _into_unit_ball(graph: _Graph, rows: str) -> str:
+    """Rows projected onto the unit ball as a shard does it, step by step, so that they lie on the same grid points."""
+    is_inside = graph.add("LessOrEqual", graph.squares(rows), SURELY_INSIDE)
+    largest = graph.add("ReduceMax", graph.add("Abs", rows), axes=[1], keepdims=1)
+    projected = graph.add("Div", rows, graph.add("Max", largest, 1.0))
+    projected = graph.add("Div", projected, graph.add("Max", graph.norms(projected), 1.0))
+    projected = graph.on_grid(projected, OUTWARDS)
+    is_outside = graph.add("Greater", graph.squares(projected), 1.0)  # exact: the squares are integers of 2^-32
+    inwards = graph.on_grid(projected, INWARDS)
+    return graph.add("Where", is_inside, rows, graph.add("Where", is_outside, inwards, projected))
 
 
 def _scaled(graph: _Graph, features: list[Feature], unit: float) -> str:

@@ -29,6 +29,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import LinearSVC
 
 from common.arrays import FloatArray
+from common.data.cells import MISSING_TEXTS
 from common.data.columns import OTHER, Category, RealLabel
 from common.data.layout import DesignLayout, frequencies
 from common.data.maps import RandomFeatures
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _MOST_NUMBERS = 2**24
 """The most numbers of a sample, 128 MiB: it has two rows for each value of a category with others."""
 _EMPTY = (math.nan, None, "")
-"""What a missing text may be: NaN first, of which the others' parts want none."""
+"""What a missing text may be, beside the texts that mean one: NaN first, of which the others' parts want none."""
 
 
 def sklearn_pipeline(predictor: Predictor) -> Pipeline:
@@ -102,6 +103,7 @@ def _columns(study: Study) -> ColumnTransformer:
     names = study.feature_names
     made = ColumnTransformer([("features", "passthrough", list(range(len(names))))]).fit(_sample(study))
     made.feature_names_in_ = np.array(names, dtype=object)
+    made.texts_ = [each.name for each in study.named if isinstance(each, Category)]  # for those who read a table
     return made
 
 
@@ -127,12 +129,13 @@ def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]
     values = np.array(category.column_values, dtype=object)
     steps: list[Any] = [OneHotEncoder(categories=[values], sparse_output=False, **terms)]
     checks = []
+    empty = (*_EMPTY, *sorted(MISSING_TEXTS - {*category.values}))
     if category.fill is not None:
         fill = category.column_values[category.codes[spelling(category.fill)]]
-        steps[:0] = [SimpleImputer(missing_values=each, strategy="constant", fill_value=fill) for each in _EMPTY]
+        steps[:0] = [SimpleImputer(missing_values=each, strategy="constant", fill_value=fill) for each in empty]
     elif category.other:
         checks = [
-            (f"{place} is there {i}", MissingIndicator(missing_values=each), [place]) for i, each in enumerate(_EMPTY)
+            (f"{place} is there {i}", MissingIndicator(missing_values=each), [place]) for i, each in enumerate(empty)
         ]
     named = [(f"{step}", each) for step, each in enumerate(steps)]
     return [*checks, (f"{place}", Pipeline(named), [place])]

@@ -60,9 +60,27 @@ def export(to: str, *, code: int = 0) -> str:
     return parley("export", "model.json", "--to", to, "--output", f"model.{to}", code=code)[1 if code else 0]
 
 
-def test_the_guide_runs_as_written() -> None:
-    save(STUDY)
-    Path("patients.csv").write_text(TABLE, encoding="utf-8")
+WORDS = ("NA", "None", "null", "n/a", "NaN", "nan")
+
+
+@pytest.mark.parametrize(
+    "ward",
+    [
+        STUDY.features[2],
+        *(
+            Category.model_validate({"name": "ward", "values": values} | more)
+            for values in (WORDS, ("north", "007", "elsewhere", "None"))
+            for more in ({"other": True}, {"fill": values[0]}, {"other": True, "fill": "other"})
+        ),
+    ],
+)
+def test_the_guide_runs_as_written(ward: Category) -> None:
+    save(STUDY.model_copy(update={"features": (*FEATURES[:2], ward)}))
+    lines = [f"w{i},{age},0.5,{word},x" for i, word in enumerate(WORDS) for age in ("NA", "", 50)]
+    known = [line for line in lines if ward.fill or line.split(",")[3] in ward.values]
+    if "north" in ward.values:
+        known += TABLE.splitlines()[1:] if ward.fill else TABLE.splitlines()[1:4]
+    Path("patients.csv").write_text("\n".join([TABLE.splitlines()[0], *known]) + "\n", encoding="utf-8")
     names: dict[str, Any] = {}
     for language, block in re.findall(
         r"^```(sh|python)\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL

@@ -146,6 +146,55 @@ def test_scikit_learn_predicts_as_predict_does(study: Study) -> None:
     assert hasattr(pipeline, "predict_proba") == (expected[1] is not None)
 
 
+def corners(study: Study, n: int = 200) -> pd.DataFrame:
+    """Rows of which each number is a bound or halfway between them: all at a bound in the first half."""
+    rng = np.random.default_rng(11)
+    columns: dict[str, Any] = {}
+    for each in study.named:
+        if isinstance(each, Category):
+            columns[each.name] = rng.choice(np.array(each.column_values, dtype=object), n)
+        elif isinstance(each, Feature):
+            middle = each.lower / 2 + each.upper / 2
+            columns[each.name] = rng.choice([each.lower, each.upper, middle], n)
+            columns[each.name][: n // 2] = rng.choice([each.lower, each.upper], n // 2)
+    return pd.DataFrame(columns)
+
+
+@pytest.mark.parametrize("row_norm", ["own", "largest", 0.5, 1.0, 1.5])
+def test_predictions_are_alike_at_the_corners_of_the_bounds(row_norm: object) -> None:
+    rng, worst = np.random.default_rng(12), 0.0
+    for n in (
+        1,
+        3,
+        7,
+        8,
+        15,
+        19,
+    ):  # of 8 the constant of a real label rounds to less than 1/2, of 15 all numbers are 1/4
+        for label, loss in ((TWO, LogisticLoss()), (REAL, SquaredLoss()), (THREE, SoftmaxLoss())):
+            for more in ({}, {"intercept": False}):
+                numbers = [Feature(name=f"x{j}", lower=float(rng.normal()), upper=1000.0) for j in range(n)]
+                features = (*numbers, *((FEATURES[-1],) if n % 2 else ()))
+                study = Study.model_validate(
+                    {"name": "s", "features": features, "label": label, "loss": loss, "row_norm": row_norm} | more
+                )
+                predictor, frame = Predictor.of(document_of(study)), corners(study)
+                labels, chances = expected_of(predictor, frame)
+                found = by_onnx(predictor, frame)
+                others = [(found["prediction"], found.get("probabilities"))]
+                if isinstance(row_norm, str):
+                    pipeline = by_sklearn(predictor)
+                    others.append((pipeline.predict(frame), None if chances is None else pipeline.predict_proba(frame)))
+                for told, told_chances in others:
+                    if chances is None:
+                        differences = (np.asarray(told) - np.array(labels)) / (REAL.upper - REAL.lower)
+                    else:
+                        differences = np.asarray(told_chances) - chances
+                    worst = max(worst, float(np.abs(differences).max()))
+    print(f"row_norm = {row_norm}: the largest difference at the corners is {worst:.1e}")
+    assert worst < 1e-6
+
+
 UNFIT: list[tuple[str, object]] = [("dose", math.nan), ("sex", "x"), ("sex", math.nan), ("site", math.nan)]
 
 
