@@ -19,7 +19,7 @@ from common.strict import Name, PlainName, PlainText, Strict
 Columns = Mapping[str, npt.NDArray[np.generic]]
 Missing = Literal["refuse", "drop", "value"]
 """What becomes of a missing value: the data is refused, its row kept as zeros, or a public value stands in."""
-RowNorm = Literal["own", "largest"] | Annotated[float, Field(gt=0, allow_inf_nan=False)]
+RowNorm = Literal["own", "largest"] | Annotated[float, Field(ge=1e-9, allow_inf_nan=False)]
 """What a row is divided by: its own norm, the largest that any row can have, or a smaller public bound."""
 
 _ROUNDED = 0.02
@@ -27,6 +27,9 @@ _ROUNDED = 0.02
 
 _NARROW = 1e-4
 """The least deviation of a label in units of its bounds' distance: of less, the grid of weights shows too little."""
+
+_LEAST_WIDTH = 1e-290
+"""Of bounds closer than that, slopes in a column's own units are beyond floating point."""
 
 OTHER = "other"
 """The column of the values that a category does not declare."""
@@ -50,6 +53,8 @@ class Bounded(Described):
     def _ordered(self) -> Self:
         if not (self.lower < self.upper and math.isfinite(self.upper - self.lower)):
             raise ValueError(f"column {self.name!r}: lower must be below upper, and upper - lower finite")
+        if self.upper - self.lower < _LEAST_WIDTH:
+            raise ValueError(f"column {self.name!r}: upper - lower must be at least {_LEAST_WIDTH:g}")
         return self
 
 

@@ -109,6 +109,8 @@ def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package,
         check_number("regularization", regularization)
     if not (isinstance(owners, Integral) and int(owners) >= 1):
         raise EstimatorError(f"owners must be a whole number, at least 1, not {owners!r}")
+    if not isinstance(calibration := getattr(estimator, "calibration", ""), str):
+        raise EstimatorError(f"calibration must be a word, not {calibration!r}")
     if not isinstance(budget, PrivacyBudget | None):
         raise EstimatorError(f"budget must be a PrivacyBudget, not {budget!r}")
 

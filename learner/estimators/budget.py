@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 from typing import Any, Self
 
-from common.privacy.account import Cost, limit
+from common.privacy.account import Account, Cost, limit
 from common.privacy.calibration import check_budget
-from learner.estimators.faults import check_number
+from learner.estimators.faults import EstimatorError, as_estimator_errors, check_number
 
 
 class PrivacyBudget:
@@ -20,13 +21,14 @@ class PrivacyBudget:
     Give the same one to estimators, pipelines and searches that see the same examples: their copies share it, so that
     each candidate, fold and refit pays. A fit that it cannot bear raises BudgetExhaustedError before any noise is
     drawn. Costs count together as a party's ledger counts them (`common.privacy.account`), by which many fits cost less
-    than their sum. It lives in this process: searches need ``n_jobs`` = 1, and a copy to another process is refused.
+    than their sum. It lives in this process: searches need ``n_jobs`` = 1, and saved models have a `SavedBudget`.
     """
 
     def __init__(self, epsilon: float, delta: float = 0.0) -> None:
         check_number("epsilon", epsilon)
         check_number("delta", delta)
-        check_budget(epsilon, delta)
+        with as_estimator_errors():
+            check_budget(epsilon, delta)
         self._account, self._fits, self._lock = limit(epsilon, delta), 0, Lock()
 
     @property
@@ -56,11 +58,38 @@ class PrivacyBudget:
             self._fits += 1
 
     def __repr__(self) -> str:
-        return f"PrivacyBudget(epsilon_left={self.epsilon_left:g}, delta_left={self.delta_left:g}, fits={self.fits})"
+        left = f"epsilon_left={self.epsilon_left:g}, delta_left={self.delta_left:g}"
+        return f"{type(self).__name__}({left}, fits={self.fits})"
 
-    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+    def __copy__(self) -> Self:
         """Itself: what a copy of an estimator spends is spent."""
         return self
 
-    def __reduce__(self) -> Any:  # noqa: ANN401 -- never
-        raise TypeError("a privacy budget counts in one process: take n_jobs = 1")
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        """Itself, as above."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., PrivacyBudget], tuple[Account, int]]:
+        """Saved, or sent to another process, it becomes a `SavedBudget`."""
+        return _saved, (self._account, self._fits)
+
+
+class SavedBudget(PrivacyBudget):
+    """A budget as it was when an estimator was saved, or sent to another process. It tells what was spent by then.
+
+    It bears no fit: what is spent where it was copied from is not known here.
+    """
+
+    def pay(self, cost: Cost) -> None:  # noqa: ARG002
+        """Raise EstimatorError."""
+        raise EstimatorError(
+            "a privacy budget counts in the process that made it, and this is a copy: take n_jobs = 1, and give an "
+            "estimator that was loaded a budget of its own before it is fitted again"
+        )
+
+
+def _saved(account: Account, fits: int) -> SavedBudget:
+    """The copy of a budget with so much spent."""
+    budget = SavedBudget.__new__(SavedBudget)
+    budget._account, budget._fits, budget._lock = account, fits, Lock()  # noqa: SLF001
+    return budget

@@ -17,9 +17,13 @@ class EstimatorError(InvalidInputError, ValueError):
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise EstimatorError, which names and tells a parameter, unless it is a number."""
+    """Raise EstimatorError, which names a parameter, unless it is a number that floating point holds."""
     if not isinstance(value, Real):
         raise EstimatorError(f"{name} must be a number, not {value!r}")
+    try:
+        float(value)
+    except OverflowError:
+        raise EstimatorError(f"{name} is beyond what floating point holds, 1.8e308") from None
 
 
 def refuse_weights(estimator: object, given: Iterable[str]) -> None:

@@ -246,4 +246,4 @@ def _in_units(study: Study, model: Model) -> tuple[FloatArray, FloatArray]:
     unit = 1.0 if layout.own else layout.unit
     slopes = weights[:, : study.n_columns] * (2 * unit / (numbers.upper - numbers.lower))
     constant = weights[:, -1] * unit if study.intercept else np.zeros(len(weights))
-    return slopes, constant - slopes @ ((numbers.lower + numbers.upper) / 2)
+    return slopes, constant - slopes @ (numbers.lower / 2 + numbers.upper / 2)

@@ -167,7 +167,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
         try:
             lower, upper = map(float, self.target_bounds)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             raise EstimatorError("target_bounds must be two numbers, (lower, upper)") from None
         return lower, upper
 
@@ -187,7 +187,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _affine(self) -> tuple[FloatArray, float]:
         """Slopes (d,) and intercept of what the model says within the bounds, told by its values at d + 1 rows."""
         lower, upper = np.array([(each.lower, each.upper) for each in features_of(self.bounds, self.n_features_in_)]).T
-        middle = (lower + upper) / 2
+        middle = lower / 2 + upper / 2
         values = self._in_units(np.vstack([middle, middle + np.diag(upper - middle)]))
         slopes = (values[1:] - values[0]) / (upper - middle)
         return slopes, float(values[0] - slopes @ middle)

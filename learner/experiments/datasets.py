@@ -222,6 +222,8 @@ def shard_sizes(n_examples: int, parties: int, skew: float = 0.0) -> tuple[int, 
     """
     if parties < 1 or not 0 <= skew < math.inf:
         raise InvalidInputError(f"parties must be positive and skew not negative, not {parties} and {skew}")
+    if parties > n_examples:
+        raise InvalidInputError(f"{n_examples} examples are too few for that many parties: each needs one")
     return sizes_by_shares(n_examples, (np.arange(1, parties + 1, dtype=np.float64) ** skew).tolist())
 
 

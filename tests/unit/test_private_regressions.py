@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import pickle  # noqa: TID251 -- as users of scikit-learn save models
 import warnings
 from typing import Any
 
@@ -19,6 +21,7 @@ from common.arrays import FloatArray
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.privacy.guarantee import Guarantee
 from learner.estimators import PrivacyBudget, PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression
+from learner.estimators.faults import EstimatorError
 
 N = 2000
 BOUNDS: Any = (np.array([0.0, -5.0]), np.array([10.0, 5.0]))
@@ -164,8 +167,44 @@ class TestBudget:
         budget = PrivacyBudget(1.0)
         assert clone(regression(budget=budget)).budget is budget
         assert copy.deepcopy(budget) is budget
-        with pytest.raises(TypeError, match="n_jobs = 1"):
-            budget.__reduce__()
+        assert copy.copy(budget) is budget
+
+    def test_a_fitted_model_is_saved_with_what_was_spent(self) -> None:
+        X, y = table()
+        budget = PrivacyBudget(2.0)
+        model = PrivateClassifier(bounds=BOUNDS, classes=(0, 1), budget=budget).fit(X, (y > 5).astype(int))
+        loaded = pickle.loads(pickle.dumps(model))  # noqa: S301 -- our own
+        assert (loaded.predict(X) == model.predict(X)).all()
+        assert (loaded.budget.fits, loaded.budget.epsilon_spent) == (1, budget.epsilon_spent)
+        with pytest.raises(ValueError, match=r"this is a copy: take n_jobs = 1.* a budget of its own"):
+            loaded.fit(X, (y > 5).astype(int))
+        assert (budget.fits, loaded.budget.fits) == (1, 1)
+        with pytest.raises(ValueError, match="a copy"):
+            clone(loaded).fit(X, (y > 5).astype(int))
+
+    @pytest.mark.parametrize(
+        "number", [10**400, -(10**400), pytest.param(10**5000, id="huge"), math.inf, math.nan, 5e-324]
+    )
+    @pytest.mark.parametrize("name", ["epsilon", "delta", "regularization", "bounds", "target_bounds", "owners"])
+    def test_a_number_that_does_not_fit_is_an_error_of_the_estimator(self, name: str, number: float) -> None:
+        value: Any = (0, number) if name.endswith("bounds") else number
+        with pytest.raises(EstimatorError, match=r"epsilon|delta|regularization|bounds|lower|label|owners"):
+            regression().set_params(**{name: value}).fit(*table())
+        if name in {"epsilon", "delta"}:
+            with pytest.raises(EstimatorError, match=name):
+                PrivacyBudget(**({"epsilon": 1.0} | {name: value}))
+
+    @pytest.mark.parametrize("bounds", [(0.0, 5e-324), (0.0, 1e-300)])
+    def test_bounds_too_close_for_slopes_are_refused(self, bounds: tuple[float, float]) -> None:
+        X = np.random.default_rng(0).uniform(*bounds, size=(50, 1))
+        with pytest.raises(EstimatorError, match="upper - lower must be at least 1e-290"):
+            PrivateClassifier(bounds=bounds).fit(X, np.arange(50) % 2)
+
+    def test_an_intercept_is_finite_where_bounds_are_large(self) -> None:
+        X, y = np.random.default_rng(0).uniform(1e308, 1.7e308, size=(50, 1)), np.arange(50) % 2
+        model = PrivateClassifier(bounds=(1e308, 1.7e308)).fit(X, y)
+        assert np.isfinite(model.intercept_).all()
+        assert np.isfinite(regression().set_params(bounds=(1e308, 1.7e308)).fit(X, y).intercept_)
 
     def test_pure_fits_add_up(self) -> None:
         X, y = table()
