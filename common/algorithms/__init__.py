@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Registry(Mapping[str, "type[Algorithm]"]):
-    """Algorithms by name, each as the ``module:Class`` that it is loaded from."""
+    """Algorithms by name, each as the ``module:Class`` that it is loaded from.
+
+    One that has no proof of its events is refused when it is loaded, with InvalidInputError.
+    """
 
     def __init__(self, **places: str) -> None:
         self._places = places
@@ -34,8 +37,14 @@ class Registry(Mapping[str, "type[Algorithm]"]):
             raise InvalidInputError(f"there is an algorithm {name!r} already")
 
     def __getitem__(self, name: str) -> type[Algorithm]:
-        module, _, kind = self._places[name].partition(":")
-        return cast("type[Algorithm]", getattr(import_module(module), kind))
+        module, _, attribute = self._places[name].partition(":")
+        kind = getattr(import_module(module), attribute)
+        if "proof" in getattr(kind, "__abstractmethods__", {"proof"}):
+            raise InvalidInputError(
+                f"the algorithm {name!r} declares events and no proof of them: give {attribute} a method 'proof', as "
+                "CONTRIBUTING.md says"
+            )
+        return cast("type[Algorithm]", kind)
 
     def __contains__(self, name: object) -> bool:
         return name in self._places

@@ -41,10 +41,19 @@ from common.learning.losses import Logistic, bounded_slope, largest_minimiser
 from common.learning.model import Model
 from common.learning.soft_labels import is_linear
 from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import ApproximateEvent, Event, GaussianEvent, NoEvent, NonPrivateEvent
+from common.privacy.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NoEvent,
+    NonPrivateEvent,
+)
 from common.privacy.guarantee import Adjacency, Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, add_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.privacy.shrinkage import smoothed
 from common.protocol.algorithm import Algorithm, Choice, Program, PublicRowsNeeded
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -187,6 +196,16 @@ class Ensemble(Algorithm):
         if not self.hides_votes:
             return math.inf if query.step == "votes" else 0.0
         return np.full(facts.own_epsilon.shape, self.moved(self.asked(query.message), facts))
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """The tally plus noise; of exact votes nothing is claimed."""
+        if not self.hides_votes:
+            return None
+        return Additive(self.pure_law(facts)) if is_pure(facts) else Additive()
+
+    def pure_law(self, facts: OwnFacts) -> LaplaceEvent | L2LaplaceEvent:
+        """The law of noise where delta is 0."""
+        return LaplaceEvent(float(facts.own_epsilon.min()))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """One release of all votes; of exact ones there is no promise, and what is noise alone tells nothing."""

@@ -79,6 +79,9 @@ class Exact(Algorithm):
         """Infinite: there is no noise to measure it by."""
         return np.inf
 
+    def proof(self, query: Query, facts: OwnFacts) -> None:
+        """Nothing is claimed."""
+
     def event(self, round: int, facts: OwnFacts) -> Event:
         """No privacy."""
         return NonPrivateEvent()

@@ -31,6 +31,7 @@ from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent, LaplaceEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Choice
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -97,6 +98,10 @@ class NoisyGradients(Algorithm):
         """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""
         return ask_gradients(facts, self.n_rounds, self.clip_norm)
 
+    def whole_noise(self, round: int) -> bool:
+        """The paper's, of which each owner adds all."""
+        return self.calibration == "paper"
+
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The noisy sum of gradients, each of 2-norm up to the clip norm and 1-norm up to Xi.
 
@@ -112,6 +117,10 @@ class NoisyGradients(Algorithm):
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """2 Xi in the 1-norm, or twice the clip norm in the 2-norm: one gradient leaves the sum, another enters."""
         return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(self.clip_norm, self.l1_clip)
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """The sum plus noise."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """One answer, and those of the other shards that may hold the same record."""

@@ -30,8 +30,10 @@ from common.privacy.mechanisms.one_against_rest import one_against_rest
 from common.privacy.mechanisms.output import exact, output
 from common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
 from common.privacy.noise import Noise
+from common.privacy.proofs import Proof, applied_after
 from common.protocol.algorithm import Algorithm, Choice
 from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query
 from common.strict import Identifier, Strict
 
 Mechanism = Literal["output", "objective", "generalized", "one_against_rest", "centroids", "none"]
@@ -268,6 +270,15 @@ class Releases(Algorithm):
     def moved(self, facts: OwnFacts) -> FloatArray:
         """How far a neighbour's release differs before its noise, (...); infinite where the noise is inside."""
         return np.array([site.moved for site in self.own_sites(facts)]).reshape(facts.own_epsilon.shape)
+
+    def proof_of_release(self, facts: OwnFacts) -> Proof | None:
+        """That of the mechanism of those whose view the facts are, and who do the same."""
+        sites = self.own_sites(facts)
+        return applied_after(lambda prepared: prepared.parts[0], type(sites[0]).proof(sites))
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """The mechanism's."""
+        return self.proof_of_release(facts)
 
     def cost(self, facts: OwnFacts) -> Event:
         """What a site's release costs it."""

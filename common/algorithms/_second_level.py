@@ -23,6 +23,7 @@ from common.learning.model import Model
 from common.privacy.events import Event, NoEvent
 from common.privacy.mechanisms.site import SiteRelease, SiteTerms
 from common.privacy.noise import Noise
+from common.privacy.proofs import Proof, applied_after
 from common.protocol.algorithm import Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -77,6 +78,10 @@ class Public:
     def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """Never asked."""
         raise InvalidInputError(f"there is no step {query.step!r}")
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """Of nothing."""
+        return None
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
         """Of nothing."""
@@ -141,6 +146,13 @@ class Full(Public):
         prepared = site.prepare([site], in_span(query.message, rows))
         answer[index if stacked else ...] = site.answer([site], prepared, drawn)
         return answer
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """The aggregator's release, in the features that the models make of its rows."""
+        site = self.site(facts)
+        if own_indices(facts) != [facts.parties.index(self.aggregator)]:
+            return None
+        return applied_after(lambda rows: site.prepare([site], in_span(query.message, rows)), type(site).proof([site]))
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
         """The aggregator's, and 0 of everybody else."""
@@ -218,6 +230,10 @@ class All(Public):
     def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """A noisy sum of gradients."""
         return self.descent.local(replace(query, round=query.round - 1), shard, self.second_facts(facts), noise)
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """Of a sum of gradients."""
+        return self.descent.proof(query, facts)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Of a sum of gradients."""

@@ -25,6 +25,7 @@ from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent
 from common.privacy.mechanisms.additive import add_gaussian, fitting
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -78,6 +79,10 @@ class Describe(Algorithm):
     def sigma(self, facts: OwnFacts) -> FloatArray:
         """The deviation of the noise on each sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.sums(facts).sensitivity)
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """The sums plus Gaussian noise."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """A Gaussian release."""

@@ -28,6 +28,7 @@ from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent
 from common.privacy.mechanisms.additive import add_gaussian, fitting
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -114,6 +115,10 @@ class DpGd(Algorithm):
     def sigma(self, facts: OwnFacts) -> FloatArray:
         """The deviation of the noise on a sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, 2 * self.clip_norm * math.sqrt(self.n_rounds))
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """The sum plus Gaussian noise."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """A Gaussian release."""

@@ -14,6 +14,7 @@ from common.arrays import FloatArray, IntArray
 from common.encoding.fixed_point import FEATURE_BITS, UNIT
 from common.errors import InvalidInputError
 from common.learning.soft_labels import fit_label_sum, fit_votes, is_linear
+from common.privacy.events import L2LaplaceEvent, LaplaceEvent
 from common.privacy.mechanisms.additive import add_l2_laplace, l2_laplace_deviation
 from common.privacy.mechanisms.site import FLOATS
 from common.privacy.noise import Noise
@@ -74,6 +75,12 @@ class EnsembleSoft(Ensemble):
         if self.release == "statistic" and is_pure(facts):
             return add_l2_laplace(total, facts.own_epsilon / self.moved(rows, facts), 1 / facts.share, noise)
         return Ensemble.hidden(self, total, rows, facts, noise)
+
+    def pure_law(self, facts: OwnFacts) -> LaplaceEvent | L2LaplaceEvent:
+        """As of votes; of a statistic, density exp(-beta |b|)."""
+        if self.release == "counts":
+            return Ensemble.pure_law(self, facts)
+        return L2LaplaceEvent(float(facts.own_epsilon.min()), self.lanes(facts))
 
     def width(self, moved: float, facts: OwnFacts) -> FloatArray:
         """As of votes; of pure epsilon on a statistic, the deviation of each of its numbers."""

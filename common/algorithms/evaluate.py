@@ -24,6 +24,7 @@ from common.privacy.calibration import gaussian_sigmas
 from common.privacy.events import Event, GaussianEvent
 from common.privacy.mechanisms.additive import add_gaussian, fitting
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -89,6 +90,10 @@ class Evaluate(Algorithm):
     def sigma(self, facts: OwnFacts) -> FloatArray:
         """The deviation that a sum's noise needs, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.tally(facts).sensitivity)
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """The tally plus Gaussian noise."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """A Gaussian release."""

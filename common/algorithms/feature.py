@@ -33,6 +33,7 @@ from common.data.shard import Shard
 from common.learning.losses import check_single_score
 from common.privacy.events import Event, NoEvent, NonPrivateEvent
 from common.privacy.noise import Noise
+from common.privacy.proofs import Proof, applied_after, read_after
 from common.protocol.algorithm import Choice, Program, PublicRowsNeeded
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -91,8 +92,12 @@ class FeatureMethod(Releases):
         """The release, in its row of the stack where sums alone are seen; or what the second level asks."""
         if query.step != "release":
             return self.level.local(query, prepared.shard, facts, noise)
+        return self._in_place(self.release(prepared.first, facts, noise), facts)
+
+    def _in_place(self, released: IntArray, facts: OwnFacts) -> IntArray:
+        """Releases (..., d) of those who make one, in their rows where sums alone are seen; zeros of others."""
         part = those(facts, lambda index: self.level.releases(facts, index))
-        return placed(self.release(prepared.first, facts, noise) * part[..., None], facts)
+        return placed(released * part[..., None], facts)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
         """That of a release, 0 of who has none; or the second level's."""
@@ -100,6 +105,18 @@ class FeatureMethod(Releases):
             return self.level.sensitivity(query, facts)
         part = those(facts, lambda index: self.level.releases(facts, index))
         return np.where(part, self.moved(self.level.first_facts(facts)), 0.0)
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """Of the release, put in its place; or the second level's."""
+        if query.step != "release":
+            return applied_after(lambda prepared: prepared.shard, self.level.proof(query, facts))
+        first = self.level.first_facts(facts)
+        proof = applied_after(lambda prepared: prepared.first, self.proof_of_release(first))
+        return read_after(
+            proof,
+            lambda prepared, noise: self.release(prepared.first, facts, noise),
+            lambda released: self._in_place(released, facts),
+        )
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The release's, or the second level's."""

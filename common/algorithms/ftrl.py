@@ -25,6 +25,7 @@ from common.privacy.events import Event, NoEvent
 from common.privacy.mechanisms.leader import LeaderTerms
 from common.privacy.mechanisms.leader_draws import COST_UNIT
 from common.privacy.noise import Noise
+from common.privacy.proofs import Draws, Proof
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reply
@@ -96,6 +97,10 @@ class PrivateLeader(Algorithm):
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Infinite: chances move, and not what is counted."""
         return float("inf")
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """All that is answered are draws; the first round's event counts those of all."""
+        return Draws()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """All rounds together, with the first."""

@@ -19,6 +19,7 @@ from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.objective import ObjectivePerturbation, branch_cautions, objective
 from common.privacy.mechanisms.site import SiteTerms
 from common.privacy.noise import Noise
+from common.privacy.proofs import Proof, applied_after
 from common.protocol.algorithm import Choice
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -92,6 +93,10 @@ class Gop(Curated):
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Infinite: the noise is inside the minimisation, not added to an answer."""
         return float("inf")
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """The tilt is inside the minimisation on all data."""
+        return applied_after(lambda prepared: prepared.pooled(), ObjectivePerturbation.proof([self.mechanism(facts)]))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The model is all that is seen, so the theorem's own claim is the transcript's."""

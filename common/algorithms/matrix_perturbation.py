@@ -60,6 +60,9 @@ class MatrixPerturbation(Algorithm):
         """Infinite: nothing is proven."""
         return np.inf
 
+    def proof(self, query: Query, facts: OwnFacts) -> None:
+        """Nothing is claimed."""
+
     def event(self, round: int, facts: OwnFacts) -> Event:
         """No privacy that is known of."""
         return NonPrivateEvent()

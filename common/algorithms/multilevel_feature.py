@@ -29,6 +29,7 @@ from common.learning.model import Model
 from common.privacy.events import Event, NoEvent
 from common.privacy.mechanisms.site import SiteRelease
 from common.privacy.noise import Noise
+from common.privacy.proofs import Proof, applied_after, read_after
 from common.protocol.algorithm import Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -80,11 +81,13 @@ class MultilevelFeature(Releases):
     def _release(self, models: FloatArray, rows: Shard, facts: FederationFacts, index: int, noise: Noise) -> IntArray:
         """One site's release, (d,), cut off at the largest weights: a refusal would tell of it, for nothing."""
         site = self.node(facts, index)
-        if not (below := self._below(facts, index)):
-            return np.asarray(site.answer([site], site.prepare([site], rows), noise))
-        basis = spanned(models[below])
-        weights = site.answer([site], site.prepare([site], in_span(basis, rows)), noise)
-        return to_integers(np.clip(basis.T @ to_reals(weights), -MAX_NORM, MAX_NORM))
+        basis = self._basis(models, facts, index)
+        return _of_rows(basis, site.answer([site], site.prepare([site], _views(basis, rows)), noise))
+
+    def _basis(self, models: FloatArray, facts: FederationFacts, index: int) -> FloatArray | None:
+        """What a site weighs: the models of its children; None of a leaf."""
+        below = self._below(facts, index)
+        return spanned(models[below]) if below else None
 
     def node(self, facts: FederationFacts, index: int) -> SiteRelease:
         """A site's mechanism: in as many features as it has children, or in those of the rows."""
@@ -106,9 +109,21 @@ class MultilevelFeature(Releases):
         return those(facts, lambda index: levels[facts.parties[index]] == round - 1)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
-        """That of a leaf; infinite of a node, whose noise is on the weights within its answer; 0 of who has no part."""
-        is_node = those(facts, lambda index: bool(self._below(facts, index)))
-        return np.where(self._has_part(query.round, facts), np.where(is_node, np.inf, self.moved(facts)), 0.0)
+        """Of a site's release before it is put into the features of the rows; 0 of those that have no part."""
+        return np.where(self._has_part(query.round, facts), self.moved(facts), 0.0)
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """Of a site's release, in the features that its rows have to it."""
+        index = own_indices(facts)[0]
+        if not self._has_part(query.round, facts).all():
+            return None
+        site, basis = self.node(facts, index), self._basis(query.message, facts, index)
+
+        def release(rows: Shard, noise: Noise) -> IntArray:
+            return site.answer([site], site.prepare([site], _views(basis, rows)), noise)
+
+        inner = applied_after(lambda rows: site.prepare([site], _views(basis, rows)), type(site).proof([site]))
+        return read_after(inner, release, lambda released: placed(_of_rows(basis, released), facts))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The release's, in its round."""
@@ -123,3 +138,15 @@ class MultilevelFeature(Releases):
     def roles(self) -> bool:
         """Each party has its place in the tree."""
         return True
+
+
+def _views(basis: FloatArray | None, rows: Shard) -> Shard:
+    """A site's rows in the features that its children's models make of them; of a leaf, as they are."""
+    return rows if basis is None else in_span(basis, rows)
+
+
+def _of_rows(basis: FloatArray | None, released: IntArray) -> IntArray:
+    """A site's release (n,) as a model of the rows themselves, (d,)."""
+    if basis is None:
+        return released
+    return to_integers(np.clip(basis.T @ to_reals(released), -MAX_NORM, MAX_NORM))

@@ -35,6 +35,7 @@ from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fit
 from common.privacy.mechanisms.output import on_grid, solve, within
 from common.privacy.mechanisms.site import FLOATS
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.privacy.shrinkage import shrunk
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -130,6 +131,10 @@ class ParameterAverage(Algorithm):
         if self.is_gaussian(facts):
             return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.moved(facts))
         return l2_laplace_deviation(facts.own_epsilon / self.moved(facts), self.lanes(facts))
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """The minimiser plus noise."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """One release."""

@@ -36,6 +36,7 @@ from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -101,6 +102,10 @@ class Psgd(Algorithm):
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """2 L, the gradients being clipped to L."""
         return 2 * self.clip_norm
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """The sum plus rho; eta, which is drawn once, only adds to it."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The release of rho: what the learner sees each round."""

@@ -32,6 +32,7 @@ from common.privacy.mechanisms.sampling import (
     told,
 )
 from common.privacy.noise import Noise
+from common.privacy.proofs import Draws, Proof
 from common.protocol.algorithm import Algorithm, Choice, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -144,6 +145,10 @@ class SampledSimplex(Algorithm):
     def check_noise(self, facts: OwnFacts) -> None:
         """That each party makes one draw at least."""
         self.own_sites(facts)
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """All that is answered are draws."""
+        return Draws()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """All draws together."""

@@ -22,6 +22,7 @@ from common.learning.model import Model
 from common.privacy.events import Event, NonPrivateEvent
 from common.privacy.guarantee import Adjacency, Guarantee
 from common.privacy.noise import Noise
+from common.privacy.proofs import Proof
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question, Reply
 
@@ -119,11 +120,21 @@ class Algorithm(ABC):
 
     @abstractmethod
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
-        """How far a neighbour's answer differs before its noise, in the norm of its noise; in reals, (...)."""
+        """How far a neighbour's answer differs before its noise, in the norm of its noise; in reals, (...).
+
+        Of an answer that is a function of a noisy release (`PostProcessing`): how far that release differs.
+        """
 
     @abstractmethod
     def event(self, round: int, facts: OwnFacts) -> Event:
         """What one party's answer of this round costs it; ``facts`` are that party's."""
+
+    @abstractmethod
+    def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
+        """Why the event of the query's round holds, so that the contract suite can test it (`common.privacy.proofs`).
+
+        None where nothing is claimed (`NonPrivateEvent`) or an answer does not depend on the data (`NoEvent`).
+        """
 
     def is_private(self, facts: FederationFacts) -> bool:
         """Whether its answers have noise at all; baselines' have none."""

@@ -13,6 +13,7 @@ wide, whatever the code says of its own sensitivity. Noise divided by that width
 - Laplace, n numbers: their absolute values; density exp(-beta |b|), n numbers in all: the lengths. Both are Gamma of
   shape n.
 - Objective perturbation: the tilt is read off the model that it led to, -(Lambda w + gradients at w), and is Gaussian.
+  Of one against the rest with several classes, `tests.contracts.test_proofs` reads the tilt of each class likewise.
 
 Among scales this is the most powerful test: the likelihood ratio rises with the statistic. A run is suspect where it is
 below the ALARM quantile of its law, so honest noise, which is no narrower, is suspect at most once in 10^6 audits. Half
@@ -330,7 +331,7 @@ def test_half_of_the_noise_is_caught_in_answers_of_the_real_party(audit: Audit, 
     if isinstance(event, ApproximateEvent):
         judge_tilts(audit, owners)
         return
-    whole = algorithm.whole_noise(1) or isinstance(event, LaplaceEvent) or not audit.summed
+    whole = algorithm.whole_noise(1) or not audit.summed
     parts = 1 if whole else PARTIES - COLLUDERS
     one, other = (each.heard(parts) for each in neighbours)
     apart = (one - other)[0] / parts  # one party's record is another, and the rest hold what they held

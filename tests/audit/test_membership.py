@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from common.algorithms import build_algorithm
 from common.arrays import FloatArray
@@ -24,11 +23,10 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
 from common.runs.pricing import transcript
 from tests.contracts.algorithms import Case, D, exact
+from tests.contracts.proving import Attack
 from tests.support.noises import RoundNoise, ScaledNoise
 
 RUNS = 40_000
-CONFIDENCE = 1e-6 / 4
-"""Two directions, two rates each."""
 COLLUDING, CONTRIBUTING = 1, 5
 
 AUDITED = {
@@ -37,20 +35,6 @@ AUDITED = {
     "psgd": Case("psgd", build_algorithm("psgd", {"n_rounds": 3}), secure_sum=False),
     "local_average": Case("local_average", build_algorithm("local_average", {"regularization": 10}), secure_sum=False),
 }
-
-
-def epsilon_at_least(null: FloatArray, other: FloatArray, delta: float) -> float:
-    """A lower bound on epsilon from an attack's scores (runs,): one half chooses the threshold, the other counts."""
-    trial_null, trial_other = null[::2], other[::2]
-    thresholds = np.quantile(trial_null, 1 - np.geomspace(2e-3, 0.5, 100))
-    false = (trial_null[:, None] > thresholds).mean(axis=0)
-    true = (trial_other[:, None] > thresholds).mean(axis=0)
-    best = thresholds[np.argmax(np.maximum(true - delta, 1e-300) / np.maximum(false, 1 / len(trial_null)))]
-    n = len(null[1::2])
-    hits, alarms = int((other[1::2] > best).sum()), int((null[1::2] > best).sum())
-    least = stats.beta.ppf(CONFIDENCE, hits, n - hits + 1) if hits else 0.0
-    most = stats.beta.isf(CONFIDENCE, alarms + 1, n - alarms)
-    return math.log(max(least - delta, 1e-300) / most)
 
 
 def likelihood_ratio(seen: FloatArray, one: FloatArray, other: FloatArray, event: Event) -> FloatArray:
@@ -84,7 +68,7 @@ def attack(case: Case, facts: FederationFacts, noises: tuple[Noise, Noise]) -> f
             scores[i] += likelihood_ratio(seen, centres[0], centres[1], case.algorithm.event(ask.round, facts.of(0)))
     delta = float(facts.of(0).own_delta)
     null, alternative = scores
-    return max(epsilon_at_least(null, alternative, delta), epsilon_at_least(-alternative, -null, delta))
+    return max(Attack.of(*pair, delta).epsilon for pair in ((null, alternative), (-alternative, -null)))
 
 
 @pytest.mark.parametrize("name", AUDITED)

@@ -18,6 +18,7 @@ from common.data.study import Study
 from common.learning.losses import Logistic
 from common.learning.model import Model
 from common.privacy.noise import Noise, NoNoise
+from common.privacy.proofs import Additive
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Reply
@@ -102,11 +103,11 @@ class Case:
 
     @property
     def additive(self) -> bool:
-        """Whether a private answer is an exact one plus noise for a finite sensitivity."""
+        """Whether a private answer is an exact one plus noise, whoever gives it."""
         if self.algorithm.roles:  # some have no part in some rounds
             return False
-        facts = self.facts(np.array([10])).of(0)
-        return bool(np.isfinite(self.algorithm.sensitivity(self.first_query(facts), facts)).all())
+        facts = self.equal_facts(1 if self.algorithm.curator else 2, 10)
+        return isinstance(self.algorithm.proof(self.first_query(facts), facts.of(0)), Additive)
 
 
 def variants(name: str) -> Iterator[dict[str, object]]:

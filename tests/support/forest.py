@@ -22,6 +22,7 @@ from common.privacy.events import Event, GaussianEvent
 from common.privacy.guarantee import Adjacency
 from common.privacy.mechanisms.additive import add_gaussian
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -70,6 +71,10 @@ class Forest(Algorithm):
     def sigma(self, facts: OwnFacts) -> FloatArray:
         """The deviation of the noise."""
         return np.asarray(facts.own_examples * gaussian_sigmas(facts.own_epsilon, facts.own_delta, 1.0))
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """Counts plus Gaussian noise."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """A Gaussian release."""

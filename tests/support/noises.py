@@ -55,6 +55,15 @@ class ScaledNoise(Relay):
         scaled = scale / self.factor if law == "l2_laplace" else scale * self.factor
         return super().draw(law, scaled, shape, *parts)
 
+    def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
+        if self.factor == 1:
+            return super().categorical(mantissas, exponents, n)
+        logs = np.log2(mantissas) + exponents
+        powers = (logs - logs.max()) / self.factor
+        exponents = np.floor(powers).astype(np.int64)
+        mantissas = np.clip(np.exp2(powers - exponents) * 2.0**52, 2.0**52, 2.0**53 - 1).astype(np.int64)
+        return super().categorical(mantissas, exponents, n)
+
 
 class RoundNoise(Relay):
     """The noise of each round alone: one-time noise is zero."""

@@ -25,6 +25,7 @@ from common.privacy.events import Event, GaussianEvent
 from common.privacy.guarantee import Adjacency
 from common.privacy.mechanisms.additive import add_gaussian, fitting
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Program
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
@@ -88,6 +89,10 @@ class Probe(Algorithm):
     def sigma(self, facts: OwnFacts, step: str) -> FloatArray:
         """The deviation of the noise on a sum, (...)."""
         return self.moved(facts, step) * gaussian_sigmas(facts.own_epsilon, facts.own_delta, math.sqrt(2))
+
+    def proof(self, query: Query, facts: OwnFacts) -> Proof:
+        """Counts plus Gaussian noise."""
+        return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """A Gaussian release."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Self
 
 import numpy as np
@@ -23,12 +23,13 @@ from common.data.shard import Shard
 from common.encoding.classes import decode_classes
 from common.encoding.fixed_point import UNIT, to_reals
 from common.learning.losses import Softmax
-from common.privacy.events import ApproximateEvent, Event, GaussianEvent
+from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.mechanisms.class_means import class_scores
 from common.privacy.mechanisms.output import OutputPerturbation, hiding, on_grid, output
 from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, stacked
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, PostProcessing, Proof
 
 _MOVED = 2.0
 _LONGEST = 20.0
@@ -51,7 +52,12 @@ class Centroids(SiteRelease):
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:
         """What the noisy sums tell, weights no longer than 1 / lambda."""
-        sums, like = to_reals(cls.noisy_sums(sites, prepared, noise)), prepared[..., 0, :]
+        return cls.read(sites, cls.noisy_sums(sites, prepared, noise))
+
+    @classmethod
+    def read(cls, sites: Sequence[Self], noisy: IntArray) -> IntArray:
+        """The weights that noisy sums (..., K, d) tell: a function of these and of public terms."""
+        sums, like = to_reals(noisy), noisy[..., 0, :]
         spread, length = (stacked([getattr(site, name) for site in sites], like) for name in ("spread", "length"))
         n = stacked([site.terms.n_examples for site in sites], like)
         longest = stacked([1 / site.terms.regularization for site in sites], like)
@@ -66,6 +72,18 @@ class Centroids(SiteRelease):
         scale = stacked([site.scale for site in sites], sums[..., 0, :])[..., None]
         law = add_gaussian if sites[0].terms.law == "gaussian" else add_l2_laplace
         return law(sums, scale, 1.0, noise)
+
+    @classmethod
+    def proof(cls, sites: Sequence[Self]) -> Proof:
+        """A function of the noisy sums; pure noise is that of each class alone."""
+        terms = sites[0].terms
+        law = None if terms.law == "gaussian" else L2LaplaceEvent(terms.epsilon, terms.n_features)
+        return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), Additive(law))
+
+    @property
+    def moved(self) -> float:
+        """Of the sums."""
+        return _MOVED
 
     @property
     def event(self) -> Event:

@@ -37,10 +37,11 @@ from common.privacy.calibration import (
     slack,
     tilt_sigma,
 )
-from common.privacy.events import ApproximateEvent
+from common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, left_by_solver, stacked
 from common.privacy.noise import Noise
+from common.privacy.proofs import NoiseInside, Proof
 
 FOR_THE_SOLVER = 0.01
 """The part of epsilon and of delta that hides how well the solver did."""
@@ -93,6 +94,26 @@ class ObjectivePerturbation(SiteRelease):
     def event(self) -> ApproximateEvent:
         """The theorem's: noise inside a minimisation is no noise on an answer."""
         return ApproximateEvent(self.epsilon, self.terms.spent[1], (*_ASSUMED, *self.assumed))
+
+    @classmethod
+    def proof(cls, sites: Sequence[Self]) -> Proof:
+        """The tilt: minus the gradient, at the answer, of the risk and its ridge.
+
+        A record moves the gradient by 2 L, and the determinant of its derivative by a factor of 1 + c / Lambda.
+        """
+        site = sites[0]
+        terms, (epsilon, delta) = site.terms, site.terms.spent
+        reach = 2 * bounded_slope(terms.loss)
+        gaussian = terms.law == "gaussian"
+        law = GaussianEvent(reach / site.tilt) if gaussian else L2LaplaceEvent(reach * site.tilt, terms.n_features)
+        determinant = math.log1p(terms.loss.smoothness / site.strength)
+        spent = determinant + FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta
+        return NoiseInside(site.tilts_of, law, reach, spent)
+
+    def tilts_of(self, shard: Shard, answers: FloatArray) -> FloatArray:
+        """The tilts (runs, 1, d) that led to answers (runs, d) on a shard, but for what hides the solver's error."""
+        slopes = self.terms.loss.slope(answers @ shard.X.T, shard.y) * shard.mask
+        return np.asarray(-(self.strength * answers + slopes @ shard.X))[:, None]
 
     @property
     def deviation(self) -> float:

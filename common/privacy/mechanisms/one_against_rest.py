@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
-from common.arrays import IntArray
+from common.arrays import FloatArray, IntArray
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes
 from common.learning.losses import Logistic, Softmax
@@ -22,6 +22,7 @@ from common.privacy.events import ApproximateEvent
 from common.privacy.mechanisms.objective import ObjectivePerturbation, objective
 from common.privacy.mechanisms.site import SiteRelease, SiteTerms
 from common.privacy.noise import Noise
+from common.privacy.proofs import NoiseInside, Proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,18 @@ class OneAgainstRest(SiteRelease):
         """K of the single models' in sequence."""
         part = self.each.epsilon / self.each.terms.epsilon  # 1, unless the noise falls short of a paper's claim
         return replace(self.each.event, epsilon=self.terms.epsilon * part, delta=self.terms.spent[1])
+
+    @classmethod
+    def proof(cls, sites: Sequence[Self]) -> Proof:
+        """A tilt for each class, of which each has a K-th of the budget."""
+        return replace(cast("NoiseInside", ObjectivePerturbation.proof([sites[0].each])), noise_of=sites[0].tilts_of)
+
+    def tilts_of(self, shard: Shard, answers: FloatArray) -> FloatArray:
+        """The tilts (runs, K, d) that led to answers (runs, K d) on a shard."""
+        k = self.terms.loss.outputs
+        models = np.split(answers, k, axis=-1)
+        parts = zip(each_against_rest(shard, k), models, strict=True)
+        return np.concatenate([self.each.tilts_of(part, model) for part, model in parts], axis=1)
 
     @property
     def deviation(self) -> float:

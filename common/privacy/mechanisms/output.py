@@ -32,6 +32,7 @@ from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, NonPriva
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from common.privacy.mechanisms.site import SiteRelease, SiteTerms, left_by_solver, stacked
 from common.privacy.noise import Noise
+from common.privacy.proofs import Additive, Proof
 
 _LARGEST = MAX_NORM - 1.0
 """Norm of weights that leaves room for their rounding."""
@@ -117,6 +118,11 @@ class OutputPerturbation(SiteRelease):
             return GaussianEvent(self.reach / self.scale)
         return L2LaplaceEvent(self.terms.epsilon, self.terms.n_weights)
 
+    @classmethod
+    def proof(cls, sites: Sequence[Self]) -> Proof:  # noqa: ARG003
+        """The minimiser plus noise."""
+        return Additive()
+
     @property
     def deviation(self) -> float:
         """The noise's."""
@@ -182,6 +188,10 @@ class ExactMinimiser(SiteRelease):
     def event(self) -> Event:
         """No privacy."""
         return NonPrivateEvent()
+
+    @classmethod
+    def proof(cls, sites: Sequence[Self]) -> None:
+        """Nothing is claimed."""
 
     @property
     def deviation(self) -> float:

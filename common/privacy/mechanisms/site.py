@@ -23,6 +23,7 @@ from common.learning.losses import Loss
 from common.privacy.calibration import SlackCalibration, check_epsilon
 from common.privacy.events import Event
 from common.privacy.noise import Noise
+from common.privacy.proofs import Proof
 
 Law = Literal["gaussian", "l2_laplace"]
 """Of the noise: Gaussian, for a delta above 0; or of density exp(-beta |b|), for pure epsilon."""
@@ -108,6 +109,11 @@ class SiteRelease(ABC):
     @abstractmethod
     def event(self) -> Event:
         """What the release costs."""
+
+    @classmethod
+    @abstractmethod
+    def proof(cls, sites: Sequence[Self]) -> Proof | None:
+        """Why the events of these sites, which answer together, hold; ``moved`` is the sensitivity."""
 
     @property
     @abstractmethod

@@ -1,0 +1,120 @@
+"""What an algorithm owes for an event: a proof that the contract suite can run.
+
+An event is a claim about the noise in an answer, and code that draws less noise looks no different. So an algorithm
+says for each question why its event holds (`Algorithm.proof`), as one of these. `tests.contracts.proving` runs them: it
+refuses noise that is less than the event says, and shows that each proof would notice half of the noise.
+
+Where nothing is claimed (`NonPrivateEvent`), no proof is owed. Where an answer costs nothing (`NoEvent`), the suite
+checks that it does not depend on the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.learning.losses import Loss
+from common.privacy.events import GaussianEvent, L2LaplaceEvent, LaplaceEvent
+from common.privacy.noise import Noise
+
+NoiseLaw = GaussianEvent | LaplaceEvent | L2LaplaceEvent
+"""An event that says what law the noise on a vector has, relative to the sensitivity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Additive:
+    """The answer (..., m) is an exact one plus noise, whose scale is the algorithm's sensitivity by ``law``.
+
+    ``law`` is the event by default. Where another event is declared, it must cost at least as much.
+    """
+
+    law: NoiseLaw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The answer is a function of indices from `Noise.categorical` alone, for a `DrawEvent`.
+
+    A later round that costs nothing, because the event counts its draws too, has this proof as well.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseInside:
+    """The noise is inside a minimisation, and the data and the answer together say what it was.
+
+    ``noise_of`` takes what was prepared of one shard, and answers (runs, m) in reals, to the noise (runs, k, d) that
+    led to them: k draws of ``law``, for a sensitivity of ``reach``. A neighbour's data and the same answer lead to
+    noise that differs by at most ``reach``. The density of answers has a factor beside the noise's, the determinant of
+    ``noise_of``; ``spent`` (epsilon, delta) is what that costs each draw, and what else does. Draws add up.
+    """
+
+    noise_of: Callable[[Any, FloatArray], FloatArray]
+    law: GaussianEvent | L2LaplaceEvent
+    reach: float
+    spent: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PostProcessing:
+    """The answer is ``function`` of a ``release``, which has a proof of its own, ``of``.
+
+    ``release`` takes what was prepared, and the noise; ``function`` takes the release alone. Of `Additive` L2-Laplace
+    noise a release may have the shape (..., k, m): then each of k vectors has noise of its own, and the norms of their
+    moves add up to at most the sensitivity.
+    """
+
+    release: Callable[[Any, Noise], IntArray]
+    function: Callable[[IntArray], IntArray]
+    of: Additive | NoiseInside
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Two neighbouring shards whose answers a test tells apart better than the event allows, if half the noise is gone.
+
+    The audit is of the same algorithm, with other numbers for some ``parameters``, at a budget and a loss that make the
+    neighbours tell. The question is the one that the proof is of, with another ``message`` if that is not None.
+    ``score`` takes answers (runs, m) in reals to numbers (runs,), larger where ``other`` is likelier. The suite adds a
+    score of its own, so a test that sees nothing proves nothing.
+    """
+
+    one: Shard
+    other: Shard
+    score: Callable[[FloatArray], FloatArray]
+    loss: Loss
+    epsilon: float
+    delta: float
+    parameters: Mapping[str, float]
+    message: FloatArray | None = None
+
+
+Proof = Additive | PostProcessing | Draws | NoiseInside | Audit
+
+
+def applied_after(prepare: Callable[[Any], Any], proof: Proof | None) -> Proof | None:
+    """The proof of an answer that is made from ``prepare`` of what was prepared, instead of from that itself."""
+    match proof:
+        case NoiseInside():
+            return replace(proof, noise_of=lambda prepared, answers: proof.noise_of(prepare(prepared), answers))
+        case PostProcessing():
+            of = cast("Additive | NoiseInside", applied_after(prepare, proof.of))
+            return replace(proof, release=lambda prepared, noise: proof.release(prepare(prepared), noise), of=of)
+        case _:
+            return proof
+
+
+def read_after(
+    proof: Proof | None, release: Callable[[Any, Noise], IntArray], function: Callable[[IntArray], IntArray]
+) -> Proof | None:
+    """The proof of ``function`` of what ``release`` answers, which has a ``proof``."""
+    match proof:
+        case Additive() | NoiseInside():
+            return PostProcessing(release, function, proof)
+        case PostProcessing():
+            return replace(proof, function=lambda released: function(proof.function(released)))
+        case _:
+            return proof

@@ -1,0 +1,684 @@
+"""The proofs that algorithms owe for their events (`common.privacy.proofs`), run: what is not proven is refused.
+
+*Noise* is tested as the owner's service draws it, for one party at a time, and as a simulation does, stacked; in every
+round, and late in a long run; under a secure sum in sums of as many answers as surely bear noise, by parties taken at
+random. Each test would reject true noise once in 10^6 times, and must reject the same noise at half its scale.
+
+*Draws of an index* are no matter of chance: the chances that parties ask for are compared, exactly.
+
+*Audits* bound epsilon from below, by Clopper and Pearson's intervals: a true claim is refused once in 10^6 times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+from scipy import special, stats
+
+from common.arrays import FloatArray, IntArray
+from common.data.shard import Shard
+from common.encoding.fixed_point import UNIT, to_reals
+from common.errors import InvalidInputError
+from common.learning.losses import Softmax
+from common.privacy.accountant import epsilon_after
+from common.privacy.composition import releases
+from common.privacy.events import (
+    ApproximateEvent,
+    DrawEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NoEvent,
+    NonPrivateEvent,
+)
+from common.privacy.guarantee import Adjacency
+from common.privacy.noise import Noise, NoNoise, SeededNoise
+from common.privacy.proofs import Additive, Audit, Draws, NoiseInside, NoiseLaw, PostProcessing, Proof
+from common.protocol.algorithm import Algorithm
+from common.protocol.facts import FederationFacts, OwnFacts
+from common.protocol.messages import Query
+from tests.contracts.algorithms import PUBLIC, Case, D, ball, conversation, labels
+from tests.support.noises import Relay, RoundNoise, ScaledNoise
+
+ALARM, POWER = 1e-6, 0.99
+ALONE, STACKED = 250, 400
+"""How often noise is drawn for one party at a time, and how many parties draw it together."""
+N, PARTIES, MINIMUM, COLLUDERS = 6, 5, 5, 1
+LONG = 20
+"""Rounds of a long run."""
+AUDITED = 3_000
+"""How often each neighbour of an audit answers."""
+ROUNDING = 1e-9
+
+
+class UnprovenError(AssertionError):
+    """An algorithm's event is not proven."""
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What was shown of one kind of event: the proof, and figures in words."""
+
+    event: str
+    proof: str
+    figure: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An algorithm, and public terms to try it on."""
+
+    case: Case
+    terms: Mapping[str, object] = field(default_factory=dict)
+    classes: int = 2
+
+    def facts(self, k: int, n: int = N, **more: object) -> FederationFacts:
+        """Facts of k parties of n examples; of a curator's algorithm, of the curator."""
+        sums = {"minimum_contributors": MINIMUM, "colluders": COLLUDERS} if self.case.secure_sum and k > 1 else {}
+        return self.case.equal_facts(k, n, **(sums | dict(self.terms) | more))
+
+    def shard(self, rng: np.random.Generator, n: int = N) -> Shard:
+        """A shard of n examples."""
+        y = labels(rng, n) if self.classes == 2 else rng.integers(0, self.classes, n) * 2.0 / (self.classes - 1) - 1
+        return Shard(ball(rng, n, D), y)
+
+    @property
+    def parties(self) -> int:
+        """How many parties there are."""
+        return 1 if self.case.algorithm.curator else PARTIES
+
+    def accepts(self) -> bool:
+        """Whether the algorithm can be run so."""
+        facts = self.facts(self.parties)
+        try:
+            self.case.algorithm.check_rows(facts)
+            self.case.algorithm.questions(facts)
+            self.case.algorithm.check_noise(facts.everyone)
+            self.case.algorithm.event(1, facts.of(0))
+        except InvalidInputError:
+            return False
+        return True
+
+
+def settings(case: Case) -> Iterator[Setting]:
+    """Two classes, then three, and no delta, as far as the algorithm takes them."""
+    three: dict[str, object] = {"loss": Softmax(3)}
+    if case.algorithm.rows == "held_out":
+        three |= {"public": PUBLIC[:3], "public_shape": (3, D)}
+    given = (
+        Setting(case),
+        Setting(case, three, 3),
+        Setting(case, {"delta": 0.0}),
+        Setting(case, three | {"delta": 0.0}, 3),
+    )
+    yield from (setting for setting in given if setting.accepts())
+
+
+def prove(case: Case) -> list[Proven]:
+    """Run the proofs of all events of an algorithm; raises UnprovenError."""
+    proven = [each for setting in settings(case) for each in _proofs_of(setting, _all_rounds(setting))]
+    if not proven:
+        raise UnprovenError(f"{case.name} accepts none of the terms that it is tried on")
+    if hasattr(case.algorithm, "n_rounds"):
+        longer = Setting(replace(case, algorithm=with_parameters(case.algorithm, n_rounds=LONG)))
+        list(_proofs_of(longer, _all_rounds(longer)[-1:], first=False))
+    return list(dict.fromkeys(proven))
+
+
+def with_parameters(algorithm: Algorithm, **parameters: float) -> Algorithm:
+    """The same algorithm with other numbers for some of its parameters."""
+    return cast("Algorithm", replace(cast("Any", algorithm), **parameters))
+
+
+def _all_rounds(setting: Setting) -> list[Query]:
+    """A query of each round; their messages are such as a curious learner may send."""
+    asked = conversation(setting.case, setting.facts(setting.parties), seed=3)[0]
+    return [queries(query, np.random.default_rng(4))[-1] for query in asked]
+
+
+def _proofs_of(setting: Setting, asked: Sequence[Query], *, first: bool = True) -> Iterator[Proven]:
+    """Run the proof of each round that is asked, of parties that do the same; ``first`` tries stacks of them too."""
+    algorithm, facts = setting.case.algorithm, setting.facts(setting.parties)
+    for group in [[i] for i in range(setting.parties)] if algorithm.roles else [list(range(setting.parties))]:
+        own, paid = facts.of(group[0]), False
+        for query in asked:
+            event, proof = algorithm.event(query.round, own), algorithm.proof(query, own)
+            if any(isinstance(release, NonPrivateEvent) for release in releases(event)):
+                yield Proven(type(event).__name__, "none owed", "nothing is claimed")
+            elif isinstance(event, NoEvent):
+                if not (paid and isinstance(proof, Draws)):
+                    check_ignores_data(setting, query, group[0])
+            else:
+                trial = Trial(setting, query, group, first)
+                name = type(proof).__name__
+                if isinstance(proof, PostProcessing):
+                    trial.check_function()
+                    proof = proof.of
+                    name += f" of {type(proof).__name__}"
+                yield Proven(type(event).__name__, name, trial.check(event, proof, asked))
+                paid = isinstance(proof, Draws)
+
+
+# ── what is tried ────────────────────────────────────────────────────────────
+
+HOSTILE = [np.nan, np.inf, -np.inf, 1e308, 5e-324, 1e200, -1e18, 50.0]
+
+
+def neighbours(rng: np.random.Generator, pairs: int, n: int, adjacency: Adjacency) -> tuple[Shard, Shard]:
+    """Shards and their neighbours, stacked: one record replaced, or all, as if the owner had checked nothing.
+
+    A fifth of the records replaced are not numbers, a fifth lie far outside the ball, a fifth pull the sum of gradients
+    along the second axis with all their might when the weights point down the first; the rest are anything.
+    """
+    X, y = ball(rng, pairs, n, D) * rng.uniform(0, 2, (pairs, n, 1)), labels(rng, pairs, n)
+    other_X, other_y = X.copy(), y.copy()
+    if adjacency == "whole_party":
+        other_X, other_y = ball(rng, pairs, n, D), labels(rng, pairs, n)
+    kind = np.arange(pairs) % 5
+    for rows, targets in ((X, y), (other_X, other_y)):
+        rows[:, 0] = ball(rng, pairs, D)
+        rows[kind == 0, 0, rng.integers(D)] = rng.choice(HOSTILE, (kind == 0).sum())
+        rows[kind == 1, 0] = rng.choice(HOSTILE, ((kind == 1).sum(), D))
+        rows[kind == 2, 0] *= 10.0 ** rng.uniform(0, 300, ((kind == 2).sum(), 1))
+        targets[:, 0] = rng.choice([-1.0, 1.0, -1.0, 1.0, np.nan, np.inf, 1e9, 0.5], pairs)
+    for rows, targets, sign in ((X, y, 1), (other_X, other_y, -1)):
+        rows[kind == 3, 0] = [0.01, sign * math.sqrt(1 - 0.01**2), *[0] * (D - 2)]
+        targets[kind == 3, 0] = 1.0
+    return Shard(X, y), Shard(other_X, other_y)
+
+
+def queries(asked: Query, rng: np.random.Generator) -> list[Query]:
+    """What a curious learner may ask: a question of the program, and others like it with other values."""
+    if not asked.message.size:
+        return [asked]
+    steep = np.resize([-60_000.0, 0, 0, 0], asked.message.shape)
+    any_weights = rng.normal(size=asked.message.shape) * 10.0 ** rng.uniform(-3, 4)
+    return [asked, replace(asked, message=steep), replace(asked, message=any_weights)]
+
+
+def too_far(moved: IntArray, law: Event, bound: float) -> bool:
+    """Whether a move in integers is longer than the bound in the norm that the law's noise hides: exactly, if (m,)."""
+    power = 1 if isinstance(law, LaplaceEvent) else 2
+    if moved.ndim > 1 and isinstance(law, L2LaplaceEvent):  # of several vectors the lengths add up
+        return bool(np.linalg.norm(moved.astype(np.float64), axis=-1).sum() > bound * UNIT * (1 + ROUNDING))
+    return bool(sum(abs(v) ** power for v in moved.ravel().tolist()) > (Fraction(bound) * UNIT) ** power)
+
+
+def repeated(shard: Shard, k: int) -> Shard:
+    """A stack of k parties that hold the same."""
+    X, y = (np.broadcast_to(part, (k, *part.shape)) for part in (shard.X, shard.y))
+    return Shard(X, y, norm=shard.norm)
+
+
+def check_ignores_data(setting: Setting, query: Query, index: int) -> None:
+    """An answer that costs nothing is the same whatever the shard is."""
+    own, rng = setting.facts(setting.parties).of(index), np.random.default_rng(9)
+    algorithm = setting.case.algorithm
+    answers = [
+        algorithm.local(query, algorithm.prepare(setting.shard(rng), own), own, SeededNoise(10)) for _ in range(4)
+    ]
+    if not all(np.array_equal(one, other) for one, other in pairwise(answers)):
+        raise UnprovenError(
+            f"{setting.case.name} declares that round {query.round} costs nothing, and answers from the data"
+        )
+
+
+# ── laws of noise ────────────────────────────────────────────────────────────
+
+
+def p_of_ks(sample: FloatArray, cdf: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """The p-values (m,) of Kolmogorov and Smirnov's test for columns (n, m), by Stephens's formula."""
+    n = len(sample)
+    heights = cdf(np.sort(np.nan_to_num(sample), axis=0))
+    steps = np.arange(n + 1)[:, None] / n
+    apart = np.maximum((steps[1:] - heights).max(axis=0), (heights - steps[:-1]).max(axis=0))
+    return np.asarray(stats.kstwobign.sf((math.sqrt(n) + 0.12 + 0.11 / math.sqrt(n)) * apart))
+
+
+def p_of_correlation(one: FloatArray, other: FloatArray | None = None) -> float:
+    """The p-value of the closest relation between the signs of columns (n, m), or of those of two such samples."""
+    signs = np.sign(one)
+    if other is None:
+        products = signs.T @ signs / len(one)
+        products = products[np.triu_indices(products.shape[0], 1)]
+    else:
+        products = (signs.T @ np.sign(other) / len(one)).ravel()
+    if not products.size:
+        return 1.0
+    return float(min(1.0, products.size * 2 * stats.norm.sf(np.abs(products).max() * math.sqrt(len(one)))))
+
+
+def p_of_law(noise: FloatArray, law: NoiseLaw, sensitivity: float) -> float:
+    """How well noise (n, ..., m) fits what a law and the sensitivity imply: in each number, as long, and unrelated."""
+    flat = noise.reshape(len(noise), -1)
+    if isinstance(law, L2LaplaceEvent):
+        vectors = noise.reshape(-1, noise.shape[-1]) * law.epsilon / sensitivity
+        d, lengths = vectors.shape[-1], np.linalg.norm(vectors, axis=-1)
+        if d != law.dimension:
+            return 0.0
+        each = [p_of_ks(lengths[:, None], stats.gamma(d).cdf)]
+        if d > 1:
+            cosines = (
+                np.divide(vectors, lengths[:, None], where=lengths[:, None] > 0, out=np.ones_like(vectors)) + 1
+            ) / 2
+            each.append(p_of_ks(cosines, lambda x: special.betainc((d - 1) / 2, (d - 1) / 2, np.clip(x, 0, 1))))
+    else:
+        scaled = flat * (law.mu if isinstance(law, GaussianEvent) else law.epsilon) / sensitivity
+        if isinstance(law, GaussianEvent):
+            each = [
+                p_of_ks(scaled, special.ndtr),
+                p_of_ks((scaled**2).sum(axis=1, keepdims=True), stats.chi2(scaled.shape[1]).cdf),
+            ]
+        else:
+            each = [
+                p_of_ks(scaled, stats.laplace.cdf),
+                p_of_ks(np.abs(scaled).sum(axis=1, keepdims=True), stats.gamma(scaled.shape[1]).cdf),
+            ]
+    found = np.concatenate(each)
+    return min(1.0, 2 * found.size * float(found.min()), 2 * p_of_correlation(flat))
+
+
+def check_cost(declared: Event, law: NoiseLaw, vectors: int = 1) -> None:
+    """Refuse an event that costs less than the law of its noise; of several vectors, one that is not pure."""
+    if declared == law:
+        return
+    if vectors > 1:
+        enough = isinstance(declared, ApproximateEvent) and epsilon_after([law], 0.0) <= declared.epsilon * (
+            1 + ROUNDING
+        )
+    else:
+        deltas = (0.0, 1e-9, 1e-6, 1e-4, 1e-2)
+        enough = all(
+            epsilon_after([law], delta) <= epsilon_after([declared], delta) * (1 + ROUNDING) for delta in deltas
+        )
+    if not enough:
+        raise UnprovenError(f"the declared {declared} costs less than noise of {law} does")
+
+
+# ── trials ───────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Trial:
+    """One question to parties that do the same, ``group``; ``first`` tries stacks of parties too, and whole audits."""
+
+    setting: Setting
+    query: Query
+    group: list[int]
+    first: bool
+
+    def __post_init__(self) -> None:
+        self.algorithm = self.setting.case.algorithm
+        self.stacked = self.first and not self.algorithm.roles and not self.algorithm.curator
+        self.where = f"{self.setting.case.name}, round {self.query.round}"
+        self.facts = self.setting.facts(self.setting.parties)
+        self.owns = {i: self.facts.of(i) for i in self.group}
+        self.shard_ = self.setting.shard(np.random.default_rng(5))
+        self.prepared = {i: self.algorithm.prepare(self.shard_, own) for i, own in self.owns.items()}
+        self.parts = 1
+        if self.setting.case.secure_sum and not self.algorithm.whole_noise(self.query.round):
+            self.parts = MINIMUM - COLLUDERS
+
+    def check(self, event: Event, proof: Proof | None, asked: Sequence[Query]) -> str:
+        """The figures of a proof of the event."""
+        match proof:
+            case Additive():
+                return self.check_additive(event, proof)
+            case NoiseInside():
+                return self.check_inside(event, proof)
+            case Draws():
+                return self.check_draws(asked)
+            case Audit():
+                return self.check_audit(proof)
+            case _:
+                raise UnprovenError(f"{self.where} declares {event} and no proof of it")
+
+    def released(self, prepared: Any, own: OwnFacts, noise: Noise) -> IntArray:  # noqa: ANN401 -- as `prepare` makes it
+        """What bears the noise: the answer, or what it is a function of."""
+        proof = self.algorithm.proof(self.query, own)
+        if isinstance(proof, PostProcessing):
+            return proof.release(prepared, noise)
+        return self.algorithm.local(self.query, prepared, own, noise)
+
+    def alone(self, noise: Noise) -> FloatArray:
+        """Releases of single parties less what is exact, summed up by parts, (ALONE, ..., m), in reals."""
+        rng = np.random.default_rng(6)
+        exact = {i: self.released(self.prepared[i], own, NoNoise()) for i, own in self.owns.items()}
+        sums = []
+        for _ in range(ALONE):
+            members = rng.choice(self.group, self.parts, replace=len(self.group) < self.parts).tolist()
+            sums.append(sum(self.released(self.prepared[i], self.owns[i], noise) - exact[i] for i in members))
+        return to_reals(np.array(sums))
+
+    def together(self, noise: Noise) -> FloatArray:
+        """Likewise of a stack of parties that hold the same, (STACKED, ..., m)."""
+        k = STACKED * self.parts
+        facts = self.setting.facts(k).everyone
+        shard = repeated(self.shard_, k)
+        prepared = self.algorithm.prepare(shard, facts)
+        drawn = self.released(prepared, facts, noise) - self.released(prepared, facts, NoNoise())
+        drawn = np.random.default_rng(7).permutation(drawn)
+        return to_reals(drawn.reshape(STACKED, self.parts, *drawn.shape[1:]).sum(axis=1))
+
+    # An additive law.
+
+    def check_additive(self, event: Event, proof: Additive) -> str:
+        """The sensitivity, the law of the noise, and that each answer has noise of its own."""
+        law = event if proof.law is None else proof.law
+        if not isinstance(law, NoiseLaw):
+            raise UnprovenError(
+                f"{self.where}: no law of noise follows from {event}: say which it has, or give another proof"
+            )
+        own = self.owns[self.group[0]]
+        sensitivity = self.sensitivity(own)
+        self.check_sensitivity(law, sensitivity)
+        noise = self.alone(RoundNoise(SeededNoise(8)))
+        check_cost(event, law, math.prod(noise.shape[1:-1]))
+        words = self.check_law("alone", noise, law, sensitivity)
+        flat = noise.reshape(ALONE, -1)
+        if p_of_correlation(flat[1:], flat[:-1]) < ALARM:
+            raise UnprovenError(f"{self.where}: the noise of one answer tells of the next one's")
+        if not self.stacked:
+            return words
+        stack = self.setting.facts(STACKED * self.parts).of(0)  # whose size may tell in the noise
+        proof = cast("Additive", self.proven_noise(stack))
+        law = cast("NoiseLaw", self.algorithm.event(self.query.round, stack) if proof.law is None else proof.law)
+        noise = self.together(RoundNoise(SeededNoise(9)))
+        return f"{words}; {self.check_law('stacked', noise, law, self.sensitivity(stack))}"
+
+    def sensitivity(self, own: OwnFacts) -> float:
+        """What the algorithm declares; refused unless it is finite."""
+        declared = float(np.max(self.algorithm.sensitivity(self.query, own)))
+        if not 0 < declared < math.inf:
+            raise UnprovenError(f"{self.where}: additive noise hides a finite sensitivity, not {declared}")
+        return declared
+
+    def proven_noise(self, own: OwnFacts) -> object:
+        """The proof of what bears the noise."""
+        proof = self.algorithm.proof(self.query, own)
+        return proof.of if isinstance(proof, PostProcessing) else proof
+
+    def check_law(self, way: str, noise: FloatArray, law: NoiseLaw, sensitivity: float) -> str:
+        """That noise fits the law, and would not at half its scale."""
+        p, halved = p_of_law(noise, law, sensitivity), p_of_law(noise / 2, law, sensitivity)
+        if p <= ALARM:
+            raise UnprovenError(
+                f"{self.where}: noise drawn {way} does not fit {law} for a sensitivity of {sensitivity:g}"
+            )
+        if halved >= ALARM:
+            raise UnprovenError(f"{self.where}: half of the noise drawn {way} would not be noticed")
+        return f"{way} p = {p:.2g}, halved {halved:.0e}"
+
+    def check_sensitivity(self, law: NoiseLaw, bound: float) -> None:
+        """That no neighbour's release is further off."""
+        rng, own = np.random.default_rng(11), self.setting.facts(self.setting.parties, 2).of(self.group[0])
+        pairs = neighbours(rng, 15, 2, self.algorithm.adjacency)
+        for i in range(15):
+            one, other = (self.released(self.algorithm.prepare(each.party(i), own), own, NoNoise()) for each in pairs)
+            if too_far(one - other, law, bound):
+                raise UnprovenError(
+                    f"{self.where}: a neighbour's release is further off than the sensitivity, {bound:g}"
+                )
+
+    # Post-processing.
+
+    def check_function(self) -> None:
+        """That the answer is the function of the release, which sees nothing of the shard, alone or stacked."""
+        rng = np.random.default_rng(12)
+        for own in [self.owns[self.group[0]], *([self.facts.everyone] if self.stacked else [])]:
+            for seed in range(6):
+                shard, other = (self.setting.shard(rng) for _ in range(2))
+                if own.own_epsilon.ndim:  # a stack
+                    shard, other = (repeated(each, self.setting.parties) for each in (shard, other))
+                prepared, of_other = (self.algorithm.prepare(each, own) for each in (shard, other))
+                release = self.proof_(own).release(prepared, SeededNoise(seed))
+                answer = self.algorithm.local(self.query, prepared, own, SeededNoise(seed))
+                self.algorithm.local(self.query, of_other, own, SeededNoise(seed + 1))  # it may have been remembered
+                if not np.array_equal(answer, self.proof_(own).function(np.array(release))):
+                    raise UnprovenError(f"{self.where}: the answer is no function of the release alone")
+
+    def proof_(self, own: OwnFacts) -> PostProcessing:
+        """The proof, made anew."""
+        return cast("PostProcessing", self.algorithm.proof(self.query, own))
+
+    # Noise inside a minimisation.
+
+    def check_inside(self, event: Event, proof: NoiseInside) -> str:
+        """The law of the noise, how far neighbours' noise for the same answer differs, and what both cost."""
+        if self.parts > 1:
+            raise UnprovenError(f"{self.where}: noise inside a minimisation is not drawn in shares")
+        index = self.group[0]
+        own, noise = self.owns[index], RoundNoise(SeededNoise(8))
+        answers = {"alone": np.stack([self.released(self.prepared[index], own, noise) for _ in range(ALONE)])}
+        if self.stacked:
+            answers["stacked"] = self.answers_together(noise)
+        drawn = {way: self.noise_of(own)(self.prepared[index], to_reals(each)) for way, each in answers.items()}
+        self.check_inside_cost(event, proof, drawn["alone"].shape[1])
+        self.check_change(proof, to_reals(answers["alone"][:8]))
+        return "; ".join(self.check_law(way, each, proof.law, proof.reach) for way, each in drawn.items())
+
+    def answers_together(self, noise: Noise) -> IntArray:
+        """Releases of a stack of parties that hold the same."""
+        facts = self.setting.facts(STACKED).everyone
+        shard = repeated(self.shard_, STACKED)
+        return self.released(self.algorithm.prepare(shard, facts), facts, noise)
+
+    def noise_of(self, own: OwnFacts) -> Callable[[Any, FloatArray], FloatArray]:
+        """What reads the noise off answers."""
+        return cast("NoiseInside", self.proven_noise(own)).noise_of
+
+    def check_inside_cost(self, event: Event, proof: NoiseInside, draws: int) -> None:
+        """That the event costs no less than all draws, what their determinants cost, and the rest that is spent."""
+        delta = event.delta if isinstance(event, ApproximateEvent) else float(self.owns[self.group[0]].own_delta)
+        epsilon, left = epsilon_after([event], delta), delta / draws - proof.spent[1]
+        due = draws * (epsilon_after([proof.law], max(left, 0.0)) + proof.spent[0])
+        if left < 0 or due > epsilon * (1 + ROUNDING):
+            raise UnprovenError(f"{self.where}: {event} costs less than its noise, epsilon {due:g} at the same delta")
+
+    def check_change(self, proof: NoiseInside, answers: FloatArray) -> None:
+        """That neighbours' noise for the same answer differs by no more than the reach, and its density's factor."""
+        n, step = 3, 1e-4
+        own, rng = self.setting.facts(self.setting.parties, n).of(self.group[0]), np.random.default_rng(13)
+        noise_of, m = self.noise_of(own), answers.shape[1]
+        for answer in answers:
+            one = self.setting.shard(rng, n)
+            X, y = one.X.copy(), one.y.copy()
+            X[0], y[0] = -X[0] if rng.random() < 0.5 else ball(rng, D), y[rng.integers(n)]
+            pair = [self.algorithm.prepare(each, own) for each in (one, Shard(X, y))]
+            apart = np.subtract(*(noise_of(each, answer[None])[0] for each in pair))
+            if np.linalg.norm(apart, axis=-1).max() > proof.reach * (1 + ROUNDING):
+                raise UnprovenError(
+                    f"{self.where}: a neighbour's noise for the same answer is further off than {proof.reach:g}"
+                )
+            around = answer + step * np.concatenate([np.eye(m), -np.eye(m)])
+            slopes = [noise_of(each, around).reshape(2, m, m) for each in pair]
+            factors = [np.linalg.slogdet((up - down) / (2 * step))[1] for up, down in slopes]
+            if abs(factors[0] - factors[1]) > proof.spent[0] * apart.shape[0] + 1e-6:
+                raise UnprovenError(
+                    f"{self.where}: the determinants of neighbours cost more than the {proof.spent[0]:g} spent"
+                )
+
+    # Draws of an index.
+
+    def check_draws(self, asked: Sequence[Query]) -> str:
+        """That chances differ by no more than the spread, that so many are drawn, and that answers tell no more."""
+        own = self.setting.facts(self.setting.parties, **self.widest_norm).of(self.group[0])
+        event = self.algorithm.event(self.query.round, own)
+        if not isinstance(event, DrawEvent):
+            raise UnprovenError(f"{self.where}: draws of an index cost a DrawEvent, not {event}")
+        rounds = [self.query, *self.paid_with(own, asked)]
+        widest, most = 0.0, 0
+        for seed, pair in enumerate(self.pairs_of_draws()):
+            heard = [HeardDraws(seed) for _ in pair]
+            prepared = [self.algorithm.prepare(shard, own) for shard in pair]
+            for query in rounds:
+                answers = [
+                    self.algorithm.local(query, each, own, noise) for each, noise in zip(prepared, heard, strict=True)
+                ]
+                if not np.array_equal(answers[0], answers[1]):
+                    raise UnprovenError(f"{self.where}: of the same draws neighbours answer differently")
+            one, other = heard
+            if [n for _, n in one.asked] != [n for _, n in other.asked]:
+                raise UnprovenError(f"{self.where}: how many draws there are depends on the data")
+            most = max(most, sum(n for _, n in one.asked))
+            for (mine, _), (its, _) in zip(one.asked, other.asked, strict=True):
+                widest = max(widest, float(np.ptp(mine - its)))
+        if most > event.draws or widest > event.spread * (1 + ROUNDING):
+            raise UnprovenError(
+                f"{self.where}: {most} draws, of which chances differ by {widest:g}, are more than {event}"
+            )
+        if not most or widest <= event.spread / 2:
+            raise UnprovenError(f"{self.where}: of {most} draws, half of the randomness would not be noticed")
+        part = widest / event.spread
+        return f"{most} draws; the widest range is {part:.2f} of the spread, halved {2 * part:.2f}"
+
+    def paid_with(self, own: OwnFacts, asked: Sequence[Query]) -> Iterator[Query]:
+        """The later rounds that cost nothing and are draws too."""
+        for query in asked:
+            free = isinstance(self.algorithm.event(query.round, own), NoEvent)
+            if query.round > self.query.round and free and isinstance(self.algorithm.proof(query, own), Draws):
+                yield query
+
+    @property
+    def widest_norm(self) -> dict[str, Any]:
+        """The norm in which rows may be longest."""
+        return {"norm": "max"} if "max" in self.algorithm.norms else {}
+
+    def pairs_of_draws(self) -> Iterator[tuple[Shard, Shard]]:
+        """Neighbours: one row of a corner is another; or all rows are alike, and one is turned round."""
+        rng = np.random.default_rng(14)
+        for corner in rng.choice([-1.0, 1.0], (10, D)):
+            for rows in (rng.uniform(-1, 1, (N, D)), np.tile(corner, (N, 1)), np.tile(-corner, (N, 1))):
+                for y in (np.ones(N), labels(rng, N)):
+                    one, other = rows.copy(), rows.copy()
+                    one[0], other[0] = corner, -corner
+                    yield Shard(one, y, **self.widest_norm), Shard(other, y, **self.widest_norm)
+
+    # Audits.
+
+    def check_audit(self, proof: Audit) -> str:
+        """That no test beats the claim, and that one does if half of the noise is gone."""
+        self.check_audit_terms(proof)
+        budgets = [(1.0, 1e-4), (proof.epsilon, proof.delta)]  # noise that is right for the audit alone is not
+        whole = self.first and not self.setting.terms  # other terms make no other audit
+        for budget in budgets[: 1 + whole]:
+            said, shown = self.played(proof, *budget, 1.0)
+            if shown.epsilon > said:
+                raise UnprovenError(f"{self.where}: epsilon is at least {shown.epsilon:.3g}, and {said:.3g} is claimed")
+        if not whole:
+            return "no attack shows more than is claimed"
+        claim, halved = self.played(proof, proof.epsilon, proof.delta, 0.5)
+        if halved.power(claim) < POWER:
+            raise UnprovenError(
+                f"{self.where}: the audit would not notice half of the noise: it shows an epsilon of at least "
+                f"{halved.epsilon:.3g}, and {claim:.3g} is claimed"
+            )
+        return f"epsilon {claim:.3g} claimed, with half the noise at least {halved.epsilon:.2g}; power > {POWER}"
+
+    def check_audit_terms(self, proof: Audit) -> None:
+        """That it is the same algorithm that is audited, on neighbours."""
+        for name, value in proof.parameters.items():
+            if not all(type(each) in {int, float} for each in (value, getattr(self.algorithm, name, None))):
+                raise UnprovenError(f"{self.where}: an audit changes numbers of the algorithm, and {name} is none")
+        one, other = proof.one, proof.other
+        if one.X.shape != other.X.shape or one.norm != other.norm:
+            raise UnprovenError(f"{self.where}: the audit's shards are of different shapes")
+        differ = int(((one.X != other.X).any(axis=-1) | (one.y != other.y)).sum())
+        if self.algorithm.adjacency == "replace_one" and differ > 1:
+            raise UnprovenError(
+                f"{self.where}: the audit's shards differ in {differ} records, and neighbours do in one"
+            )
+
+    def played(self, proof: Audit, epsilon: float, delta: float, factor: float) -> tuple[float, Attack]:
+        """The epsilon that is claimed at a budget, and the best attack on answers with ``factor`` times the noise."""
+        played = replace(self.setting.case, algorithm=with_parameters(self.algorithm, **proof.parameters))
+        k = 1 if self.algorithm.curator else PARTIES
+        setting = Setting(played, dict(self.setting.terms) | {
+            "loss": proof.loss, "epsilon": epsilon, "delta": delta, "n_features": proof.one.n_features,
+            "norm": proof.one.norm,
+        })  # fmt: skip
+        facts = setting.facts(k, proof.one.X.shape[0])
+        query = conversation(played, facts, seed=3)[0][self.query.round - 1]
+        if proof.message is not None:
+            query = replace(query, message=proof.message)
+        played.algorithm.questions(facts)[query.round - 1].check(query)
+        own = [facts.of(i) for i in (self.group * MINIMUM)[: self.parts]]
+        event = played.algorithm.event(query.round, own[0])
+        delta = event.delta if isinstance(event, ApproximateEvent) else delta
+        answers = []
+        for seed, shard in enumerate((proof.one, proof.other)):
+            noise = ScaledNoise(RoundNoise(SeededNoise([15, seed])), factor)
+            prepared = [played.algorithm.prepare(each, own[0]) for each in (shard, proof.one)]
+            answers.append(
+                to_reals(
+                    np.array(
+                        [
+                            sum(
+                                played.algorithm.local(query, prepared[place > 0], each, noise)
+                                for place, each in enumerate(own)
+                            )
+                            for _ in range(AUDITED)
+                        ]
+                    )
+                )
+            )
+        apart = np.subtract(*(each[::2].mean(axis=0) for each in answers[::-1]))
+        scores = [
+            [np.asarray(proof.score(each), dtype=np.float64) for each in answers],
+            [each @ apart for each in answers],
+        ]
+        attacks = [Attack.of(*pair, delta) for null, shown in scores for pair in ((null, shown), (-shown, -null))]
+        return epsilon_after([event], delta), max(attacks, key=lambda attack: attack.epsilon)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """How often a test took answers for the other neighbour's: rightly ``hits``, falsely ``alarms``, of n each."""
+
+    hits: int
+    alarms: int
+    n: int
+    delta: float
+
+    @classmethod
+    def of(cls, null: FloatArray, other: FloatArray, delta: float) -> Attack:
+        """By scores (runs,): one half of them chooses the threshold, the other counts."""
+        thresholds = np.quantile(null[::2], 1 - np.geomspace(2e-3, 0.5, 100))
+        false, true = ((scores[::2, None] > thresholds).mean(axis=0) for scores in (null, other))
+        best = thresholds[np.argmax(np.maximum(true - delta, 1e-300) / np.maximum(false, 2 / len(null)))]
+        return cls(int((other[1::2] > best).sum()), int((null[1::2] > best).sum()), len(null[1::2]), delta)
+
+    @property
+    def epsilon(self) -> float:
+        """A lower bound on epsilon, by Clopper and Pearson's intervals of both rates, for four attacks at once."""
+        confidence = ALARM / 8
+        least = stats.beta.ppf(confidence, self.hits, self.n - self.hits + 1) if self.hits else 0.0
+        most = stats.beta.isf(confidence, self.alarms + 1, self.n - self.alarms) if self.alarms < self.n else 1.0
+        return math.log(max(least - self.delta, 1e-300) / most)
+
+    def power(self, claim: float) -> float:
+        """How often answers of such a law show more than the claim, by the binomial laws of hits and alarms."""
+        counts = np.random.default_rng(16).binomial(self.n, [self.hits / self.n, self.alarms / self.n], (400, 2))
+        return float(
+            np.mean([replace(self, hits=hits, alarms=alarms).epsilon > claim for hits, alarms in counts.tolist()])
+        )
+
+
+class HeardDraws(Relay):
+    """Noise that keeps the log-chances of every index that is drawn, and draws them by a seed alone."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(SeededNoise(seed))
+        self.rng = np.random.default_rng(seed)
+        self.asked: list[tuple[FloatArray, int]] = []
+
+    def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
+        self.asked.append((np.log(mantissas) + exponents * math.log(2), n))
+        return self.rng.integers(len(mantissas), size=n)

@@ -1,0 +1,55 @@
+"""Every event of every algorithm is proven: the proofs that algorithms declare, run (`tests.contracts.proving`)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from common.algorithms import REGISTRY, build_algorithm
+from tests.contracts.algorithms import ALIASES, CASES, Case, each_of
+from tests.contracts.proving import Proven, prove
+
+SEEN = {case.name: label for label, case in CASES.items() if label.count("-") == 1}.values()
+"""Each algorithm with its defaults, under a secure sum where it can be: quick tests look at these."""
+TOGETHER = {
+    f"release-{'-'.join(chosen.values())}": Case("release", build_algorithm("release", chosen), secure_sum=False)
+    for chosen in (
+        {"mechanism": "centroids", "law": "l2_laplace"},
+        {"mechanism": "one_against_rest", "law": "l2_laplace"},
+        {"mechanism": "generalized", "law": "l2_laplace", "calibration": "paper"},
+        {"mechanism": "generalized", "law": "l2_laplace", "calibration": "thesis"},
+        {"mechanism": "objective", "law": "l2_laplace", "calibration": "jain_thakurta"},
+    )
+}
+"""Values of several parameters that make a mechanism of its own."""
+
+
+@cache
+def proven(label: str) -> tuple[Proven, ...]:
+    """What is proven of a case."""
+    return tuple(prove((CASES | TOGETHER)[label]))
+
+
+@each_of(CASES | TOGETHER, slow=(CASES | TOGETHER).keys() - set(SEEN))
+def test_every_event_is_proven_and_half_of_the_noise_would_be_noticed(case: Case) -> None:
+    (label,) = (label for label, each in (CASES | TOGETHER).items() if each is case)
+    for each in proven(label):
+        print(f"{label}: {each.event}: {each.proof}: {each.figure}")
+
+
+@pytest.mark.slow
+def test_the_table_of_proofs_has_every_algorithm() -> None:
+    """Of the ways in which quick tests look at them."""
+    rows = {
+        (case.name, each.event, each.proof): each.figure
+        for label, case in CASES.items()
+        if label in SEEN
+        for each in proven(label)
+    }
+    print("| algorithm | event | proof | figure |")
+    for (name, event, proof), figure in rows.items():
+        print(f"| {name} | {event} | {proof} | {figure} |")
+    assert {name for name, *_ in rows} == REGISTRY.keys() - ALIASES
+    baselines = {name for name, event, proof in rows if proof == "none owed"}
+    assert baselines == {"pooled", "local", "matrix_perturbation"}
