@@ -43,6 +43,10 @@ class RunTerms(Setting):
     absent: Annotated[
         dict[str, str], Field(default_factory=dict, description="by party: why one that was asked takes no part")
     ]
+    cautions: Annotated[
+        tuple[str, ...],
+        Field(description="what parameters and budgets do that may not be meant"),
+    ] = ()
 
     @classmethod
     def of(  # noqa: PLR0913 -- what a specification does not say, by name
@@ -54,9 +58,11 @@ class RunTerms(Setting):
         any_algorithm: bool = False,
         cohort: Cohort | None = None,
         absent: Mapping[str, str] = MappingProxyType({}),
+        cautions: tuple[str, ...] = (),
     ) -> Self:
         """The terms of a specification; raises InvalidInputError where they contradict each other."""
         return cls(
+            cautions=cautions,
             seconds=seconds,
             any_algorithm=any_algorithm,
             chosen=dict(chosen),

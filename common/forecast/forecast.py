@@ -31,6 +31,7 @@ from common.forecast.excess_risk import RATE, Interval, excess_of_constant, resp
 from common.forecast.forecasters import forecaster_of, in_place_of_forecast
 from common.learning.losses import Logistic, Loss, Softmax, Squared
 from common.protocol.algorithm import Algorithm
+from common.protocol.cautions import cautions
 from common.protocol.facts import FederationFacts
 
 ASSUMPTIONS = (
@@ -81,8 +82,8 @@ class Forecast:
     ``error_lost`` is at most how much more error of classification than the least a run with all owners has,
     ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its R^2 is less than the
     largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is the excess of the
-    best model that looks at no feature, None where the study does not tell enough of its label. ``cautions`` are the
-    algorithm's.
+    best model that looks at no feature, None where the study does not tell enough of its label. ``cautions`` are
+    those of the run's parameters and budgets.
     """
 
     excess: Interval
@@ -126,16 +127,18 @@ class NoForecast:
     reason: str
 
 
+_FROM_WEIGHTS = "the run starts from given weights, and nobody knows how good they are"
+
+
 def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
     """The forecast of a run; raises InvalidInputError for one that cannot be run."""
     asked = algorithm.questions(facts.curated() if algorithm.curator else facts)
-    if words := in_place_of_forecast(algorithm, facts):
-        return NoForecast(words)
-    forecaster = forecaster_of(algorithm)
+    told = cautions(algorithm, facts)
+    forecaster = in_place_of_forecast(algorithm, facts) or forecaster_of(algorithm)
     if isinstance(forecaster, str):
-        return NoForecast("; but ".join((forecaster, *algorithm.cautions(facts))))
+        return NoForecast("; but ".join((forecaster, *told)))
     if any(question.public for question in asked):
-        return NoForecast("the run starts from given weights, and nobody knows how good they are")
+        return NoForecast("; but ".join((_FROM_WEIGHTS, *told)))
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
     excess, best = everyone.outcome, coalitions.run(members).outcome
@@ -150,7 +153,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
         r_squared_lost=excess.high / problem.known.loss if problem.known and isinstance(facts.loss, Squared) else None,
         constant=excess_of_constant(problem),
-        cautions=algorithm.cautions(facts),
+        cautions=told,
     )
 
 

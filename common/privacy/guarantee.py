@@ -29,6 +29,26 @@ NEXT_TO_NOTHING = 20
 View = Literal["model", "transcript"]
 
 
+def delta_caution(delta: float, n: int, of: str = "records") -> tuple[str, ...]:
+    """That a delta allows to publish some of the ``n`` that it is promised to, where it is above 1/n; else nothing.
+
+    What publishes each with probability delta, and hides nothing else of it, keeps the promise (0, delta), so about
+    n delta of them may be seen whole. A caution and no refusal: a mechanism here need not be of that kind.
+
+    >>> delta_caution(1e-5, 1000)
+    ()
+    >>> delta_caution(0.5, 1000)[0].partition(": ")[0]
+    'a delta of 0.5 is above 1/1,000, and the promise is to 1,000 records'
+    """
+    if delta * n <= 1:
+        return ()
+    words = (
+        f"a delta of {delta:g} is above 1/{n:,}, and the promise is to {n:,} {of}: it allows that about "
+        f"{min(delta, 1) * n:,.0f} of them are published whole; take one far below {1 / n:.2g}"
+    )
+    return (words,)
+
+
 Composition = Literal["filter", "basic"]
 """How the costs of runs count together: see `common.privacy.account`."""
 

@@ -84,6 +84,7 @@ class RunView(BaseModel):
     chosen: dict[str, str]
     cohort: Cohort | None
     absent: Annotated[dict[str, str], Field(description="by party: why one that was asked takes no part")]
+    cautions: Annotated[tuple[str, ...], Field(description="what parameters and budgets do that may not be meant")] = ()
     rounds: RoundsView
     problem: ProblemDocument | None
     pause: PauseView | None

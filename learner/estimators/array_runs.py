@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
@@ -17,9 +18,10 @@ from common.data.study import Study
 from common.learning.losses import build_loss
 from common.learning.model import Model
 from common.privacy.account import Cost
-from common.privacy.guarantee import Guarantee
+from common.privacy.guarantee import Guarantee, delta_caution
 from common.privacy.noise import Noise, SeededNoise, SystemNoise
 from common.protocol.algorithm import Algorithm, Choice
+from common.protocol.cautions import cautions
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
 from common.runs.pricing import price, transcript
@@ -80,6 +82,12 @@ class ArrayRun:
     def promise(self, *assumptions: str) -> Guarantee:
         """What it promises each record."""
         return transcript(self.algorithm, self.facts.of(0)).assuming(*_ASSUMED, *assumptions)
+
+    def warn(self, budget: PrivacyBudget | None) -> None:
+        """Warn the caller of ``fit`` of parameters and budgets, from public numbers alone."""
+        whole = () if budget is None else delta_caution(budget.delta, self.facts.n_total)
+        for caution in dict.fromkeys((*cautions(self.algorithm, self.facts), *whole)):
+            warnings.warn(caution, UserWarning, stacklevel=4)
 
     def paid(self, budget: PrivacyBudget | None, seed: Seed) -> None:
         """Charge a budget, if there is one; raises BudgetExhaustedError, and EstimatorError where nothing is promised.

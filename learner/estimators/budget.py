@@ -30,6 +30,7 @@ class PrivacyBudget:
         with as_estimator_errors():
             check_budget(epsilon, delta)
         self._account, self._fits, self._lock = limit(epsilon, delta), 0, Lock()
+        self.delta = delta
 
     @property
     def fits(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -107,6 +108,8 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         with self._asked() as learner:
             ended = learner.wait(run, progress=self.progress)
             document = learner.model(run)
+        for caution in ended.cautions:
+            warnings.warn(caution, UserWarning, stacklevel=2)
         self._check(document.study)
         named = self.study if isinstance(self.study, str) else self.study.name
         if named and document.study.name != named:

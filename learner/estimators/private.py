@@ -8,7 +8,6 @@ Smith & Thakurta, COLT 2012; Jain & Thakurta, ICML 2014), and `dp_gd`'s.
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -139,8 +138,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         study = self._study(X.shape[1], len(classes))
         run = self._run(study, len(X))
         promise = run.promise(*self._read())
-        for caution in run.algorithm.cautions(run.facts):  # of public numbers alone
-            warnings.warn(caution, UserWarning, stacklevel=3)
+        run.warn(self.budget)
         examples = Shard(_design(study, X), encode_classes(codes, len(classes)))
         run.paid(self.budget, self.random_state)
         model = run.model(examples, self.random_state)

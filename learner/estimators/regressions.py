@@ -139,6 +139,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
             study, len(X), "dp_gd", given, owners=self.owners, epsilon=self.epsilon, delta=self.delta
         )
         promise = run.promise()
+        run.warn(self.budget)
         examples = shard_of(study, self._columns(study, X) | {study.label.name: y}, clip=True)
         run.paid(self.budget, self.random_state)
         self.model_, self.study_, self.choices_ = run.model(examples, self.random_state), study, run.choices

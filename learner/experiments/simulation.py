@@ -26,6 +26,7 @@ from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Guarantee
 from common.privacy.noise import SeededNoise
 from common.protocol.algorithm import Algorithm, Choice, PublicRowsNeeded
+from common.protocol.cautions import cautions
 from common.protocol.facts import FederationFacts
 from common.protocol.messages import Reveal
 from common.protocol.simulation import simulate
@@ -213,7 +214,7 @@ def run_simulation(
         predicted,
         dataset.n_rows,
         dataset.n_dropped,
-        (*algorithm.cautions(facts), *warnings(dataset, value, predicted, pooled)),
+        (*cautions(algorithm, facts), *warnings(dataset, value, predicted, pooled)),
     )
 
 

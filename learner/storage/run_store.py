@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from common.arrays import FloatArray
 from common.encoding.npy import npy_parts, pack_array, unpack_array
 from common.errors import ConflictError, NotFoundError, ParleyError
+from common.protocol.cautions import cautions
 from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt
 from common.runs.certificate import SignedApproval
@@ -238,7 +239,8 @@ class RunStore:
 
         ``chosen`` says why, of each parameter that was chosen; ``absent`` of each party that takes no part.
         """
-        terms = RunTerms.of(spec, run.terms.seconds, chosen, cohort=run.terms.cohort, absent=absent)
+        told = cautions(spec.build(), spec.facts())
+        terms = RunTerms.of(spec, run.terms.seconds, chosen, cohort=run.terms.cohort, absent=absent, cautions=told)
         with self._database.transaction() as connection:
             values = {"run": run.id, "spec": spec.model_dump_json(), "terms": terms.model_dump_json()}
             connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})

@@ -42,6 +42,7 @@ from party.data.owner_data import Holding, load_holding
 from party.ledger.books import RunKey
 from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from party.policy.approval import Terms, review, rules_of, sum_policy, terms
+from party.policy.beginning import policy_cautions
 from party.settings import PartySettings, Policy
 
 _T = TypeVar("_T")
@@ -125,6 +126,8 @@ class Party:
         except BaseException:
             self.store.close()
             raise
+        for words in policy_cautions(settings.policy, self.holding.n_examples):
+            structlog.get_logger().warning("caution", words=words)
         self._agreed: OrderedDict[RunKey, tuple[Consent, Terms]] = OrderedDict()
         self._prepared: OrderedDict[str, Any] = OrderedDict()
         self._preparing = Lock()

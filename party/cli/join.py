@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -123,7 +123,7 @@ def join_command(
         told = [
             f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}",
             *about,
-            *_warned(folder, settings, agreed),
+            *_warned(folder, settings, agreed, holding.n_examples),
         ]
         if not has_ledger(folder.state):
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
@@ -194,13 +194,14 @@ def _tell(
     print_next(output, start)
 
 
-def _warned(folder: Folder, settings: PartySettings, agreed: Study) -> tuple[str, ...]:
-    """What is to be known of new settings: under those that were there, the owner has chosen."""
-    from party.policy.beginning import refused_for_sums, trained_by_sums
+def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
+    """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
+    from party.policy.beginning import policy_cautions, refused_for_sums, trained_by_sums
 
-    if (folder.root / "party.toml").exists() or not settings.policy.require_secure_sum or trained_by_sums(agreed):
-        return ()
-    return (f"warning: {_NO_TRAINING.format(', '.join(refused_for_sums(agreed)))}",)
+    yield from (f"warning: {words}" for words in policy_cautions(settings.policy, n_examples))
+    is_new = not (folder.root / "party.toml").exists()
+    if is_new and settings.policy.require_secure_sum and not trained_by_sums(agreed):
+        yield f"warning: {_NO_TRAINING.format(', '.join(refused_for_sums(agreed)))}"
 
 
 def _opened(path: Path, role: str) -> Invitation:

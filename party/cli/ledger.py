@@ -48,14 +48,18 @@ def init_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text")
     from party.answering.pin import pin_of
     from party.data.owner_data import load_holding
     from party.ledger.ledger import create_ledger
+    from party.policy.beginning import policy_cautions
     from party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
-        data = pin_of(settings, load_holding(settings))
+        holding = load_holding(settings)
+        data = pin_of(settings, holding)
         create_ledger(settings.state, settings.identity, settings.policy.adjacency)
         with open_store(settings) as store:
             store.pin(data)
+    for words in policy_cautions(settings.policy, holding.n_examples):
+        typer.echo(f"parley-party: {words}", err=True)
     text = f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back"
     print_result(output, text, state=str(settings.state))
     print_next(output, f"parley-party serve{config_words(config)}")

@@ -38,6 +38,7 @@ from party.cli.study import study_fit_app
 from party.cli.witnessed import witnessed_command
 
 if TYPE_CHECKING:
+    from party.data.owner_data import Holding
     from party.settings import PartySettings
 
 party_app = typer.Typer(
@@ -110,6 +111,15 @@ def party_serve(
         run(app, settings, [*outbound(settings.outbound), *owner_page(settings, app.state.ledger)])
 
 
+def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
+    """What may not be meant, of the policy and of the examples."""
+    from party.policy.beginning import policy_cautions
+
+    yield from policy_cautions(settings.policy, holding.n_examples)
+    if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
+        yield "all examples have the same label: alone, they teach nothing"
+
+
 @party_app.command("check")
 def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Load settings, study, data and, if there is one, the ledger as "serve" would; say what the party would refuse.
@@ -138,8 +148,8 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
     tell_unmet(settings.outbound)
-    if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
-        typer.echo("parley-party: all examples have the same label: alone, they teach nothing", err=True)
+    for doubt in _doubts(settings, holding):
+        typer.echo(f"parley-party: {doubt}", err=True)
     known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
     if output == "json":
         print_json_line(

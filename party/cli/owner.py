@@ -29,7 +29,10 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "tex
         print_json_line(questions)
         return
     for question in questions:
-        print_table([(name.replace("_", " "), spelt(value)) for name, value in question.items() if name != "guarantee"])
+        apart = {"guarantee", "cautions"}
+        print_table([(name.replace("_", " "), spelt(value)) for name, value in question.items() if name not in apart])
+        for caution in question["cautions"]:
+            typer.echo(f"  caution: {caution}")
         for promise in question["guarantee"]:
             typer.echo(f"  {promise}")
         typer.echo(f"next: parley-party approve {question['run']}, or deny\n")
@@ -40,7 +43,7 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "tex
 def approve_command(
     run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
 ) -> None:
-    """Take part in a run that waits: its whole price is reserved at once, and charged round by round."""
+    """Take part in a run that waits: its whole price is reserved at once, and charged with its answers."""
     from party.answering.party import open_store
     from party.settings import PartySettings
 

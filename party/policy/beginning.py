@@ -1,9 +1,11 @@
-"""What the policy of an owner who joins allows to begin with: what can be run on its study."""
+"""What the policy of an owner who joins allows to begin with, and what is to be known of it."""
 
 from __future__ import annotations
 
 from common.algorithms import REGISTRY
 from common.data.study import Study
+from common.privacy.guarantee import delta_caution
+from party.settings import Policy
 
 _USUAL = ("dp_gd", "release", "average", "evaluate", "describe")
 _BY_LARGEST = ("simplex", "evaluate", "describe")
@@ -26,3 +28,10 @@ def refused_for_sums(study: Study) -> tuple[str, ...]:
 def trained_by_sums(study: Study) -> tuple[str, ...]:
     """Those of them that make a model, and by a secure sum."""
     return tuple(name for name in first_algorithms(study) if REGISTRY[name].trains and name not in _EACH)
+
+
+def policy_cautions(policy: Policy, n_examples: int) -> tuple[str, ...]:
+    """Of a policy that allows a delta above 1/n: of the owner's own records, or of all that it holds as one."""
+    n, of = (n_examples, "records") if policy.adjacency == "replace_one" else (1, "party")
+    most = max(policy.delta, policy.max_delta_per_run)
+    return tuple(f"policy: {words}" for words in delta_caution(most, n, of))

@@ -22,6 +22,7 @@ from common.errors import BudgetExhaustedError, InvalidInputError
 from common.forecast.forecast import NoForecast, forecast
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price
 from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, Unit
+from common.protocol.cautions import cautions
 from common.runs.pricing import guarantees
 from common.runs.specification import RunSpec
 from common.wire.party_api import RunProposal
@@ -68,6 +69,7 @@ def terms_in_words(own: str, spec: RunSpec) -> dict[str, Any]:
     """What is promised of a run, and what the party ``own`` may gain by it; may take seconds."""
     return {
         "guarantee": [promise_in_words(each) for each in guarantees(spec.build(), spec.facts())],
+        "cautions": [*cautions(spec.build(), spec.facts())],
         "you_gain": gain_in_words(spec, own),
     }
 

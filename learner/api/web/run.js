@@ -62,6 +62,7 @@ class LiveRun {
     const expected = sessionStorage.getItem(`expected ${this.id}`);
     if (expected) words.push(`expected: ${expected}`);
     this.words.replaceChildren(words.join(" · "), ...(terms.evaluates ? [" · ", h("a", { href: `#run/${terms.evaluates}` }, "the run whose model it evaluates")] : []));
+    this.words.append(...terms.cautions.map((words) => h("span", { class: "warn" }, ` · ${words}`)));
     for (const name of terms.parties) this.set(name, { state: "takes part" });
     for (const [name, why] of Object.entries(terms.absent)) this.set(name, { state: `absent: ${why}` });
     const choices = Object.entries(terms.chosen);

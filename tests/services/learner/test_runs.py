@@ -175,6 +175,15 @@ async def test_a_run_fails_where_work_on_a_partys_data_does_and_others_are_free_
     assert spent["party-1"] == spent["party-3"] < spent["party-2"]
 
 
+async def test_a_run_says_what_its_delta_allows(client: httpx.AsyncClient) -> None:
+    """Once the sizes of all shards are known; owners refuse this one."""
+    risky, usual = await submit(client, delta=0.5), await submit(client)
+    for run in (risky, usual):
+        await watch(client, run)
+    assert "published whole" in (await view(client, risky))["cautions"][0]
+    assert (await view(client, usual))["cautions"] == []
+
+
 async def test_what_has_ended_cannot_be_cancelled(client: httpx.AsyncClient) -> None:
     run = await submit(client)
     await watch(client, run)
