@@ -116,6 +116,7 @@ class FeatureMethod(Releases):
             proof,
             lambda prepared, noise: self.release(prepared.first, facts, noise),
             lambda released: self._in_place(released, facts),
+            places_only=True,
         )
 
     def event(self, round: int, facts: OwnFacts) -> Event:

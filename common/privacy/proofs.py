@@ -60,16 +60,18 @@ class NoiseInside:
 
 @dataclass(frozen=True, slots=True)
 class PostProcessing:
-    """The answer is ``function`` of a ``release``, which has a proof of its own, ``of``.
+    """The answer is ``function`` of a ``release``, which has a proof of its own, ``of``, and the sensitivity.
 
     ``release`` takes what was prepared, and the noise; ``function`` takes the release alone. Of `Additive` L2-Laplace
     noise a release may have the shape (..., k, m): then each of k vectors has noise of its own, and the norms of their
-    moves add up to at most the sensitivity.
+    moves add up to at most the sensitivity. ``places_only`` says that the function changes no number of the release,
+    but puts them into places among zeros.
     """
 
     release: Callable[[Any, Noise], IntArray]
     function: Callable[[IntArray], IntArray]
     of: Additive | NoiseInside
+    places_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,16 @@ def applied_after(prepare: Callable[[Any], Any], proof: Proof | None) -> Proof |
 
 
 def read_after(
-    proof: Proof | None, release: Callable[[Any, Noise], IntArray], function: Callable[[IntArray], IntArray]
+    proof: Proof | None,
+    release: Callable[[Any, Noise], IntArray],
+    function: Callable[[IntArray], IntArray],
+    *,
+    places_only: bool = False,
 ) -> Proof | None:
     """The proof of ``function`` of what ``release`` answers, which has a ``proof``."""
     match proof:
         case Additive() | NoiseInside():
-            return PostProcessing(release, function, proof)
+            return PostProcessing(release, function, proof, places_only)
         case PostProcessing():
             return replace(proof, function=lambda released: function(proof.function(released)))
         case _:

@@ -2,7 +2,8 @@
 
 What each row adds to an answer is at most what it moves it by, for a row that was dropped adds nothing; where a whole
 party is hidden, that is so of all that it holds. So an exact answer of n rows is at most n times the sensitivity, in
-each number; its noise is bounded by its tail. An answer whose noise is inside a minimisation has no such bound.
+each number; its noise is bounded by its tail. An answer whose noise is inside a minimisation has no such bound, nor
+has one that is a function of noisy numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from common.arrays import BoolArray, FloatArray
 from common.data.shard import Shard
 from common.encoding.fixed_point import from_wire, to_reals
 from common.privacy.noise import NoNoise
+from common.privacy.proofs import PostProcessing, Proof
 from common.privacy.tails import ReachOfNoise
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
@@ -34,7 +36,7 @@ def exceeds_bound(
 
 def largest_exact(algorithm: Algorithm, query: Query, facts: FederationFacts, contributors: Sequence[int]) -> float:
     """The most that a number of these parties' sum is without its noise; infinite where that is not known."""
-    if algorithm.roles:
+    if algorithm.roles or not _keeps_numbers(algorithm.proof(query, facts.of(0))):  # without roles all do the same
         return float("inf")
     hides_rows = algorithm.adjacency == "replace_one"
     moved = [
@@ -43,6 +45,11 @@ def largest_exact(algorithm: Algorithm, query: Query, facts: FederationFacts, co
         for index in contributors
     ]
     return math.fsum(moved) + len(moved) * float(from_wire(np.array(1), facts.wire_shift))
+
+
+def _keeps_numbers(proof: Proof | None) -> bool:
+    """Whether an answer has the numbers that the sensitivity is of: no function of these, unless it places them."""
+    return not isinstance(proof, PostProcessing) or proof.places_only
 
 
 def reach_of_noise(

@@ -217,6 +217,11 @@ def repeated(shard: Shard, k: int) -> Shard:
     return Shard(X, y, norm=shard.norm)
 
 
+def numbers(answer: IntArray) -> IntArray:
+    """The numbers of an answer that are not 0, in order."""
+    return np.sort(answer[answer != 0])
+
+
 def check_ignores_data(setting: Setting, query: Query, index: int) -> None:
     """An answer that costs nothing is the same whatever the shard is."""
     own, rng = setting.facts(setting.parties).of(index), np.random.default_rng(9)
@@ -440,6 +445,8 @@ class Trial:
                 prepared, of_other = (self.algorithm.prepare(each, own) for each in (shard, other))
                 release = self.proof_(own).release(prepared, SeededNoise(seed))
                 answer = self.algorithm.local(self.query, prepared, own, SeededNoise(seed))
+                if self.proof_(own).places_only and not np.array_equal(numbers(release), numbers(answer)):
+                    raise UnprovenError(f"{self.where}: the answer has other numbers than the release")
                 self.algorithm.local(self.query, of_other, own, SeededNoise(seed + 1))  # it may have been remembered
                 if not np.array_equal(answer, self.proof_(own).function(np.array(release))):
                     raise UnprovenError(f"{self.where}: the answer is no function of the release alone")

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from common.algorithms import build_algorithm
 from common.data.shard import Shard
+from common.learning.losses import Softmax
 from common.privacy.noise import Noise, NoNoise, SeededNoise
 from common.privacy.tails import ReachOfNoise
 from common.protocol.bounds import exceeds_bound, largest_exact, reach_of_noise
@@ -99,3 +101,12 @@ def test_noise_reaches_nowhere_near_its_reach(draw: str) -> None:
     reach, drawn = (getattr(noise, draw)(100.0, (50_000, 2)) for noise in (ReachOfNoise(), SeededNoise(3)))
     assert np.all(np.abs(drawn) < 0.5 * reach)
     assert np.all(reach < 200 * np.std(drawn))
+
+
+def test_a_function_of_noisy_numbers_has_no_bound() -> None:
+    """Its sensitivity is that of the numbers."""
+    algorithm = build_algorithm("average", {"mechanism": "centroids"})
+    facts = Case("average", algorithm, secure_sum=True).equal_facts(3, 5, loss=Softmax(3))
+    query = next(algorithm.program(facts))
+    assert np.isfinite(algorithm.sensitivity(query, facts.of(0)))
+    assert largest_exact(algorithm, query, facts, (0, 1, 2)) == np.inf
