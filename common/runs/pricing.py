@@ -25,7 +25,7 @@ from common.privacy.co_owner import with_part
 from common.privacy.composition import releases
 from common.privacy.events import ApproximateEvent, Event, NoEvent
 from common.privacy.filter import cover
-from common.privacy.guarantee import Guarantee, View
+from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
@@ -37,6 +37,16 @@ _ONE_RECORD = (
 _ONE_PARTY = (
     "the promise is to each party: a person with records at several of them is hidden at each, not at all at once"
 )
+_BOUNDED = (
+    "nobody breaks the encryption: under a secure sum the promise is computational, against a bounded adversary "
+    "(Mironov, Pandey, Reingold & Vadhan 2009)"
+)
+_COMPARED = (
+    "the owners compared the keys that they pin, of the learner, the key holders and each other, with those whose they "
+    "are"
+)
+_SUMS_HOLD = (_BOUNDED, _COMPARED, "no key holder was set back to an earlier state")
+"""What every promise of a run with a secure sum leans on, whatever its algorithm."""
 
 
 def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
@@ -46,8 +56,42 @@ def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
 
 def transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
     """The guarantee against whoever sees all that the learner sees, for the party whose facts these are."""
+    return _transcript(algorithm, facts).assuming(*_apart(algorithm, [facts]))
+
+
+def _transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
     costs = events(algorithm, facts)
     return _promise(algorithm, facts, costs, needed_delta(costs, facts))
+
+
+def if_all_collude(algorithm: Algorithm, facts: OwnFacts) -> tuple[float, float]:
+    """``(epsilon, delta)`` against the learner and all key holders together, who see each answer by itself.
+
+    An answer has 1 / (m_min - t) of the variance where noise is added in shares: of a Gaussian release of mu one of
+    mu sqrt(m_min - t) is left, of pure noise nothing that is known but for a delta (`with_part`).
+    """
+    costs = events(algorithm, facts)
+    if not facts.secure_sum or facts.share == 1:
+        delta = needed_delta(costs, facts)
+        return epsilon_after(costs, delta), delta
+    left = [
+        event if algorithm.whole_noise(round) else with_part(event, facts.share, float(facts.own_delta))
+        for round, event in enumerate(costs, start=1)
+    ]
+    delta = needed_delta(left, facts)
+    return epsilon_after(left, delta), delta
+
+
+def _apart(algorithm: Algorithm, parties: Sequence[OwnFacts]) -> tuple[str, ...]:
+    """What promises to these parties lean on under a secure sum, and what is left to the worst-off without it."""
+    if not parties[0].secure_sum:
+        return ()
+    alike = {(*events(algorithm, facts), float(facts.own_epsilon), float(facts.own_delta)): facts for facts in parties}
+    epsilon, delta = max(if_all_collude(algorithm, facts) for facts in alike.values())
+    left = f"epsilon {epsilon:.3g} at delta {delta:.1g} is" if math.isfinite(epsilon) else "nothing is"
+    if NEXT_TO_NOTHING < epsilon < math.inf:
+        left = f"next to nothing is ({epsilon:.3g} at delta {delta:.1g})"
+    return (f"the learner and all key holders do not collude: if they do, {left} promised against them", *_SUMS_HOLD)
 
 
 def against_co_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:
@@ -90,7 +134,6 @@ def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: f
     return replace(guarantee, trust=facts.colluders).assuming(
         f"at least {facts.minimum_contributors} parties contribute to each sum",
         f"at most {facts.colluders} of them collude",
-        "not both the learner and all key holders are corrupt",
     )
 
 
@@ -101,11 +144,13 @@ def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee,
     comes the guarantee against one co-owner, where the transcript's does not hold against any.
     """
     distinct = range(len(facts.parties)) if algorithm.roles else _distinct(facts)
+    parties = [facts.of(index) for index in distinct]
     each = [
-        (*algorithm.claims(own), transcript(algorithm, own), *filter(None, [against_co_owner(algorithm, own)]))
-        for own in map(facts.of, distinct)
+        (*algorithm.claims(own), _transcript(algorithm, own), *filter(None, [against_co_owner(algorithm, own)]))
+        for own in parties
     ]
-    return tuple(map(_to_all, zip(*each, strict=True)))
+    apart = _apart(algorithm, parties)
+    return tuple(_to_all(promises).assuming(*apart) for promises in zip(*each, strict=True))
 
 
 def _to_all(promises: tuple[Guarantee, ...]) -> Guarantee:

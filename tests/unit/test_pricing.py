@@ -29,7 +29,16 @@ from common.privacy.events import (
 )
 from common.privacy.guarantee import Adjacency, Guarantee, View
 from common.protocol.facts import FederationFacts, OwnFacts
-from common.runs.pricing import against_co_owner, guarantees, highest_charge, needed_delta, price, schedule, transcript
+from common.runs.pricing import (
+    against_co_owner,
+    guarantees,
+    highest_charge,
+    if_all_collude,
+    needed_delta,
+    price,
+    schedule,
+    transcript,
+)
 
 
 @dataclass(frozen=True)
@@ -150,11 +159,52 @@ def test_a_co_owner_knows_one_share_of_the_noise_of_all_that_are_sure_to_add_the
     left = 1 - 1 / parties
     assert promise.epsilon == pytest.approx(gaussian_epsilon(0.1 * math.sqrt(2 / left), 1e-5))
     assert (promise.delta, promise.trust, promise.view) == (1e-5, 1, "transcript")
-    assert promise.assumptions[-3:] == (
+    assert promise.assumptions[-2:] == (
         f"at least {parties} parties contribute to each sum",
         "at most 1 of them collude",
-        "not both the learner and all key holders are corrupt",
     )
+
+
+@pytest.mark.parametrize("colluders", [0, 1, 3])
+def test_if_learner_and_key_holders_collude_each_answers_own_share_of_the_noise_is_left(colluders: int) -> None:
+    facts = terms(parties=7, secure_sum=True, minimum_contributors=5, colluders=colluders)
+    algorithm = given(GaussianEvent(0.1), GaussianEvent(0.1))
+    epsilon, delta = if_all_collude(algorithm, facts.of(0))
+    assert epsilon == pytest.approx(gaussian_epsilon(0.1 * math.sqrt(2 * (5 - colluders)), 1e-5))
+    assert delta == 1e-5
+    words = f"if they do, epsilon {epsilon:.3g} at delta 1e-05 is promised against them"
+    for promise in (*guarantees(algorithm, facts), transcript(algorithm, facts.of(0))):
+        assert any(words in each for each in promise.assumptions)
+
+
+def test_of_pure_noise_in_shares_nothing_is_left_and_of_whole_noise_all() -> None:
+    class Whole(Given):
+        def whole_noise(self, round: int) -> bool:
+            """Each party's own."""
+            return True
+
+    facts = terms(parties=4, secure_sum=True)
+    assert if_all_collude(given(ApproximateEvent(0.5)), facts.of(0))[0] == math.inf
+    (*_, last) = guarantees(given(ApproximateEvent(0.5)), facts)
+    assert any("nothing is promised against them" in each for each in last.assumptions)
+    whole = Whole(n_rounds=1, costs=(ApproximateEvent(0.5),))
+    assert if_all_collude(whole, facts.of(0)) == (0.5, 0.0)
+    pure = L2LaplaceEvent(0.5, 3)
+    left = if_all_collude(given(pure), facts.of(0))[0]
+    assert left > 100
+    (*_, last) = guarantees(given(pure), facts)
+    assert any("next to nothing is (" in each for each in last.assumptions)
+
+
+def test_every_promise_of_a_secure_sum_says_what_it_leans_on() -> None:
+    facts = terms(parties=4, secure_sum=True)
+    for name in ("dp_gd", "psgd", "parameter_average"):
+        for promise in guarantees(build_algorithm(name), facts):
+            said = "; ".join(promise.assumptions)
+            for words in ("computational", "compared the keys", "set back", "do not collude"):
+                assert words in said, (name, promise.view)
+        for promise in guarantees(build_algorithm(name), replace(facts, secure_sum=False)):
+            assert "computational" not in "; ".join(promise.assumptions)
 
 
 def test_each_partys_own_delta_is_what_is_left_to_a_co_owner() -> None:
