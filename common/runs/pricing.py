@@ -46,6 +46,7 @@ _COMPARED = (
     "are"
 )
 _SUMS_HOLD = (_BOUNDED, _COMPARED, "no key holder was set back to an earlier state")
+_APART = "the learner and all key holders do not collude"
 """What every promise of a run with a secure sum leans on, whatever its algorithm."""
 
 
@@ -91,7 +92,12 @@ def _apart(algorithm: Algorithm, parties: Sequence[OwnFacts]) -> tuple[str, ...]
     left = f"epsilon {epsilon:.3g} at delta {delta:.1g} is" if math.isfinite(epsilon) else "nothing is"
     if NEXT_TO_NOTHING < epsilon < math.inf:
         left = f"next to nothing is ({epsilon:.3g} at delta {delta:.1g})"
-    return (f"the learner and all key holders do not collude: if they do, {left} promised against them", *_SUMS_HOLD)
+    return (f"{_APART}: if they do, {left} promised against them", *_SUMS_HOLD)
+
+
+def is_of_sums(assumption: str) -> bool:
+    """Whether an assumption is one of every run with a secure sum, which versions before did not say."""
+    return assumption in _SUMS_HOLD or assumption.startswith(_APART)
 
 
 def against_co_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:

@@ -29,7 +29,7 @@ from common.runs.model_document import (
     specification_of,
     weights_of_document,
 )
-from common.runs.pricing import guarantees
+from common.runs.pricing import guarantees, is_of_sums
 from common.runs.secure_terms import check_roster
 from common.runs.specification import RunSpec, digest_of_rows
 from common.secure_sum.envelope import Signed
@@ -100,12 +100,15 @@ def _verified(document: Mapping[str, Any], known: PublicKeys | None) -> Verifica
         raise InvalidInputError("the document has no certificate: its model was not made by a learner's run")
     claim, keys = _Claim(read, certificate, specification_of(certificate)), _keys_of(certificate)
     consents = tuple(_faults_of_consents(claim.spec, certificate, read.contributors))
+    due, unknown = _due_promises(claim.spec)
     checks: list[tuple[Sequence[str], str]] = [
         ((*_unsigned(document), *_changed(claim)), "the learner signed every field of the document"),
         (tuple(_contents(claim)), "study, algorithm, parameters and parties are those of the specification"),
-        (tuple(_promises(claim)), "the guarantees follow from the specification, worked out anew"),
+        (unknown or tuple(_promises(claim, due)), "the guarantees follow from the specification, worked out anew"),
         (consents, "" if consents else _prices(certificate)),
     ]
+    if unsaid := "; ".join(_unsaid(read, due)):
+        checks.append(((), f"the guarantees hold only if too, which the document does not say: {unsaid}"))
     if claim.spec.secure_sum != "none" or certificate.sums:
         told = "everybody signed the roster of the secure sum, and each key holder the last sum that it opened"
         checks.append((tuple(_faults_of_sums(claim, keys)), told))
@@ -170,16 +173,24 @@ def _contents(claim: _Claim) -> Iterator[str]:
         yield f"contributors: the specification does not name {_shown(strangers)}"
 
 
-def _promises(claim: _Claim) -> Iterator[str]:
+def _due_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
+    """The guarantees that follow from a specification; or why there are none, in words."""
+    try:
+        return [Promise.model_validate(each.to_json()) for each in guarantees(spec.build(), spec.facts())], ()
+    except ParleyError as error:
+        return [], (f"specification: {error.detail}",)
+
+
+def _unsaid(read: ModelDocument, due: Sequence[Promise]) -> dict[str, None]:
+    """What guarantees assume by this version of Parley, and a document does not say: versions before said less."""
+    said = {words for promise in read.guarantees for words in promise.assumptions}
+    return dict.fromkeys(words for promise in due for words in promise.assumptions if words not in said)
+
+
+def _promises(claim: _Claim, due: Sequence[Promise]) -> Iterator[str]:
     """The guarantees follow from the specification, worked out anew."""
     read, spec = claim.read, claim.spec
-    try:
-        algorithm = spec.build()
-        due = [Promise.model_validate(promise.to_json()) for promise in guarantees(algorithm, spec.facts())]
-        rounds = len(spec.questions())
-    except ParleyError as error:
-        yield f"specification: {error.detail}"
-        return
+    algorithm, rounds = spec.build(), len(spec.questions())
     if len(due) != len(read.guarantees) or not all(map(_agree, due, read.guarantees)):
         yield "guarantees: not what follows from the specification"
     if read.rounds != rounds:
@@ -188,14 +199,18 @@ def _promises(claim: _Claim) -> Iterator[str]:
         yield f"adjacency: {read.adjacency}, and the algorithm's is {algorithm.adjacency}"
 
 
-def _agree(one: Promise, other: Promise) -> bool:
-    """Whether two promises are the same but for the last digits of a machine."""
-    figures = {"epsilon", "delta"}
-    if one.model_dump(exclude=figures) != other.model_dump(exclude=figures):
+def _agree(due: Promise, said: Promise) -> bool:
+    """Whether a promise of a document is the due one but for the last digits of a machine, and words: see `_unsaid`."""
+    figures = {"epsilon", "delta", "assumptions"}
+    if due.model_dump(exclude=figures) != said.model_dump(exclude=figures):
         return False
-    if one.epsilon is None or other.epsilon is None:
-        return one.epsilon is other.epsilon
-    return _near(one.epsilon, other.epsilon) and _near(one.delta, other.delta)
+    if not {words for words in due.assumptions if not is_of_sums(words)} <= set(said.assumptions):
+        return False
+    if not {words for words in said.assumptions if is_of_sums(words)} <= set(due.assumptions):
+        return False
+    if due.epsilon is None or said.epsilon is None:
+        return due.epsilon is said.epsilon
+    return _near(due.epsilon, said.epsilon) and _near(due.delta, said.delta)
 
 
 def _near(one: float, other: float) -> bool:

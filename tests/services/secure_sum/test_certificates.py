@@ -17,6 +17,7 @@ from common.encoding.key_words import words_of
 from common.errors import InvalidInputError
 from common.runs.certificate import signed_certificate
 from common.runs.model_document import read_document
+from common.runs.pricing import is_of_sums
 from common.secure_sum.envelope import public_hex
 from learner.cli.main import learner_app
 from learner.models.card import model_card
@@ -75,6 +76,18 @@ def test_all_that_was_signed_holds(document: Document) -> None:
     assert not found.assumed
     alone = verify_document(document)
     assert (alone.faults, alone.keys, alone.assumed) == ((), known(), True)
+
+
+def test_a_document_of_a_version_that_said_less_holds_and_is_told_what_else_it_assumes(document: Document) -> None:
+    for promise in document["guarantees"]:
+        promise["assumptions"] = [words for words in promise["assumptions"] if not is_of_sums(words)]
+    found = verify_document(document)
+    assert found.faults == ("guarantees: not what the learner signed",), "by another version it would be"
+    (told,) = (words for words in found.holds if "which the document does not say" in words)
+    assert "the promise is computational" in told
+    assert "if they do, epsilon" in told
+    document["guarantees"][0]["assumptions"].append("the learner and all key holders do not collude: or do")
+    assert "guarantees: not what follows from the specification" in verify_document(document).faults
 
 
 def _of(*path: str | int) -> Callable[[Document], Any]:
