@@ -188,7 +188,7 @@ class TestBudget:
     @pytest.mark.parametrize("name", ["epsilon", "delta", "regularization", "bounds", "target_bounds", "owners"])
     def test_a_number_that_does_not_fit_is_an_error_of_the_estimator(self, name: str, number: float) -> None:
         value: Any = (0, number) if name.endswith("bounds") else number
-        with pytest.raises(EstimatorError, match=r"epsilon|delta|regularization|bounds|lower|label|owners"):
+        with pytest.raises(EstimatorError, match=r"epsilon|delta|regularization|bounds|lower|upper|parties|owners"):
             regression().set_params(**{name: value}).fit(*table())
         if name in {"epsilon", "delta"}:
             with pytest.raises(EstimatorError, match=name):
