@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test style lint check hooks demo hospitals docs figures bench utility mutants lock sbom release clean
+.PHONY: help install quick test style lint check hooks demo hospitals docs figures bench soak utility mutants lock sbom release clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
@@ -62,8 +62,11 @@ figures: install  ## redraw every figure of the papers, and judge their claims (
 	$(BIN)/python -m scripts.figures $(FIGURES)
 
 bench: install  ## run the benchmarks of time and memory
-	set -e; for benchmark in $(filter-out %/utility.py,$(wildcard scripts/benchmarks/*.py)); do \
+	set -e; for benchmark in $(filter-out %/utility.py %/soak.py,$(wildcard scripts/benchmarks/*.py)); do \
 		$(BIN)/python "$$benchmark"; done
+
+soak: install  ## half an hour of eight runs at once: memory, descriptors, threads, and the time of an answer
+	$(BIN)/python scripts/benchmarks/soak.py
 
 utility: install  ## measure how well untuned runs learn on public data sets (hours; needs PARLEY_DATA)
 	$(BIN)/python scripts/benchmarks/utility.py
