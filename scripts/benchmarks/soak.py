@@ -26,8 +26,8 @@ import httpx
 import numpy as np
 
 from common.service.tokens import new_token
-from scripts.benchmarks.rounds import BARE, COMMANDS, PARTIES, write_settings
-from scripts.loopback import free_ports, make_ledgers, processes, resident_mb, wait_until_ready
+from scripts.benchmarks.rounds import BARE, PARTIES, write_settings
+from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 D, ROUNDS = 50, 50
 SAMPLE_SECONDS, ASK_SECONDS = 2.0, 0.05
