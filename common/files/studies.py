@@ -30,12 +30,10 @@ def read_study(path: Path, keys: Collection[str] = ()) -> Study:
 
 
 def whose_word(signed: SignedStudy | None) -> str:
-    """By whose word a study stands, for people who compare six words."""
+    """By whose word a study stands, for people; never the words of its key, which are for its operator to tell."""
     if signed is None:
         return "not signed: whether it is the learner's is for you to find out"
-    from common.encoding.key_words import words_of  # noqa: PLC0415 -- for people
-
-    return f"signed by {signed.learner}, if these are the words of its key: {' '.join(words_of(signed.public_key))}"
+    return f"signed by {signed.learner}, by its own word: parley-party join compares its key with its operator"
 
 
 def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:

@@ -77,8 +77,9 @@ class MemberView(BaseModel):
     name: Identifier
     role: MemberRole
     state: Annotated[str, Field(description="invited, unconfirmed, or member; settings: by the settings file")]
-    public_key: str | None
-    words: tuple[str, ...] | None
+    public_key: Annotated[
+        str | None, Field(description="its key; null until it is confirmed, for its owner alone is to tell its words")
+    ]
     connected: Annotated[bool | None, Field(description="of those that connect themselves, whether they do")]
     expires: datetime | None
     studies: tuple[str, ...] = ()
@@ -194,7 +195,7 @@ class LiveRoster:
         )
         membership = self._membership(member, asked)
         self.store.keep(member)
-        structlog.get_logger().info("joined", name=name, role=member.role, words=" ".join(words_of(asked.public_key)))
+        structlog.get_logger().info("joined", name=name, role=member.role)
         return membership
 
     async def confirm(self, name: str, words: str) -> None:
@@ -246,22 +247,20 @@ class LiveRoster:
             found[entry.name] = self._view(entry.name, role, "settings", entry.public_key, entry.url is None)
         for member in self.store.members.values():
             state = "member" if member.confirmed else "unconfirmed"
-            view = self._view(member.name, member.role, state, member.public_key, is_awaited=True)
+            key = member.public_key if member.confirmed else None
+            view = self._view(member.name, member.role, state, key, is_awaited=True)
             found[member.name] = view.model_copy(update={"studies": member.studies})
         for each in self.store.invited.values():
             if each.name not in found:
                 found[each.name] = MemberView(
-                    name=each.name, role=each.role, state="invited", public_key=None, words=None, connected=None,
+                    name=each.name, role=each.role, state="invited", public_key=None, connected=None,
                     expires=each.expires,
                 )  # fmt: skip
         return [found[name] for name in sorted(found)]
 
     def _view(self, name: str, role: MemberRole, state: str, key: str | None, is_awaited: bool) -> MemberView:  # noqa: FBT001
         connected = self.board.is_connected(name) if is_awaited else None
-        words = words_of(key) if key else None
-        return MemberView(
-            name=name, role=role, state=state, public_key=key, words=words, connected=connected, expires=None
-        )
+        return MemberView(name=name, role=role, state=state, public_key=key, connected=connected, expires=None)
 
     def _member(self, name: str) -> JoinedMember:
         if name not in self.store.members:
@@ -331,7 +330,7 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
 
     @app.get("/v1/roster", summary="Who is invited, and who has joined", tags=["roster"])
     def show_roster() -> list[MemberView]:
-        """With the words of their keys, and whether they are connected."""
+        """With whether they are connected; the words of a member's key are told by its owner alone."""
         return members.views()
 
     @app.post("/v1/roster", summary="Join", tags=["roster"])

@@ -55,7 +55,7 @@ def list_command(
     token_file: TokenFileOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Who is invited, who has joined, and whether they are connected."""
+    """Who is invited, who has joined, and whether they are connected. The words of a key its owner alone reads out."""
     with open_client(url, token_file, ca) as client:
         members = client.ask("GET", "/v1/roster")
     if output == "json":
@@ -64,10 +64,10 @@ def list_command(
     from learner.cli.display import new_table
     from learner.client.progress import terminal
 
-    table = new_table("name", "role", "state", "connected", "words", left=5)
+    table = new_table("name", "role", "state", "connected", left=4)
     for each in members:
         connected = {True: "yes", False: "no", None: "-"}[each["connected"]]
-        table.add_row(each["name"], each["role"], each["state"], connected, " ".join(each["words"] or ()) or "-")
+        table.add_row(each["name"], each["role"], each["state"], connected)
     terminal().print(table)
 
 

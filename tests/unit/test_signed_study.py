@@ -87,8 +87,9 @@ def test_a_learner_signs_and_an_owner_sees_by_whose_word(tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     words = words_of(json.loads(signed.read_text())["public_key"])
     assert json.loads(done.stdout) == {"file": str(signed), "words": " ".join(words)}
-    signature = f"signed by registry, if these are the words of its key: {' '.join(words)}"
+    signature = "signed by registry, by its own word"
     for study, said in ((signed, signature), (ADULT, "not signed")):
         for app in (learner_app, party_app):
             told = CliRunner().invoke(app, ["study", "check", str(study), "--data", str(tmp_path / "none.csv")])
             assert said in told.stderr, told.output
+            assert " ".join(words) not in told.output, "its operator tells them, by telephone"
