@@ -91,6 +91,8 @@ class Folder:
         """Keep what has come back, and the settings; raises UnavailableError."""
         certificate = membership.certificate
         with writing(self.root, "; say the same again"):
+            if (self.root / name).exists():
+                self._change_token(self.root / name)  # the first: afterwards nobody knows the token before
             for file in ("connect.token", "learner.token", "tls.key"):
                 replace_private(self.secrets / file, self._drawn(file).encode())
             if certificate and invitation.authority:
@@ -98,14 +100,21 @@ class Folder:
                 replace_private(self.secrets / "authority.pem", invitation.authority.encode())
             if not (self.root / name).exists():
                 write_private(self.root / name, settings.encode())
-            else:
-                replace_private(self.root / name, _with_token(self.root / name, settings))
             for drawn in self.secrets.glob("*.new"):
                 drawn.unlink()
 
     def learner_token_hash(self) -> str:
         """By which the learner is known here."""
         return hash_token(self._drawn("learner.token"))
+
+    def _change_token(self, path: Path) -> None:
+        """Put the learner's new token's hash into settings in the place of the one before; InvalidInputError."""
+        text, new = decode_text(path.read_bytes()), self.learner_token_hash()
+        if new in text:
+            return
+        if (old := hash_token(self._read("learner.token"))) not in text:
+            raise InvalidInputError(f'{path} has not the token_hash that it was made with: write token_hash = "{new}"')
+        replace_private(path, text.replace(old, new).encode())
 
     def _drawn(self, name: str) -> str:
         return self._read(f"{name}.new") or self._read(name)
@@ -192,13 +201,3 @@ def _json(response: httpx.Response) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _with_token(path: Path, settings: str) -> bytes:
-    """The settings that there are, with the hash of the learner's token that the new ones have."""
-    import re  # noqa: PLC0415
-
-    new = re.search(r'token_hash = "(sha256:[0-9a-f]{64})"', settings)
-    text = decode_text(path.read_bytes())
-    assert new is not None  # noqa: S101 -- as they are written
-    return re.sub(r'token_hash = "sha256:[0-9a-f]{64}"', new.group(0), text, count=1).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -148,33 +149,40 @@ class OwnerPage(Setting):
     ] = 0
 
 
-class PinnedKeyHolder(Setting):
-    """A key holder that the owner trusts not to collude with the learner."""
+class PinnedKey(Setting):
+    """Whose signatures are made by which key, by the owner's own word once it has compared the key with its owner."""
 
-    name: Annotated[Identifier, Field(description="the key holder's own name")]
+    name: Annotated[Identifier, Field(description="its own name")]
     public_key: Annotated[
-        PublicKey, Field(description="its Ed25519 key, as `parley-party keyholder identity` prints it")
+        PublicKey,
+        Field(description="its Ed25519 key, as `parley-party identity` or `parley-party keyholder identity` prints it"),
     ]
-
-
-class PinnedParty(Setting):
-    """Another owner's party, which the owner knows to be none of the learner's making."""
-
-    name: Annotated[Identifier, Field(description="the party's own name")]
-    public_key: Annotated[PublicKey, Field(description="its Ed25519 key, as `parley-party identity` prints it")]
+    compared: Annotated[
+        bool | None,
+        Field(
+            description="whether the owner has compared the key with whose it is, as parley-party pin does; a key that "
+            "was not compared counts for nothing. Unset: yes where settings have no [[outbound]], for the owner wrote "
+            "them; no beside [[outbound]], for the learner's invitation may have named the key"
+        ),
+    ] = None
 
 
 class SecureSum(Setting):
     """Whom the owner trusts with opening sums, and whose answers it trusts to be in them."""
 
     key_holders: Annotated[
-        tuple[PinnedKeyHolder, ...],
-        Field(min_length=1, max_length=MAX_KEY_HOLDERS, description="who open every sum, all of them each; no others"),
+        tuple[PinnedKey, ...],
+        Field(
+            min_length=1,
+            max_length=MAX_KEY_HOLDERS,
+            description="who open every sum, all of them each; no others. The owner trusts them not to collude with "
+            "the learner",
+        ),
     ]
     parties: Annotated[
-        tuple[PinnedParty, ...],
+        tuple[PinnedKey, ...],
         Field(
-            description="the other owners' parties whose keys the owner has from themselves; any other party of a run "
+            description="the other owners' parties; any party of a run whose key was not compared "
             "counts as one of the learner's: as one more colluder, and as none of minimum_contributors"
         ),
     ] = ()
@@ -184,21 +192,11 @@ class SecureSum(Setting):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        pinned: tuple[PinnedKeyHolder | PinnedParty, ...] = (*self.key_holders, *self.parties)
+        pinned: tuple[PinnedKey, ...] = (*self.key_holders, *self.parties)
         for values in ([each.name for each in pinned], [each.public_key for each in pinned]):
             if len(set(values)) != len(values):
                 raise ValueError("key_holders, parties: two share a name or a key")
         return self
-
-    @property
-    def pins(self) -> dict[str, str]:
-        """The key holders' public keys by their names."""
-        return {holder.name: holder.public_key for holder in self.key_holders}
-
-    @property
-    def party_pins(self) -> dict[str, str]:
-        """The other parties' public keys by their names."""
-        return {party.name: party.public_key for party in self.parties}
 
 
 class PartySettings(ServiceSettings):
@@ -241,6 +239,18 @@ class PartySettings(ServiceSettings):
             raise ValueError("policy.require_secure_sum needs the key holders of [secure_sum]")
         return self
 
+    @model_validator(mode="after")
+    def _pins_are_of_others(self) -> Self:
+        """Nobody opens its own sums, or hides itself: pins are neither this party's nor a learner's."""
+        sums = self.secure_sum
+        keys = {learner.public_key for learner in self.learners}
+        for pin in (*sums.key_holders, *sums.parties) if sums else ():
+            if pin.name == self.name:
+                raise ValueError(f"secure_sum: {pin.name} is this party itself")
+            if pin.public_key in keys:
+                raise ValueError(f"secure_sum: the key of {pin.name} is a learner's")
+        return self
+
     @property
     def certificates(self) -> tuple[Path, ...]:
         """Its own, those for other owners' parties, and those for learners that it connects to."""
@@ -253,6 +263,32 @@ class PartySettings(ServiceSettings):
         return Identity(self.name, self.signing_key())
 
     @property
+    def key_holder_pins(self) -> dict[str, str]:
+        """The public keys of the key holders, by name, that the owner has compared."""
+        return self._compared(self.secure_sum.key_holders if self.secure_sum else ())
+
+    @property
+    def party_pins(self) -> dict[str, str]:
+        """The public keys of other owners' parties, by name, that the owner has compared."""
+        return self._compared(self.secure_sum.parties if self.secure_sum else ())
+
+    @property
+    def uncompared(self) -> tuple[str, ...]:
+        """The names in ``secure_sum`` whose keys the owner has not compared, key holders first."""
+        sums = self.secure_sum
+        pins = (*sums.key_holders, *sums.parties) if sums else ()
+        return tuple(pin.name for pin in pins if not self._is_compared(pin))
+
+    @property
     def known_parties(self) -> frozenset[str] | None:
-        """The parties that a sum may hide this one among: those it has the keys of, and itself; None for no sums."""
-        return None if self.secure_sum is None else frozenset({self.name, *self.secure_sum.party_pins})
+        """The parties that a sum may hide this one among: itself, and those whose keys were compared.
+
+        None where no key holder's key was, and so no sum is.
+        """
+        return frozenset({self.name, *self.party_pins}) if self.key_holder_pins else None
+
+    def _compared(self, pins: Iterable[PinnedKey]) -> dict[str, str]:
+        return {pin.name: pin.public_key for pin in pins if self._is_compared(pin)}
+
+    def _is_compared(self, pin: PinnedKey) -> bool:
+        return not self.outbound if pin.compared is None else pin.compared

@@ -24,7 +24,12 @@ def words_of(public_key: str) -> tuple[str, ...]:
     return tuple(words[number >> _BITS * place & (2**_BITS - 1)] for place in reversed(range(WORDS)))
 
 
-def check_words(given: str, public_key: str, whose: str) -> None:
-    """Raise InvalidInputError unless these are the six words of a key; capitals and commas do not matter."""
-    if tuple(given.lower().replace(",", " ").split()) != words_of(public_key):
+def are_words(typed: str, public_key: str) -> bool:
+    """Whether these are the six words of a key; capitals and commas do not matter."""
+    return tuple(typed.lower().replace(",", " ").split()) == words_of(public_key)
+
+
+def check_words(typed: str, public_key: str, whose: str) -> None:
+    """Raise InvalidInputError unless these are the six words of a key, as `are_words` reads them."""
+    if not are_words(typed, public_key):
         raise InvalidInputError(f"these are not the words of {whose}: somebody may be in between; do not go on")

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from common.runs.specification import RunSpec
 
 NO_SUMS = "the owner pins no public key of {}, so there is no secure sum"
+NO_KEY_HOLDER = NO_SUMS.format("key holders") + (
+    ": ask a key holder's operator for its six words, by telephone, and say parley-party pin NAME WORDS"
+)
 
 Objection = tuple[str, str]
 """The rule that a run breaks, by its name in a party's settings, and the reason in words."""
@@ -72,13 +75,13 @@ class ReviewedRun:
     def objections(self, member: Member, rules: OwnerRules, known: Collection[str] | None) -> Iterator[Objection]:
         """What of its owner's rules the run would break at a party that is a ``member`` of it.
 
-        ``known`` are the parties whose keys the owner pins; None where it has no secure sums. What the run costs is
-        another question: `dear`.
+        ``known`` are the parties whose keys the owner has compared; None where it has no secure sums. What the run
+        costs is another question: `dear`.
         """
         spec, name = self.spec, self.spec.algorithm
         is_sum = spec.secure_sum != "none"
         if is_sum and known is None:
-            yield "secure_sum", NO_SUMS.format("key holders")
+            yield "secure_sum", NO_KEY_HOLDER
         if name not in rules.algorithms:
             yield "algorithms", f"the owner does not allow {name}"
         if self.algorithm.curator and len(spec.parties) > 1:

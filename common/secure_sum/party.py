@@ -41,8 +41,8 @@ class PartyPolicy:
     """What a party insists on: the pinned public keys (hexadecimal), and how many must contribute to any sum.
 
     ``key_holders`` maps every key holder's name to its key; the roster must name exactly these. ``parties`` maps the
-    names of other parties to their keys, which the owner has from themselves. A learner may put keys of its own behind
-    all other names, so such a stranger hides nothing: it counts as one more colluder, and as no contributor.
+    names of other parties to their keys, which the owner has compared with them. A learner may put keys of its own
+    behind all other names, so such a stranger hides nothing: it counts as one more colluder, and as no contributor.
     """
 
     learner: str
@@ -66,10 +66,20 @@ class PartyPolicy:
         if learner != self.learner:
             yield "the learner's key is not the pinned one"
         if dict(key_holders) != dict(self.key_holders):
-            yield "the key holders are not the pinned ones"
+            yield f"the key holders are not the pinned ones: {', '.join(self._about_key_holders(key_holders))}"
         for name, key in parties.items():
             if self.parties.get(name, key) != key:
                 yield f"the key of {name} is not the pinned one"
+
+    def _about_key_holders(self, key_holders: Mapping[str, str]) -> Iterator[str]:
+        """In what a sum's key holders differ from the pinned ones."""
+        for name in sorted({*key_holders, *self.key_holders}):
+            if name not in self.key_holders:
+                yield f"the key of {name} was not compared (parley-party pin)"
+            elif name not in key_holders:
+                yield f"{name} is to open no sum"
+            elif key_holders[name] != self.key_holders[name]:
+                yield f"{name} has another key than was compared"
 
     def small_keys(self, bits: int) -> Iterator[str]:
         """Why Paillier keys of so many bits are too small, in words, if they are."""
@@ -86,7 +96,7 @@ class PartyPolicy:
             if has < least:
                 raise RosterError(
                     f"{name} is {has}, this party's policy asks for {least}: the keys of {unknown} parties are not"
-                    " pinned",
+                    " pinned (parley-party pin)",
                     reason=Reason.TOO_FEW_REQUIRED,
                 )
 

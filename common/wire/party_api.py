@@ -13,7 +13,7 @@ from common.encoding.fixed_point import MAX_EXAMPLES
 from common.errors import ForbiddenError, InvalidInputError, UnknownMembersError
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
 from common.privacy.guarantee import Adjacency, Composition
-from common.runs.consent import NO_SUMS, OwnerRules
+from common.runs.consent import NO_KEY_HOLDER, NO_SUMS, OwnerRules
 from common.runs.members import MemberColumns
 from common.runs.specification import RunOutline, RunSpec
 from common.secure_sum.party import PartyPolicy
@@ -30,7 +30,7 @@ class PartyFacts(OwnerRules):
 
 
 class PinnedKeys(Strict):
-    """Whose public keys an owner pins for its secure sums with one learner, by name, and what those must be like.
+    """Whose public keys count in an owner's secure sums with one learner, by name, and what those must be like.
 
     Told apart from the rest, which a learner shows its users. It harms no owner: keys are public, a pin that is known
     is as hard to pass as before, and any learner is shown the receipts that the party holds of those whom it pins,
@@ -53,8 +53,8 @@ class PinnedKeys(Strict):
         Raises ForbiddenError where it pins no key of the learner, or none of key holders.
         """
         if self.learner is None or not self.key_holders:
-            whose = "the learner" if self.key_holders else "key holders"
-            raise ForbiddenError(NO_SUMS.format(whose), rule="secure_sum")
+            reason = NO_SUMS.format("the learner") if self.key_holders else NO_KEY_HOLDER
+            raise ForbiddenError(reason, rule="secure_sum")
         return PartyPolicy(
             learner=self.learner,
             key_holders=self.key_holders,

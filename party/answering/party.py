@@ -58,9 +58,8 @@ def open_store(settings: PartySettings) -> Ledger:
 
 
 def open_witness(settings: PartySettings) -> Witness:
-    """What the party holds of those whose keys its owner has pinned: key holders and co-owners."""
-    sums = settings.secure_sum
-    known = frozenset() if sums is None else frozenset((sums.pins | sums.party_pins).items())
+    """What the party holds of those whose keys its owner has compared: key holders and co-owners."""
+    known = frozenset((settings.key_holder_pins | settings.party_pins).items())
     return Witness(settings.state, lambda: known)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, get_args
 
 import numpy as np
+import structlog
 from fastapi import BackgroundTasks, FastAPI, Request
 from pydantic import Field, FiniteFloat
 from starlette.background import BackgroundTask
@@ -42,6 +43,7 @@ from party.answering.party import Party, open_witness
 from party.answering.release import NoiseFactory
 from party.api.budget_metrics import BudgetGauges
 from party.ledger.room import AnswerRoom
+from party.pins import cautions
 from party.policy.approval import pins_of
 from party.policy.questions import Notifier
 from party.secure_sum.obfuscator_pool import Obfuscators
@@ -101,6 +103,8 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         witness = stack.enter_context(closing(open_witness(settings)))
         opened = stack.pop_all()
 
+    for caution in cautions(settings):
+        structlog.get_logger().warning("not compared", caution=caution)
     metrics.registry.register(BudgetGauges(party.holding.study.name, lambda: party.store.books.account))
 
     room = AnswerRoom(party.store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.encoding.spelling import so_many
-from common.errors import InvalidInputError
+from common.errors import ConflictError, InvalidInputError
 from common.service.commands import Format, FormatOption, TableOption, print_next, print_result
 from party.cli.output import quietly, read_text
 
@@ -22,15 +22,24 @@ if TYPE_CHECKING:
     from common.data.study import Study
     from common.files.sources import DataSource
     from common.service.http.proxy import ProxyAccess
-    from common.wire.membership import Invitation, KnownKey
+    from common.wire.membership import Invitation
     from party.joining import Enrolment, Folder
-    from party.settings import PartySettings
+    from party.keyholder.settings import PinnedLearner
+    from party.settings import KnownLearner, PartySettings
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
     str | None,
     typer.Option(
         "--words", help="The six words of the learner's key, as its operator reads them out; asked for if not given."
+    ),
+]
+KeyHolderWordsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-holder-words",
+        metavar="NAME=WORDS",
+        help="The six words of a key holder's key, as its own operator reads them out; asked for if not given. Repeat.",
     ),
 ]
 FolderOption = Annotated[
@@ -66,6 +75,7 @@ def join_command(
     ],
     table: TableOption = None,
     words: WordsOption = None,
+    key_holder_words: KeyHolderWordsOption = None,
     out: FolderOption = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="What all runs together may cost.")] = 5.0,
     delta: Annotated[float, typer.Option("--delta", help="What all runs together may cost.")] = 1e-4,
@@ -85,7 +95,9 @@ def join_command(
     """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
 
     Your service will open its connections to the learner itself: no port of yours is opened to anybody. Compare words
-    with the learner's operator by telephone, so that nobody is in between. After a failure, say the same again.
+    by telephone, so that nobody is in between: the learner's with its operator, each key holder's with its own. A key
+    holder whose words you do not have yet opens no sum until parley-party pin has compared them; other owners' parties
+    count as the learner's own until then. After a failure, say the same again.
     """
     from common.secure_sum.session import Identity
     from party.data.owner_data import load_holding
@@ -95,20 +107,20 @@ def join_command(
 
     with quietly():
         invited = _opened(invitation, "party")
-        _check_one_study(invited)
-        source, on_the_way = _source(data, table), _proxy(proxy)
+        source, on_the_way, folder = _source(data, table), _proxy(proxy), _folder(out, invited)
         _compare(words, invited)
+        compared = _compare_key_holders(key_holder_words or (), invited, _known_key_holders(folder, invited))
         reads = _mounted(source, invited) if compose else None
-        folder, enrolment = _folder(out, invited), Enrolment(invited, on_the_way)
+        enrolment = Enrolment(invited, on_the_way)
         enrolment.check()
         folder.begin(invited)
         _write(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
-        policy = (epsilon, delta, epsilon_per_run, delta_per_run)
         text = _party_toml(
             invited,
             folder,
             source,
-            policy,
+            (epsilon, delta, epsilon_per_run, delta_per_run),
+            compared=compared,
             clip=clip,
             trusts_policy=by_policy,
             proxy=on_the_way,
@@ -117,18 +129,12 @@ def join_command(
         draft = folder.root / ".draft.toml"
         _write(draft, text)
         settings = PartySettings.load(draft)
-        holding = load_holding(settings)
-        agreed = invited.studies[0].study
-        about = [f"  {words_of_study}" for words_of_study in (agreed.title, agreed.purpose) if words_of_study]
-        told = [
-            f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}",
-            *about,
-            *_warned(folder, settings, agreed, holding.n_examples),
-        ]
+        told = _fitting(folder, settings, data, load_holding(settings).n_examples, invited.studies[0].study)
         if not has_ledger(folder.state):
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
+        told += _pin(folder.root / "party.toml", invited, compared)
         _tell(output, invited, "party", folder.root / "party.toml", own_words, reads, told)
 
 
@@ -150,12 +156,15 @@ def join_key_holder_command(
     from common.storage.keys import write_private
     from party.joining import Enrolment
     from party.keyholder.journal import create_journal, has_journal
+    from party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         invited, on_the_way = _opened(invitation, "key_holder"), _proxy(proxy)
         _compare(words, invited)
         reads = _mounted(None, invited) if compose else None
         folder, enrolment = _folder(out, invited), Enrolment(invited, on_the_way)
+        if (path := folder.root / "keyholder.toml").exists():
+            _check_learner(path, KeyHolderSettings.load(path).learners, invited)
         enrolment.check()
         folder.begin(invited)
         write_private(folder.secrets / "vault.secret", new_token().encode())
@@ -194,6 +203,13 @@ def _tell(
     print_next(output, start)
 
 
+def _fitting(folder: Folder, settings: PartySettings, data: str, n_examples: int, agreed: Study) -> list[str]:
+    """That an owner's table fits a study, what the study says that it is about, and what is to be known of settings."""
+    about = [f"  {words}" for words in (agreed.title, agreed.purpose) if words]
+    told = f"{data} fits {agreed.name}: {so_many(n_examples, 'row')}"
+    return [told, *about, *_warned(folder, settings, agreed, n_examples)]
+
+
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
     """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
     from party.policy.beginning import policy_cautions, refused_for_sums, trained_by_sums
@@ -212,13 +228,25 @@ def _opened(path: Path, role: str) -> Invitation:
     if invited.role != role:
         command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
         raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")
+    if role == "party" and len(invited.studies) != 1:  # one table cannot be of more
+        raise InvalidInputError("the invitation names more than one study: ask for one with the study of this table")
+    _check_keys(invited)
     return invited
 
 
-def _check_one_study(invited: Invitation) -> None:
-    """Raise InvalidInputError for an invitation to more studies than one table can be of."""
-    if len(invited.studies) != 1:
-        raise InvalidInputError("the invitation names more than one study: ask for one with the study of this table")
+def _is_asked_by_hand() -> bool:
+    """Whether somebody types the answers."""
+    return sys.stdin.isatty()
+
+
+def _check_keys(invited: Invitation) -> None:
+    """Raise InvalidInputError where the invitation has one key, or one name, for two: the learner, perhaps."""
+    others = (*invited.key_holders, *invited.parties)
+    names, keys = [each.name for each in others], [each.public_key for each in others]
+    if len({*names, invited.name}) <= len(names) or len({*keys, invited.learner.public_key}) <= len(keys):
+        raise InvalidInputError(
+            "the invitation has one key or one name for two of learner, key holders and owners: do not go on"
+        )
 
 
 def _source(data: str, tables: Sequence[str] | None) -> DataSource:
@@ -233,11 +261,84 @@ def _compare(words: str | None, invited: Invitation) -> None:
     from common.encoding.key_words import check_words
 
     if words is None:
-        if not sys.stdin.isatty():
+        if not _is_asked_by_hand():
             raise InvalidInputError("--words: ask the learner's operator for the six words of its key, by telephone")
         typer.echo(f"Ask the operator of {invited.learner.name} for six words, by telephone.", err=True)
         words = typer.prompt("words", err=True)
     check_words(words, invited.learner.public_key, invited.learner.name)
+
+
+def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
+    """The key holders, by name, that the settings of a folder have as compared; none where there are no settings.
+
+    Raises ConflictError where they are another learner's.
+    """
+    from party.settings import PartySettings
+
+    path = folder.root / "party.toml"
+    if not path.exists():
+        return {}
+    settings = PartySettings.load(path)
+    _check_learner(path, settings.learners, invited)
+    for holder in invited.key_holders:
+        if settings.key_holder_pins.get(holder.name, holder.public_key) != holder.public_key:
+            raise ConflictError(
+                f"the invitation has another key of {holder.name} than you have compared: ask its operator; if that is "
+                f"right, take its pin out of {path} and say the same again"
+            )
+    return settings.key_holder_pins
+
+
+def _check_learner(path: Path, learners: Sequence[KnownLearner | PinnedLearner], invited: Invitation) -> None:
+    """Raise ConflictError where settings that are there are of other learners than the one who invites."""
+    if invited.learner.public_key not in {learner.public_key for learner in learners}:
+        raise ConflictError(f"{path} knows no learner with this key: choose another folder by --out")
+
+
+def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mapping[str, str]) -> tuple[str, ...]:
+    """Have the owner say each key holder's words, or leave it for later; the names of those that were compared.
+
+    Those ``known``, by name, with the invitation's key are not asked for again. Raises InvalidInputError.
+    """
+    from common.encoding.key_words import check_words
+
+    words = dict(_named_words(each) for each in typed)
+    if unknown := sorted(words.keys() - {holder.name for holder in invited.key_holders}):
+        raise InvalidInputError(f"--key-holder-words: the invitation names no key holder {', '.join(unknown)}")
+    for holder in invited.key_holders:
+        if holder.name not in words and known.get(holder.name) != holder.public_key and _is_asked_by_hand():
+            typer.echo(
+                f"Ask the operator of the key holder {holder.name}, not the learner's, for six words, by telephone; "
+                "Enter leaves it for later.",
+                err=True,
+            )
+            if said := typer.prompt("words", default="", show_default=False, err=True).strip():
+                words[holder.name] = said
+        if holder.name in words:
+            check_words(words[holder.name], holder.public_key, holder.name)
+    return tuple(words)
+
+
+def _named_words(text: str) -> tuple[str, str]:
+    """A name and its words, as NAME=WORDS; raises InvalidInputError."""
+    name, equals, words = text.partition("=")
+    if not equals:
+        raise InvalidInputError(
+            "--key-holder-words: say NAME=WORDS, such as 'notary=perfect armor candy few goddess hobby'"
+        )
+    return name.strip(), words
+
+
+def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:
+    """Have settings that were there before know the key holders that were compared now; what is not compared yet."""
+    from party.pins import cautions, save_settings, with_pin
+    from party.settings import PartySettings
+
+    known = PartySettings.load(config).key_holder_pins
+    for holder in invited.key_holders:
+        if holder.name in compared and known.get(holder.name) != holder.public_key:
+            save_settings(config, with_pin(read_text(config), "key_holders", holder))
+    return [f"caution: {caution}" for caution in cautions(PartySettings.load(config))]
 
 
 def _proxy(text: str | None) -> ProxyAccess | None:
@@ -259,19 +360,21 @@ def _party_toml(
     data: DataSource,
     policy: tuple[float, float, float, float],
     *,
+    compared: Collection[str] = (),
     clip: bool,
     trusts_policy: bool,
     proxy: ProxyAccess | None,
     port: int,
 ) -> str:
-    """A party's settings."""
+    """A party's settings; ``compared`` are the key holders whose keys the owner has compared."""
+    from party.pins import spell_pins
     from party.policy.beginning import first_algorithms, refused_for_sums
 
     epsilon, delta, epsilon_per_run, delta_per_run = policy
     agreed = invited.studies[0].study
     refused = ", ".join(refused_for_sums(agreed))
-    pins = _pins("secure_sum.key_holders", invited.key_holders)
-    pins += _pins("secure_sum.parties", invited.parties) if pins else ""
+    pins = spell_pins("key_holders", invited.key_holders, compared)
+    pins += spell_pins("parties", invited.parties, ()) if pins else ""
     own = f"""\
 study = {_quoted(folder.root / "study.json")}
 
@@ -361,11 +464,6 @@ def _start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Pat
     if reads is None:
         return f"{' '.join(command)} serve --config {quote(str(settings))}"
     return ContainerService(name, command, settings, reads).write()
-
-
-def _pins(table: str, keys: Sequence[KnownKey]) -> str:
-    """An array of tables that say whose public key is which."""
-    return "".join(f'\n[[{table}]]\nname = {_quoted(key.name)}\npublic_key = "{key.public_key}"\n' for key in keys)
 
 
 def _quoted(text: object) -> str:

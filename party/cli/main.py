@@ -112,9 +112,11 @@ def party_serve(
 
 
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
-    """What may not be meant, of the policy and of the examples."""
+    """What may not be meant, of pins, of the policy and of the examples."""
+    from party.pins import cautions
     from party.policy.beginning import policy_cautions
 
+    yield from cautions(settings)
     yield from policy_cautions(settings.policy, holding.n_examples)
     if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
         yield "all examples have the same label: alone, they teach nothing"
@@ -214,10 +216,10 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
-    if settings.secure_sum is None:
-        yield "runs with a secure sum: no trusted key holder is configured"
+    if settings.secure_sum is None or not settings.key_holder_pins:
+        yield "runs with a secure sum: no key holder is pinned whose key was compared"
     else:
-        yield f"sums opened by others than {', '.join(settings.secure_sum.pins)}"
+        yield f"sums opened by others than {', '.join(settings.key_holder_pins)}"
         yield f"sums under keys of fewer than {settings.secure_sum.minimum_key_bits} bits"
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"

@@ -23,8 +23,10 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "tex
     from party.policy.questions import WaitingRuns
     from party.settings import PartySettings
 
-    with quietly(), open_store(PartySettings.load(config)) as store:
-        questions = WaitingRuns(store).questions()
+    with quietly():
+        settings = PartySettings.load(config)
+        with open_store(settings) as store:
+            questions = WaitingRuns(store, settings.known_parties).questions()
     if output == "json":
         print_json_line(questions)
         return

@@ -1,16 +1,22 @@
-"""``parley-party pin``: other owners' keys, once their words have been compared."""
+"""``parley-party pin``: other owners' keys, and key holders', once their words have been compared."""
 # ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from common.errors import InvalidInputError
 from common.service.commands import FormatOption, print_result
 from party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
+
+if TYPE_CHECKING:
+    from common.wire.membership import KnownKey
+    from party.pins import Table
+    from party.settings import PartySettings
+
+_KINDS: dict[Table, str] = {"key_holders": "a key holder", "parties": "a party"}
 
 
 def pin_command(
@@ -21,59 +27,85 @@ def pin_command(
     config: Config = DEFAULT_CONFIG,
     output: FormatOption = "text",
 ) -> None:
-    """Pin the key of another owner's party, or of a key holder, that joined after you.
+    """Compare the key of another owner's party, or of a key holder, with whose it is, and pin it.
 
-    A party of a secure sum that is not pinned counts as one of the learner's. Without a name: lists who could be
-    pinned. With a name and the words that its owner reads to you by telephone: adds it to the settings, which count
+    Until then it is so by the learner's word alone: such a party counts as one of the learner's, and such a key holder
+    opens no sum of yours. Without a name: lists whose keys could be compared. With a name and the words that its owner
+    reads to you by telephone, from a number that you do not have from the learner: pins it in the settings, which count
     when the service is started again.
     """
-    from common.client.handshake import ask_as_member
-    from common.encoding.key_words import check_words
-    from common.wire.membership import RosterKeys
+    from party.pins import save_settings, with_pin
     from party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
-        if not settings.outbound:
-            raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
-        told = ask_as_member(settings.outbound[0], "/v1/roster/keys", RosterKeys, "tell")
-        pinned = settings.secure_sum.party_pins | settings.secure_sum.pins if settings.secure_sum else {}
-        open_ones = {
-            key.name: (table, key.public_key)
-            for table, keys in (("parties", told.parties), ("key_holders", told.key_holders))
-            for key in keys
-            if key.name not in pinned
-        }
         if name is None:
-            kinds = {
-                each: "a key holder" if table == "key_holders" else "a party" for each, (table, _) in open_ones.items()
-            }
+            kinds = {each: _KINDS[table] for each, (table, _) in _open_ones(settings).items()}
             lines = [f"{each} ({kind})" for each, kind in kinds.items()]
-            lines.append(f"{len(open_ones)} could be pinned: parley-party pin NAME WORDS")
+            lines.append(f"{len(kinds)} could be pinned: parley-party pin NAME WORDS")
             print_result(output, "\n".join(lines), open=kinds)
             return
-        if name in pinned:
-            raise InvalidInputError(f"{name} is pinned already")
-        if name not in open_ones:
-            raise InvalidInputError(f"the learner knows no {name}")
-        table, public_key = open_ones[name]
-        check_words(" ".join(words or ()), public_key, name)
+        held = _held(settings)
+        table, key = _fitting(" ".join(words or ()), name, held, settings)
         if settings.secure_sum is None and table == "parties":
             raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
-        _append(config, f'\n[[secure_sum.{table}]]\nname = "{name}"\npublic_key = "{public_key}"\n')
-    print_result(output, f"{name} is pinned in {config}: start the service again", pinned=name, settings=str(config))
+        if name not in held or name in settings.uncompared:
+            save_settings(config, with_pin(read_text(config), table, key))
+    text = f"{name} is pinned as {_KINDS[table]} in {config}: start the service again"
+    print_result(output, text, pinned=name, kind=_KINDS[table], settings=str(config))
 
 
-def _append(config: Path, text: str) -> None:
-    """Add to the settings, if what comes of it can be read."""
-    import tomllib
+def _open_ones(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
+    """Whose keys could be compared: those of the settings, and those that the learner tells."""
+    held = {name: at for name, at in _held(settings).items() if name in settings.uncompared}
+    told = _by_learner(settings) if settings.outbound or not held else {}
+    return held | {name: at for name, at in told.items() if name not in _held(settings)}
 
-    from common.storage.keys import replace_private, writing
 
-    whole = read_text(config).rstrip("\n") + "\n" + text
-    try:
-        tomllib.loads(whole)
-    except tomllib.TOMLDecodeError:
-        raise InvalidInputError(f"{config} has secure_sum in one line: add the pin by hand:{text}") from None
-    with writing(config):
-        replace_private(config.resolve(), whole.encode())
+def _held(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
+    """The keys of the settings by name, compared or not."""
+    from common.wire.membership import KnownKey
+
+    sums = settings.secure_sum
+    held: dict[str, tuple[Table, KnownKey]] = {}
+    for table in _KINDS if sums else ():
+        for pin in getattr(sums, table):
+            held[pin.name] = table, KnownKey(name=pin.name, public_key=pin.public_key)
+    return held
+
+
+def _fitting(
+    typed: str, name: str, held: dict[str, tuple[Table, KnownKey]], settings: PartySettings
+) -> tuple[Table, KnownKey]:
+    """The key of this name that has the words: the settings', or the learner's where that was not compared.
+
+    Raises InvalidInputError where no key has, UnavailableError where the learner is not reached.
+    """
+    from common.encoding.key_words import check_words
+
+    if name in held and (name not in settings.uncompared or not settings.outbound or _fits(typed, held[name])):
+        found = held[name]
+    else:
+        told = held | _by_learner(settings)
+        if name not in told:
+            raise InvalidInputError(f"the learner knows no {name}")
+        found = told[name]
+    check_words(typed, found[1].public_key, name)
+    return found
+
+
+def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
+    from common.encoding.key_words import are_words
+
+    return are_words(typed, at[1].public_key)
+
+
+def _by_learner(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
+    """The keys of the learner's other members by name, by its word."""
+    from common.client.handshake import ask_as_member
+    from common.wire.membership import RosterKeys
+
+    if not settings.outbound:
+        raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
+    told = ask_as_member(settings.outbound[0], "/v1/roster/keys", RosterKeys, "tell")
+    return {key.name: (table, key) for table in _KINDS for key in getattr(told, table)}

@@ -19,7 +19,7 @@ def witnessed_command(
 ) -> None:
     """Print the newest receipts that this party holds of others, one a line: for parley-party recover --receipt FILE.
 
-    Learners hand them on; those are kept whose public key the owner has pinned in [secure_sum].
+    Learners hand them on; those are kept whose public key in [secure_sum] the owner has compared.
     """
     from common.protocol.receipts import read_receipt
     from party.answering.party import open_witness

@@ -59,7 +59,7 @@ class OwnersWord(Strict):
 
 def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
     """The page of a party, whose ledger is ``store``; raises OwnKeyError."""
-    runs = WaitingRuns(store)
+    runs = WaitingRuns(store, settings.known_parties)
 
     async def show_pending(_: Request) -> Response:
         return JSONResponse(

@@ -61,7 +61,7 @@ def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
 ) -> Price:
     """The price of a run that the owner allows.
 
-    ``known`` are the parties whose keys the owner pins, itself among them; None where it has no secure sums.
+    ``known`` are the parties whose keys the owner has compared, itself among them; None where it has no secure sums.
 
     Raises ForbiddenError, whose ``rule`` says which rule refuses it, BudgetExhaustedError where no budget bears it, and
     InvalidInputError where the specification contradicts itself.
@@ -105,12 +105,13 @@ def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) 
 
 
 def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:
-    """Whose keys the owner pins for secure sums with this learner."""
+    """Whose keys count for secure sums with this learner: those that the owner has compared."""
     pin = next(known.public_key for known in settings.learners if known.name == learner)
-    if (sums := settings.secure_sum) is None:
-        return PinnedKeys(learner=pin, key_holders={}, parties={}, minimum_key_bits=0)
     return PinnedKeys(
-        learner=pin, key_holders=sums.pins, parties=sums.party_pins, minimum_key_bits=sums.minimum_key_bits
+        learner=pin,
+        key_holders=settings.key_holder_pins,
+        parties=settings.party_pins,
+        minimum_key_bits=settings.secure_sum.minimum_key_bits if settings.secure_sum else 0,
     )
 
 

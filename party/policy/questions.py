@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock, Thread
@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 import structlog
 
+from common.encoding.spelling import so_many
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.forecast.forecast import NoForecast, forecast
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from party.ledger.ledger import Ledger
 
 _NOT_YET: dict[str, Any] = {"guarantee": None, "you_gain": None}
+_MOST_NAMED = 10
 _SECONDS = 10.0  # for which a command may run, and a web hook be silent
 _WHOSE: Mapping[Unit, str] = {
     "replace_one": "one record of yours from another",
@@ -42,10 +44,14 @@ _WHOSE: Mapping[Unit, str] = {
 """What a guarantee hides, as its owner is told."""
 
 
-def question_of(learner: str, proposal: RunProposal, price: Price, expires: float) -> dict[str, Any]:
-    """Who asks for what, at which price and with whom; `terms_in_words` has what is promised and may be gained."""
+def question_of(
+    learner: str, proposal: RunProposal, price: Price, expires: float, known: Collection[str] = ()
+) -> dict[str, Any]:
+    """Who asks for what, at which price and with whom; `terms_in_words` has what is promised and may be gained.
+
+    ``known`` are the parties whose keys the owner has compared, its own among them.
+    """
     spec = proposal.spec
-    secure = spec.secure_sum != "none"
     return {
         "learner": learner,
         "run": proposal.run,
@@ -59,10 +65,24 @@ def question_of(learner: str, proposal: RunProposal, price: Price, expires: floa
         "rounds": len(price.epsilon),
         "contributors": list(spec.names[:1000]),
         "minimum_contributors": spec.minimum_contributors,
-        "learner_sees": "sums of all contributors' noisy answers" if secure else "your noisy answers, one by one",
+        "learner_sees": _seen_by_learner(spec, known),
         "co_owners_see": "the questions of each round, and so what can be told from them; never your answers",
         "until": datetime.fromtimestamp(expires, UTC).isoformat(timespec="minutes"),
     }
+
+
+def _seen_by_learner(spec: RunSpec, known: Collection[str]) -> str:
+    """What a learner is shown of answers, and who may be the learner itself."""
+    if spec.secure_sum == "none":
+        return "your noisy answers, one by one"
+    strangers = [name for name in spec.names if name not in known]
+    if not strangers:
+        return "sums of all contributors' noisy answers"
+    more = f" and {len(strangers) - _MOST_NAMED} more" if len(strangers) > _MOST_NAMED else ""
+    return (
+        f"sums of all contributors' noisy answers; the keys of {', '.join(strangers[:_MOST_NAMED])}{more} were not "
+        f"compared (parley-party pin): the price counts {so_many(len(strangers), 'contributor')} as the learner's own"
+    )
 
 
 def terms_in_words(own: str, spec: RunSpec) -> dict[str, Any]:
@@ -145,8 +165,9 @@ class WaitingRuns:
     answered after the other.
     """
 
-    def __init__(self, store: Ledger) -> None:
-        self._store = store
+    def __init__(self, store: Ledger, known: Collection[str] | None = None) -> None:
+        """``known`` are the parties whose keys the owner has compared, its own among them."""
+        self._store, self._compared = store, known or {store.identity.name}
         self._waiting: dict[int, _Waiting] = {}
         self._terms: dict[str, dict[str, Any]] = {}
         self._lock = Lock()
@@ -177,7 +198,8 @@ class WaitingRuns:
     def _read(self, learner: str, book: OwnerBook) -> _Waiting:
         """A question, from the ledger."""
         proposal, price = self._store.questions.read(book)
-        return _Waiting(question_of(learner, proposal, price, book.expires), proposal.spec, price)
+        shown = question_of(learner, proposal, price, book.expires, self._compared)
+        return _Waiting(shown, proposal.spec, price)
 
 
 class Notifier:
@@ -185,6 +207,7 @@ class Notifier:
 
     def __init__(self, settings: PartySettings) -> None:
         self._own, self._means = settings.name, settings.notify
+        self._compared = settings.known_parties or {settings.name}
 
     def __call__(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
         """Begin to tell what a learner asks; ``account`` is what it would be paid from."""
@@ -194,7 +217,7 @@ class Notifier:
 
     def _tell(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
         """By each means that there is: that one fails says nothing of the other."""
-        question = question_of(learner, proposal, price, expires)
+        question = question_of(learner, proposal, price, expires, self._compared)
         question |= terms_in_words(self._own, proposal.spec) | budget_after(account, price)
         text = json.dumps(question).encode()
         for name, tell in (("command", self._run), ("url", self._post)):

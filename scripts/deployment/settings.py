@@ -98,8 +98,8 @@ key = "{secrets}/{KEY_FILE}"
 
 
 def _pins(table: str, names: Sequence[str], keys: Mapping[str, str]) -> str:
-    """An array of tables that say whose public key is which."""
-    return "".join(f'\n[[{table}]]\nname = "{name}"\npublic_key = "{keys[name]}"\n' for name in names)
+    """An array of tables that say whose public key is which: who makes a deployment has made all of its keys."""
+    return "".join(f'\n[[{table}]]\nname = "{name}"\npublic_key = "{keys[name]}"\ncompared = true\n' for name in names)
 
 
 def _service_toml(site: Site) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -64,7 +65,8 @@ def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made:
 
     wait_for(connected)
     assert sorted(each["name"] for each in roster) == [*NAMES, HOLDER]
-    made.pin(NAMES[0], NAMES[1])
+    for here, other in permutations(NAMES):
+        made.pin(here, other)
     wait_for(connected)
     terms = ["--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5", "--secure-sum", "paillier"]
     run = made.learner("submit", "biopsies", *terms).split()[0]

@@ -27,6 +27,8 @@ from learner.settings import LearnerSettings
 from learner.storage.run_store import RunStore
 from party.answering.release import NoiseFactory
 from party.api.app import create_party_app as create_party
+from party.keyholder.app import create_key_holder_app
+from party.keyholder.settings import KeyHolderSettings
 from party.settings import PartySettings
 from tests.support import forest
 from tests.support.cluster import Cluster
@@ -56,6 +58,11 @@ def free_port() -> int:
 def start_party(settings: PartySettings, noise: NoiseFactory = SystemNoise) -> BaseProcess:
     """A party's process."""
     return _start(_serve_party, settings, noise)
+
+
+def start_key_holder(settings: KeyHolderSettings) -> BaseProcess:
+    """A key holder's process."""
+    return _start(_serve_key_holder, settings)
 
 
 def start_learner(settings: LearnerSettings, die_after_round: int | None = None) -> BaseProcess:
@@ -107,7 +114,9 @@ def wait_until_ready(url: str, authority: Path | None = None) -> None:
             return
 
 
-def _start(target: Callable[..., None], settings: PartySettings | LearnerSettings, *args: object) -> BaseProcess:
+def _start(
+    target: Callable[..., None], settings: PartySettings | KeyHolderSettings | LearnerSettings, *args: object
+) -> BaseProcess:
     process = _CONTEXT.Process(target=target, args=(settings, *args), daemon=True)
     process.start()
     return process
@@ -116,6 +125,11 @@ def _start(target: Callable[..., None], settings: PartySettings | LearnerSetting
 def _serve_party(settings: PartySettings, noise: NoiseFactory) -> None:
     _begin(settings.state.with_suffix(".log"))
     serve(create_party(settings, noise), settings, outbound(settings.outbound))
+
+
+def _serve_key_holder(settings: KeyHolderSettings) -> None:
+    _begin(settings.state.with_suffix(".log"))
+    serve(create_key_holder_app(settings), settings, outbound(settings.outbound))
 
 
 def _serve_learner(settings: LearnerSettings, die_after_round: int | None) -> None:

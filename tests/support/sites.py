@@ -40,6 +40,7 @@ class Sites:
     port: int
     mark: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     started: list[str] = field(default_factory=list)
+    key_holders: list[str] = field(default_factory=list)
 
     def network(self, name: str) -> str:
         """A member's network."""
@@ -90,7 +91,8 @@ class Sites:
         """Invite an owner, who joins from within a container on its own network."""
         self.learner("invite", name, "--study", BIOPSIES.name, "--out", self.root / f"{name}.json")
         data = self.root / "made" / "data" / name / "biopsies.csv"
-        self._enrol(name, "join", f"{name}.json", "--data", str(data), "--clip", "--by-policy")
+        heard = [f"--key-holder-words={holder}={self._read_out(holder)}" for holder in self.key_holders]
+        self._enrol(name, "join", f"{name}.json", "--data", str(data), "--clip", "--by-policy", *heard)
         self._confirm(name, PartySettings.load(self.root / name / "party.toml").identity.key)
 
     def join_key_holder(self, name: str) -> None:
@@ -98,12 +100,17 @@ class Sites:
         self.learner("invite", name, "--key-holder", "--out", self.root / f"{name}.json")
         self._enrol(name, "keyholder", "join", f"{name}.json")
         self._confirm(name, KeyHolderSettings.load(self.root / name / "keyholder.toml").identity.key)
+        self.key_holders.append(name)
 
     def pin(self, name: str, other: str) -> None:
-        """Have an owner pin the key of one that joined after it, and start again."""
+        """Have an owner compare and pin the key of another, and start again."""
         key = PartySettings.load(self.root / other / "party.toml").identity.key
         self._run(name, "pin", other, *words_of(key), "--config", f"{name}/party.toml")
         self.compose(name, "restart")
+
+    def _read_out(self, holder: str) -> str:
+        """The six words that a key holder's operator reads out."""
+        return " ".join(words_of(KeyHolderSettings.load(self.root / holder / "keyholder.toml").identity.key))
 
     def _enrol(self, name: str, *line: str) -> None:
         """Run a command of joining in a container, with the six words of the learner's key, and a Compose file."""

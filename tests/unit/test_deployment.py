@@ -74,8 +74,8 @@ def test_everybody_pins_everybody_else(root: Path) -> None:
         party = PartySettings.load(services[peer.name].config)
         assert peer.public_key == public_hex(party.signing_key())
         assert [known.public_key for known in party.learners] == [own["learner"]]
-        assert party.secure_sum is not None
-        assert party.secure_sum.pins == {KEY_HOLDER: own[KEY_HOLDER]}
+        assert party.key_holder_pins == {KEY_HOLDER: own[KEY_HOLDER]}
+        assert not party.uncompared, "who makes a deployment makes all keys"
     assert len({peer.public_key for peer in learner.parties} | set(own.values())) == len(SERVICES)
 
 
@@ -186,9 +186,8 @@ def test_parties_pin_each_other(root: Path) -> None:
     services = on_loopback(root).services
     keys = {entry.name: entry.public_key for entry in LearnerSettings.load(services[LEARNER].config).parties}
     for name in HOSPITALS:
-        secure_sum = PartySettings.load(services[name].config).secure_sum
-        assert secure_sum is not None
-        assert secure_sum.party_pins == {other: key for other, key in keys.items() if other != name}
+        party = PartySettings.load(services[name].config)
+        assert party.party_pins == {other: key for other, key in keys.items() if other != name}
 
 
 def test_the_study_is_one_for_all(root: Path) -> None:
