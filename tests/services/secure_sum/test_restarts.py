@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
+from party.keyholder.anchor import Anchors
 from tests.support.cluster import Stream, submit, watch
 from tests.support.intercepted import Intercepted, learner_of, pass_on, unreachable
 from tests.support.keyholder import NotedOpening, noted_openings
@@ -103,6 +104,23 @@ async def test_a_learner_that_was_set_back_cannot_have_another_set_opened(
     assert problem["reason"] == reason
     assert who.items() <= problem.items()
     assert journals(cluster) == before
+
+
+async def test_a_run_whose_key_holder_was_set_back_ends_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = SecureCluster(tmp_path, n_parties=3, learner={"deadline_seconds": 4.0})
+    async with secure_services(cluster) as services:
+        run = await stop_in_round_2(cluster, services, "key-holder-1")
+    monkeypatch.setattr(Anchors, "holds", lambda *_: False)
+    async with secure_services(cluster) as services, learner_of(cluster, services) as client:
+        last = (await watch(client, run))[-1][1]
+        assert last["state"] == "failed"
+        assert (last["problem"]["key_holder"], last["problem"]["reason"]) == ("key-holder-1", "out_of_turn")
+        assert "its files were put back from a copy, and either ends all sessions" in last["problem"]["detail"]
+        monkeypatch.undo()
+        again = await submit(client, **TERMS)
+        assert (await watch(client, again))[-1][1]["state"] == "completed", "a new run has a session of its own"
 
 
 def journals(cluster: SecureCluster) -> list[NotedOpening]:
