@@ -62,14 +62,14 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
 @key_holder_app.command("init")
 def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
-    """Make a new key holder's journal. Once: a key holder without its journal does not start, lest it open twice."""
+    """Make a new key holder's journal, once: a key holder without it does not start, for it might open twice."""
     from party.keyholder.journal import create_journal
     from party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         settings = KeyHolderSettings.load(config)
         create_journal(settings.state, settings.identity)
-    text = f"a new journal in {settings.state}: never put an old copy back"
+    text = f"a new journal in {settings.state}: a copy of it that is put back ends all sessions"
     print_result(output, text, state=str(settings.state))
     print_next(output, f"parley-party keyholder serve --config {quote(str(config))}")
 
@@ -82,6 +82,9 @@ def key_holder_recover(
     output: FormatOption = "text",
 ) -> None:
     """Begin a new journal where the old one is lost, damaged or an old copy; all sessions end, their keys destroyed.
+
+    Run it too before a key holder starts whose storage was rolled back while its machine ran on, or whose machine was
+    put back with its memory: it cannot notice these.
 
     Where nothing of the old journal can be read, get from each learner the newest receipt that it holds of this key
     holder (parley-learner receipts NAME > FILE). What was there is put aside; runs in progress fail, at no cost but
