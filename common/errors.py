@@ -110,6 +110,16 @@ class UnsupportedMediaError(ParleyError):
     kind = "unsupported-media-type"
 
 
+class ShareUsedUpError(ParleyError):
+    """The caller has all that one caller may have of something: the fact ``share`` names it, ``most`` is how much.
+
+    The fact ``retry_after`` says in how many seconds it may have more: the header Retry-After says so too.
+    """
+
+    status = 429
+    kind = "share-used-up"
+
+
 class UnavailableError(ParleyError):
     """Something this service depends on did not answer: a party, a key holder, the ledger."""
 

@@ -14,7 +14,7 @@ from common.data.study import Study
 from common.errors import InvalidInputError
 from common.files.studies import read_study
 from common.secure_sum.messages import MAX_KEY_HOLDERS
-from common.service.settings import ServiceSettings
+from common.service.settings import ServiceSettings, Shares
 from common.service.tokens import Caller, KnownToken
 from common.strict import Identifier, Name, PublicKey, Setting
 
@@ -72,6 +72,19 @@ class Joining(Setting):
         return self
 
 
+class LearnerShares(Shares):
+    """What one user may have at a time."""
+
+    streams: Annotated[int, Field(ge=1, description="event streams that one user may have open")] = 16
+    queued_runs: Annotated[int, Field(ge=1, description="runs of one user that have not come to an end")] = 100
+    uploads: Annotated[
+        int, Field(ge=1, description="uploads of one user that arrive or wait; they are read one after the other")
+    ] = 8
+    forecasts: Annotated[
+        int, Field(ge=1, description="forecasts of one user that wait; they are computed one after the other")
+    ] = 16
+
+
 class LearnerSettings(ServiceSettings):
     """Who takes part, who may ask, and how long parties are waited for."""
 
@@ -114,7 +127,14 @@ class LearnerSettings(ServiceSettings):
             description="how long a run that cannot go on pauses in all, and asks again, before it fails",
         ),
     ] = 86_400.0
-    concurrent_runs: Annotated[int, Field(ge=1, description="runs carried at once; others wait in the queue")] = 10
+    concurrent_runs: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="runs carried at once, beside the one that each user may have; others wait in the queue",
+        ),
+    ] = 10
+    shares: Annotated[LearnerShares, Field(description="what one user may have at a time")] = LearnerShares()
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -135,6 +155,12 @@ class LearnerSettings(ServiceSettings):
         peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
         own = (KnownToken(each.connects_with, f"{PEER}{each.name}") for each in peers if each.connects_with)
         return (*super().tokens, *own)
+
+    @property
+    def peer_connections(self) -> int:
+        """The parties and key holders that do not connect themselves."""
+        peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
+        return sum(peer.url is not None for peer in peers)
 
     @property
     def certificates(self) -> tuple[Path, ...]:

@@ -135,6 +135,7 @@ class Dialer:
             server_state=self._server.server_state,
             app_state=self._server.lifespan.state,
             limits=self._server.limits,
+            crowd=self._server.crowd,
             changed=self._news.set,
         )
         transport.set_protocol(protocol)

@@ -23,16 +23,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.errors import ParleyError, UnavailableError, UnsupportedMediaError
+from common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
 from common.service import problems
-from common.service.http.connections import CROWDED
+from common.service.fair_use import SignIns, Turn, Turns
+from common.service.http.connections import SIGNED_IN
 from common.service.http.reference import reference_page
 from common.service.http.strict_json import CountedBody, StrictRoute
 from common.service.logs import place_of
 from common.service.openapi import REFUSED, completed, operation_id
 from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
-from common.service.settings import Limits
+from common.service.settings import Limits, Shares
 from common.service.tokens import KnownToken, SignInError, Tokens
 from common.service.tracing.switch import traced_answer
 
@@ -42,6 +43,9 @@ PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/
 
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own would send messages of errors, and time what is drawn after an answer; `common.service.tracing` not."""
+_HEALTH_PATH = "/healthz"
+_SLICE_SECONDS, _MEMORY_SECONDS = 2.0, 2.0
+"""For how long a request counts as its caller's turn, and its caller as active after it: see `Turns`."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -58,14 +62,18 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     lifespan: Lifespan | None = None,
     public_paths: frozenset[str] = PUBLIC_PATHS,
     round_paths: re.Pattern[str] | None = None,
+    shares: Shares | None = None,
+    keeps_room_for: Callable[[str], bool] = lambda _caller: False,
 ) -> FastAPI:
     """An application with everything but its own routes.
 
     ``tokens`` say who may ask; a route finds the caller's name with `caller`. ``ready`` raises a ParleyError while the
     service cannot do its work. Bodies of ``round_paths`` may have ``limits.round_bytes``, and ``limits.body_bytes`` all
-    others; the routes of these paths allow them less by themselves. What `serve` looks after while the application runs
-    is its ``state``: ``tokens`` and ``metrics``.
+    others; the routes of these paths allow them less by themselves. ``shares`` are what each caller may have; where too
+    many connections are open, those that it ``keeps_room_for`` are served still. What `serve` looks after while the
+    application runs is its ``state``: ``tokens`` and ``metrics``.
     """
+    shares = shares or Shares()
     app = FastAPI(
         title=title,
         description=description,
@@ -89,6 +97,9 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         limits=limits,
         public_paths=public_paths,
         round_paths=round_paths,
+        turns=Turns(shares.requests, slice_seconds=_SLICE_SECONDS, memory_seconds=_MEMORY_SECONDS),
+        sign_ins=SignIns(shares.failed_sign_ins),
+        keeps_room_for=keeps_room_for,
     )
     app.add_api_route("/docs", reference_page, include_in_schema=False)
     _add_operations(app, metrics, ready)
@@ -111,7 +122,10 @@ class Boundary:
     metrics: Metrics
     limits: Limits
     public_paths: frozenset[str]
-    round_paths: re.Pattern[str] | None = None
+    round_paths: re.Pattern[str] | None
+    turns: Turns
+    sign_ins: SignIns
+    keeps_room_for: Callable[[str], bool]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on if it may, and answer it in any case."""
@@ -123,14 +137,19 @@ class Boundary:
         try:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
             body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
-            self._admit(scope, body)
-            await traced_answer(self.app, scope, body.receive, reply.send)
+            caller = self._identify(scope)
+            async with self.turns.turn(caller) as reply.turn:
+                self._admit(scope, body)
+                await traced_answer(self.app, scope, body.receive, reply.send)
+        except SignInError as error:
+            async with self.turns.turn(_address(scope)) as reply.turn:
+                await problems.of_error(self._judged(error, scope))(scope, receive, reply.send)
         except ParleyError as error:
-            if isinstance(error, SignInError):
-                self._note(error, scope)
-            else:
-                self.metrics.count_refusal(error)
-            await problems.of_error(error)(scope, receive, reply.send)
+            self.metrics.count_refusal(error)
+            response = problems.of_error(error)
+            if error.facts.get("share") == "connections":
+                response.headers["Connection"] = "close"
+            await response(scope, receive, reply.send)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 -- the boundary: whatever it was, its text stays inside
@@ -140,42 +159,66 @@ class Boundary:
         route = getattr(scope.get("route"), "path", "none")  # the template, never a path that the caller made up
         self.metrics.requests.labels(method if route != "none" else "none", route, reply.status).inc()
 
+    def _identify(self, scope: Scope) -> str:
+        """Who asks, whose connection it is from then on; of a public path, its address; nobody of the path of health.
+
+        Raises SignInError for a stranger, UnavailableError in a crowd, ShareUsedUpError for too many connections.
+        """
+        if scope["path"] in self.public_paths:
+            return _HEALTH_PATH if scope["path"] == _HEALTH_PATH else _address(scope)
+        state = scope.get("state", {})
+        caller = self.tokens.identify(Headers(scope=scope).get("authorization"))
+        if SIGNED_IN in state:
+            state[SIGNED_IN](caller, is_kept_room=self.keeps_room_for(caller))
+        scope["parley.caller"] = caller
+        return caller
+
     def _admit(self, scope: Scope, body: CountedBody) -> None:
-        """Note who asks; raises ParleyError for a stranger, a crowd, and a body that is compressed or too large."""
+        """Raise ParleyError for a body that is compressed or too large."""
         headers = Headers(scope=scope)
-        if scope["path"] not in self.public_paths:
-            if scope.get("state", {}).get(CROWDED):
-                raise UnavailableError("too many connections are open; try again later")
-            scope["parley.caller"] = self.tokens.identify(headers.get("authorization"))
         if headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise UnsupportedMediaError("a compressed body is not read; send it as it is")
         length = headers.get("content-length", "0")
         body.check(int(length[:20]) if length.isdecimal() else sys.maxsize)
 
-    def _note(self, error: SignInError, scope: Scope) -> None:
-        """Log and count a sign-in that failed: whence and why, never the token."""
-        structlog.get_logger().warning("sign-in", why=error.why, peer=(scope.get("client") or ("unknown",))[0])
+    def _judged(self, error: SignInError, scope: Scope) -> ParleyError:
+        """What to answer to a sign-in that failed, which is counted and logged: whence and why, never the token."""
+        address, log = _address(scope), structlog.get_logger()
         self.metrics.failed_sign_ins.labels(error.why).inc()
+        try:
+            is_last = self.sign_ins.fail(address, error.detail)
+        except ShareUsedUpError as too_many:  # which are not logged each: whoever looks on reads that there are many
+            return too_many
+        log.warning("sign-in", why=error.why, peer=address, **({"then": "unlogged for a minute"} if is_last else {}))
+        return error
 
 
 @dataclass(slots=True)
 class _Reply:
-    """The way out: remembers the status, adds the request's identifier, and leaves out the body for HEAD."""
+    """The way out: notes the status, adds the identifier, leaves out the body for HEAD, and ends the caller's turn."""
 
     forward: Send
     request_id: str
     is_head: bool = False
     status: int = 0
+    turn: Turn | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.turn is not None:  # what is left takes no work, or is a stream
+                self.turn.end()
             MutableHeaders(scope=message)[REQUEST_ID] = self.request_id
             await self.forward(message)
             if self.is_head:  # the answer ends here, also where a body would never end
                 await self.forward({"type": "http.response.body", "body": b"", "more_body": False})
         elif not self.is_head:
             await self.forward(message)
+
+
+def _address(scope: Scope) -> str:
+    """Where a request comes from."""
+    return str((scope.get("client") or ("unknown",))[0])
 
 
 def _request_id(scope: Scope) -> str:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Match
 
-from common.errors import ParleyError
+from common.errors import ParleyError, ShareUsedUpError
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:parley:problem:"
@@ -95,6 +95,8 @@ def of_error(error: ParleyError) -> JSONResponse:
     response = JSONResponse(document_of(error), error.status, media_type=PROBLEM_MEDIA_TYPE)
     if error.status == 401:  # noqa: PLR2004 -- RFC 9110 wants the scheme named
         response.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, ShareUsedUpError):
+        response.headers["Retry-After"] = str(error.facts.get("retry_after", 1))
     return response
 
 

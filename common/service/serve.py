@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from common.errors import InvalidInputError
 from common.service import logs
-from common.service.http.connections import Beside, BoundedServer
+from common.service.http.connections import Beside, BoundedServer, connections_allowed
 from common.service.http.tls import FreshContext, certificate_expiry, read_authority
 from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
@@ -42,7 +42,8 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
 
     ``beside`` runs for as long, such as what opens connections to those who ask.
-    Raises InvalidInputError when the certificate or its key cannot be used, or tracing is not installed.
+    Raises InvalidInputError when the certificate or its key cannot be used, tracing is not installed, or the process
+    may have too few files open.
     """
     logs.configure(settings.log_format)
     begin_tracing(settings.tracing, settings.name)
@@ -59,16 +60,19 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
         timeout_graceful_shutdown=settings.limits.stop_seconds,
         ws="none",
     )
-    structlog.get_logger().info("serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls))
+    _allow_connections()
+    most = connections_allowed(settings.limits, settings.peer_connections)
+    structlog.get_logger().info(
+        "serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls), connections=most
+    )
     upkeep = Upkeep(settings, app.state.tokens, app.state.metrics)
     for stop in (signal.SIGINT, signal.SIGTERM):  # which uvicorn handles, and raises again when it is done
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
-    _allow_connections()
     _give_memory_back()
     gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
     with threadpool_limits(settings.blas_threads, user_api="blas"):
-        BoundedServer(config, settings.limits, upkeep.tend, beside).run()
+        BoundedServer(config, settings.limits, upkeep.tend, beside, most, settings.shares.connections).run()
 
 
 def _allow_connections() -> None:

@@ -73,11 +73,30 @@ class Limits(Setting):
         float, Field(gt=0, description="how long a request may take to arrive, and a response to be taken")
     ] = 30.0
     connections: Annotated[
-        int, Field(ge=1, description="connections open at once; beyond it only what needs no token is answered")
+        int,
+        Field(
+            ge=1,
+            description="connections open at once, or as many as the process may have files open for; beyond it only "
+            "what needs no token is answered, and parties and key holders that connect themselves",
+        ),
     ] = 512
     stop_seconds: Annotated[
         int, Field(ge=0, description="how long open requests may finish when the service stops")
     ] = 5
+
+
+class Shares(Setting):
+    """What one caller, known by its tokens, may have at a time, so that it leaves something to all others."""
+
+    connections: Annotated[
+        int, Field(ge=1, description="connections of one caller, and never more than half of limits.connections")
+    ] = 64
+    requests: Annotated[
+        int, Field(ge=1, description="requests of one caller that are worked at together, where it is the only one")
+    ] = 8
+    failed_sign_ins: Annotated[
+        int, Field(ge=1, description="failed sign-ins from one address in a minute, before it is told to wait")
+    ] = 30
 
 
 class Settings(BaseSettings):
@@ -162,6 +181,7 @@ class ServiceSettings(Settings):
         None
     )
     limits: Annotated[Limits, Field(description="what one request may ask for")] = Limits()
+    shares: Annotated[Shares, Field(description="what one caller may have at a time")] = Shares()
     tracing: Annotated[Tracing | None, Field(description="where traces of rounds go; none are made if unset")] = None
     plain_http: Annotated[
         bool, Field(description="whether to listen beyond this machine without TLS, where something else protects it")
@@ -188,6 +208,11 @@ class ServiceSettings(Settings):
         """The tokens of all who may ask."""
         callers: tuple[Caller, ...] = getattr(self, self.callers_key, ())
         return tuple(token for caller in callers for token in caller.known_tokens)
+
+    @property
+    def peer_connections(self) -> int:
+        """How many others the service itself connects to."""
+        return 0
 
     @property
     def certificates(self) -> tuple[Path, ...]:

@@ -34,6 +34,7 @@ from common.service.http.strict_json import large_json
 from common.service.http.whole_bodies import WholeBody
 from common.service.prometheus import Metrics
 from common.service.tokens import Tokens
+from learner.api.callers import is_user
 from learner.api.catalogue import add_catalogue, add_public, add_user
 from learner.api.connections import add_connections
 from learner.api.membership import LiveRoster, add_membership
@@ -44,6 +45,7 @@ from learner.api.run_metrics import RunCounters, RunGauge
 from learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
 from learner.execution.engine import Engine
 from learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
+from learner.execution.fair_use import FairUse
 from learner.execution.round_report import read_public_data
 from learner.execution.witnesses import Witnesses
 from learner.forecasting.report import foresee_owners, foresee_parties
@@ -83,6 +85,7 @@ class LearnerService:
     witnesses: Witnesses
     engine: Engine
     members: LiveRoster
+    fair: FairUse
 
     @classmethod
     def build(cls, settings: LearnerSettings, connect: Connect, metrics: Metrics) -> LearnerService:
@@ -106,7 +109,10 @@ class LearnerService:
             known = RosterStore(settings.state / "roster")
             members = LiveRoster(settings, sums.key, board, roster, sums, known, studies, store.receipts)
             members.begin()
-            learner = cls(settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, members)
+            fair = FairUse.by(settings.shares)
+            learner = cls(
+                settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, members, fair
+            )
             undo.pop_all()
             return learner
 
@@ -147,6 +153,8 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
         limits=settings.limits,
         lifespan=learner.lifespan,
         public_paths=PUBLIC_PATHS | PAGE_PATHS,
+        shares=settings.shares,
+        keeps_room_for=lambda name: not is_user(name),
     )
     add_page(app)
     roles = Roles.of(settings.users, learner.store)
@@ -166,12 +174,16 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
 
     @app.post("/v1/forecasts", summary="What a run would achieve, before it is run", tags=["forecasts"])
     @large_json
-    async def forecast_run(order: ForecastRequest) -> ForecastView:
+    async def forecast_run(order: ForecastRequest, request: Request) -> ForecastView:
         """The excess fitness to expect, the best coalition, each owner's worth, what is left to it, and the run's time.
 
         From public facts alone: sizes and budgets, given in the request or asked of the parties. It costs no privacy.
         Where no theory gives a forecast, ``no_forecast`` says so.
         """
+        async with learner.fair.turn(learner.fair.forecasts, caller(request)):
+            return await foresee(order)
+
+    async def foresee(order: ForecastRequest) -> ForecastView:
         draft = await asyncio.to_thread(order.draft, learner.studies, order.owners or learner.roster, learner.rows)
         order.evaluation(draft)  # refuses here too what a run would be refused for
         settle = partial(settled, any_algorithm=order.any_algorithm)
@@ -222,6 +234,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
                 evaluation=evaluation,
                 any_algorithm=order.any_algorithm,
                 cohort=order.cohort,
+                share=learner.fair.queued_runs,
             )
 
         return await _carried(learner, response, queue)
@@ -280,6 +293,12 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         unwritten = learner.engine.unwritten
         return [ListedRun.of(learner.store.run(run), unwritten.get(run)).model_dump_json() for run in runs]
 
+    def shared(request: Request) -> Callable[[], None]:
+        """Take one of the caller's streams; what gives it back."""
+        user = caller(request)
+        learner.fair.streams.take(user)
+        return partial(learner.fair.streams.give_back, user)
+
     @app.get("/v1/events", summary="Watch all runs", tags=["runs"], response_class=EventStream)
     async def watch_runs(request: Request, limit: PageLimit = 50) -> EventStream:
         """Server-sent events ``runs``, each a list of runs in short: first the newest, then those that have news.
@@ -287,7 +306,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         The stream ends when the token no longer counts.
         """
         news = watch_all(learner.store, learner.notifier, limit, summaries)
-        return EventStream.of_runs(_while_known(news, request))
+        return EventStream.of_runs(_while_known(news, request), shared(request))
 
     @app.get(
         "/v1/runs/{run}/events",
@@ -301,7 +320,8 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
 
         The stream ends with the run, or when the token no longer counts.
         """
-        return EventStream.of(_while_known(watch(learner.store, learner.notifier, run, last_event_id), request))
+        news = watch(learner.store, learner.notifier, run, last_event_id)
+        return EventStream.of(_while_known(news, request), shared(request))
 
 
 def _add_models(app: FastAPI, learner: LearnerService) -> None:
@@ -367,7 +387,13 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
             draft, cohort = order.draft(trained, weights), trained.terms.cohort
             learner.sums.check(draft)
             return learner.store.add(
-                draft, caller(request), idempotency_key, order.purpose, evaluates=run, cohort=cohort
+                draft,
+                caller(request),
+                idempotency_key,
+                order.purpose,
+                evaluates=run,
+                cohort=cohort,
+                share=learner.fair.queued_runs,
             )
 
         return await _carried(learner, response, queue)

@@ -116,8 +116,9 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
         if start and labelled:
             raise InvalidInputError("rows are kept labelled, or weights are to start from: not both")
         kind: Kind = "start" if start else "labelled" if labelled else "rows"
-        table = await uploads.read(request, learner.studies[study], kind)
-        return await asyncio.to_thread(learner.rows.add, table)
+        async with learner.fair.turn(learner.fair.uploads, caller(request)):
+            table = await uploads.read(request, learner.studies[study], kind)
+            return await asyncio.to_thread(learner.rows.add, table)
 
     @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:

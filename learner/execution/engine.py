@@ -5,6 +5,9 @@ the service, takes the same steps from the state it finds: what is settled is no
 approved twice, and `drive` replays the rounds that the log holds before it asks for another. Ends are final, and the
 store checks every change of state against the table in `learner.run`.
 
+Users take turns. Every user may have one run carried, whatever others have queued; where several users have some, a
+user's runs take turns between rounds, one at a time for as long as rounds are short (`common.service.fair_use`).
+
 Nothing is lost to a party, a key holder or a disk that is out of use for a while. Whatever raises `UnavailableError`
 pauses the run, and after a pause it is taken up from the state it is in, as after a restart: the same question costs
 nothing. A run fails when somebody refuses, or when the operator's patience is spent; owners who are to say whether they
@@ -33,10 +36,12 @@ from common.errors import AwaitingOwnerError, ConflictError, NotFoundError, Parl
 from common.learning.model import Model
 from common.protocol.driver import drive
 from common.protocol.facts import FederationFacts
+from common.protocol.messages import Query
 from common.runs.evaluation import weights_of
 from common.runs.model_document import certify, model_document
 from common.runs.specification import RunSpec
 from common.service import problems
+from common.service.fair_use import Turn, Turns
 from common.service.logs import place_of
 from common.service.worker import Worker
 from common.wire.party_api import PartyFacts, RunProposal
@@ -56,6 +61,10 @@ from learner.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
     from learner.secure_sum.coordinator import SecureSumCoordinator
+
+
+_SLICE_SECONDS = 0.25
+"""For how long a round counts as its user's turn: one that lasts longer waits for parties, and keeps nobody waiting."""
 
 
 class Settle(Protocol):
@@ -96,7 +105,8 @@ class Engine:
         self._sums = sums
         self._witnesses = witnesses
         self._settled = settle
-        self._turns = asyncio.Semaphore(settings.concurrent_runs)
+        at_once = settings.concurrent_runs
+        self._turns = Turns(at_once, at_once, slice_seconds=_SLICE_SECONDS, memory_seconds=_SLICE_SECONDS)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._patience: dict[str, Patience] = {}
 
@@ -158,21 +168,26 @@ class Engine:
         """Take a run from the state it is in to an end, however often it has to pause."""
         self._patience[run] = patience = Patience(self._settings.patience_seconds)
         try:
-            while not await self._advance(run, patience):
+            user = (await asyncio.to_thread(self._store.run, run)).user
+            while not await self._advance(run, user, patience):
                 await patience.rest()
         finally:
             self._patience.pop(run, None)
             self.unwritten.pop(run, None)
         self._start(run, partial(self._dismiss, run))
 
-    async def _advance(self, run: str, patience: Patience) -> bool:
-        """Take a run as far as it goes now; whether that was its end."""
-        steps = {"queued": self._begin, "recruiting": self._recruit, "running": self._train}
+    async def _advance(self, run: str, user: str, patience: Patience) -> bool:
+        """Take a run as far as it goes now, in its user's turn; whether that was its end."""
         try:
             if pause := self.unwritten.get(run):
                 await asyncio.to_thread(self._store.pause, run, pause)
                 del self.unwritten[run]
-            async with self._turns:
+            async with self._turns.turn(user) as turn:
+                steps: dict[str, Callable[[Run], Awaitable[None]]] = {
+                    "queued": self._begin,
+                    "recruiting": self._recruit,
+                    "running": partial(self._train, turn),
+                }
                 while (now := await asyncio.to_thread(self._store.run, run)).state not in ENDS:
                     await steps[now.stage](now)
         except ParleyError as error:
@@ -241,18 +256,22 @@ class Engine:
         chosen, why = self._settled(found.spec, found.facts, most, any_algorithm=run.terms.any_algorithm)
         self._store.settle(run, chosen, Plan.of(chosen, views_of(found.facts)), why, found.absent)
 
-    async def _train(self, run: Run) -> None:
-        """Drive the program to its model."""
+    async def _train(self, turn: Turn, run: Run) -> None:
+        """Drive the program to its model; each round is a slice of its user's turn."""
         await self._hear(run)
         parties, measured_on = self._parties(run.spec), self._examples.get(run.spec.study.digest)
         plan, facts, federation = await asyncio.to_thread(self._prepare, run, parties)
         reporter = Reporter(run.spec.names, plan, measured_on)
         peers = self._peers(run)
         log = StoredLog(self._store, self._worker, run.id, run.rounds, peers, reporter, lambda: federation.report)
+        steps = ProgramSteps(run.spec.questions())
+
+        async def advance(step: Callable[[], Query]) -> Query:
+            await turn.pass_on()
+            return await steps(step)
+
         try:
-            model = await drive(
-                run.spec.build().program(facts), federation, run.id, log, ProgramSteps(run.spec.questions())
-            )
+            model = await drive(run.spec.build().program(facts), federation, run.id, log, advance)
         finally:
             federation.end()
         contributors = [run.spec.names[index] for index in federation.active]

@@ -14,6 +14,7 @@ from typing import Self
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from common.errors import UnavailableError
 from common.service.openapi import EVENTS_MEDIA_TYPE
@@ -162,19 +163,30 @@ async def watch_all(
 
 
 class EventStream(StreamingResponse):
-    """A response that tells of a run as it goes."""
+    """A response that tells of a run as it goes; at its end it calls ``ended``, whatever ends it."""
 
     media_type = EVENTS_MEDIA_TYPE
 
-    @classmethod
-    def of(cls, news: AsyncIterator[Sequence[RunEvent]]) -> Self:
-        """Each piece of news as server-sent events; nothing is a comment, so that proxies go on waiting."""
-        return cls(_spelt(news), headers=_UNBUFFERED)
+    def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None], status_code: int = 200) -> None:
+        super().__init__(content, status_code, headers=_UNBUFFERED)  # FastAPI looks for the status among the arguments
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
     @classmethod
-    def of_runs(cls, news: AsyncIterator[Sequence[str]]) -> Self:
+    def of(cls, news: AsyncIterator[Sequence[RunEvent]], ended: Callable[[], None]) -> Self:
+        """Each piece of news as server-sent events; nothing is a comment, so that proxies go on waiting."""
+        return cls(_spelt(news), ended)
+
+    @classmethod
+    def of_runs(cls, news: AsyncIterator[Sequence[str]], ended: Callable[[], None]) -> Self:
         """Each piece of news as one event ``runs``, a JSON array of what is told of each run."""
-        return cls(_gathered(news), headers=_UNBUFFERED)
+        return cls(_gathered(news), ended)
 
 
 async def _spelt(news: AsyncIterator[Sequence[RunEvent]]) -> AsyncIterator[bytes]:

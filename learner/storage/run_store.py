@@ -33,6 +33,7 @@ from common.runs.costs import longest_body
 from common.runs.specification import RunSpec
 from common.runs.weights import told_weights
 from common.secure_sum.envelope import Signed
+from common.service.fair_use import Share
 from common.storage.sqlite import Database
 from learner.plan import Plan
 from learner.run import DEFAULT_SECONDS, Pause, Run, RunTerms
@@ -92,11 +93,13 @@ class RunStore:
         evaluation: RunSpec | None = None,
         any_algorithm: bool = False,
         cohort: Cohort | None = None,
+        share: Share | None = None,
     ) -> Run:
         """Queue a run; the run queued before under the same user's same key, if it was the same.
 
         ``evaluates`` is the run whose model it evaluates; ``evaluation`` the draft of one that is to follow;
-        ``any_algorithm`` says that the draft's stands for any. Raises ConflictError if the earlier run was another.
+        ``any_algorithm`` says that the draft's stands for any. Raises ConflictError if the earlier run was another,
+        ShareUsedUpError where the user has its ``share`` of runs that have not come to an end.
         """
         terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm, cohort=cohort)
         row = _row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
@@ -107,6 +110,8 @@ class RunStore:
         with self._database.transaction() as connection:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
             if earlier is None:
+                if share is not None:
+                    share.check(user, connection.execute(sql.COUNT_UNFINISHED_OF, (user,)).fetchone()[0])
                 _queue(connection, row)
         if earlier is None:
             self._announce(row["id"], ())

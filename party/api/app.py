@@ -128,6 +128,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         limits=settings.limits,
         lifespan=lifespan,
         round_paths=_ROUND_PATHS,
+        shares=settings.shares,
     )
     app.state.ledger = party.store
     desk = PartyDesk(party, worker, party, sums)

@@ -89,6 +89,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         ready=ready,
         limits=settings.limits,
         lifespan=lifespan,
+        shares=settings.shares,
     )
     facts = KeyHolderFacts(
         name=identity.name,

@@ -1,17 +1,24 @@
 """Connections that nobody can fill, hold or crowd: what uvicorn leaves open is bounded here.
 
 Three things are bounded by `Limits`: the bytes that come without a piece of body (a head, the trailers or the framing
-of a body), the time for which a client is waited for, and the number of connections. When there are too many, the one
-whose client has been waited for longest makes room; where all are busy, a request is told so by the boundary.
+of a body), the time for which a client is waited for, and the number of connections. When there are too many, one makes
+room: a stranger's first, on which nobody has signed in, the one from which nothing was heard for longest; then one
+whose client is waited for. Where all are busy, a new one is told so by the boundary. A connection counts from its
+acceptance on, before TLS. There are never more than the process may have files open for (`connections_allowed`), and of
+each caller no more than its share.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httptools
@@ -19,13 +26,12 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, UnavailableError
+from common.service.fair_use import Share
 from common.service.logs import place_of
 from common.service.settings import Limits
 from common.strict import spelt_address
 
-CROWDED = "parley.crowded"
-"""The key of a request's ``state`` that says that too many connections are open."""
 TAKE_OVER = "parley.take-over"
 """The key of a request's ``state`` whose value takes the connection that it came on: see `Taken`."""
 
@@ -35,9 +41,105 @@ CERTIFIED = "parley.certified"
 Taken = Callable[[bytes], tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 """Sends a head that ends HTTP as it was on this connection, which is the caller's from then on."""
 
+SIGNED_IN = "parley.signed-in"
+"""The key of a request's ``state`` whose value is told who asks, and may refuse: see `Crowd.sign_in`."""
+
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _MOST_PIPELINED = 100  # requests that wait for the answers to those before them; uvicorn keeps any number
 _TICKS = 10  # of uvicorn's, a second
+_ACCEPTED_AT_ONCE = 4  # connections, between two looks at all others
+_BACKLOG = 2048  # connections that the system keeps until they are accepted
+_BEYOND = 8  # connections above the bound, all of whose others are busy, that are told so
+_OWN_FILES = 24
+"""Files that a service may open while it runs, beside its connections: to listen, journals of SQLite, pipes."""
+_FEWEST = 8  # connections, below which a service is of no use
+_NO_FILES_LEFT_SECONDS = 0.1
+
+
+def connections_allowed(limits: Limits, peers: int) -> int:
+    """How many connections may be open at once: those of the limits, or as many as there may be files open for.
+
+    ``peers`` are others whom this service connects to. Raises InvalidInputError where there may be too few files.
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return limits.connections
+    own = _count_open_files() + _OWN_FILES + peers
+    if most < own + _FEWEST:
+        raise InvalidInputError(
+            f"this process may have {most} files open (ulimit -n), and needs {own + _FEWEST} at least: {own} of its "
+            f"own and {_FEWEST} connections; limits.connections = {limits.connections} needs {own + limits.connections}"
+        )
+    return min(limits.connections, most - own)
+
+
+def _count_open_files() -> int:
+    """The files that this process has open."""
+    try:
+        return sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError:
+        return _OWN_FILES
+
+
+class Crowd:
+    """All who are connected to one server, or about to be: ``most`` in all, and ``each`` of one caller.
+
+    ``connections`` is uvicorn's set of them.
+    """
+
+    def __init__(self, connections: set[Any], most: int, each: int) -> None:
+        self.most = most
+        self.arrivals: dict[asyncio.Task[None], float] = {}
+        """Those that are accepted, and have not finished TLS, the oldest first."""
+        self._open = connections
+        self._signed_in = 0
+        self._share = Share(
+            "connections",
+            max(1, min(each, most // 2)),
+            "connections open",
+            "use those again, or close some",
+            retry_seconds=5,
+        )
+
+    def make_room(self) -> bool:
+        """Have one go, if there are too many; False where all have signed in and are busy, and many more than that."""
+        if len(self._open) + len(self.arrivals) < self.most:
+            return True
+        strangers = [each for each in self._open if each.caller is None]
+        silent = [each for each in self._open if each.waiting_since is not None]
+        oldest = min(strangers or silent, key=lambda each: each.last_heard, default=None)
+        task, arrived = next(iter(self.arrivals.items()), (None, math.inf))
+        if task is not None and (oldest is None or not strangers or arrived < oldest.last_heard):
+            del self.arrivals[task]
+            task.cancel()
+            return True
+        if oldest is not None:
+            oldest.transport.abort()
+            oldest.leave()
+            return True
+        return len(self._open) < self.most + _BEYOND
+
+    def sign_in(self, connection: BoundedProtocol, caller: str, *, is_kept_room: bool) -> None:
+        """Note who asks on a connection; there may ``is_kept_room`` for it where there are too many.
+
+        Raises UnavailableError for a new one where all that there may be have signed in, and ShareUsedUpError where the
+        caller has its share.
+        """
+        if connection.caller == caller:
+            return
+        self.sign_out(connection)
+        if self._signed_in >= self.most and not is_kept_room:
+            raise UnavailableError("too many connections are open; try again later")
+        self._share.take(caller)
+        self._signed_in += 1
+        connection.caller = caller
+
+    def sign_out(self, connection: BoundedProtocol) -> None:
+        """A connection is nobody's any more."""
+        if connection.caller is not None:
+            self._share.give_back(connection.caller)
+            self._signed_in -= 1
+            connection.caller = None
 
 
 class CloseDelimitedCycle(RequestResponseCycle):
@@ -66,9 +168,11 @@ class BoundedProtocol(HttpToolsProtocol):
     alone decides what the connection becomes. The parser would take what follows such a head for another protocol.
     """
 
-    def __init__(self, *args: Any, limits: Limits, **options: Any) -> None:  # noqa: ANN401 -- as uvicorn calls it
+    def __init__(self, *args: Any, limits: Limits, crowd: Crowd, **options: Any) -> None:  # noqa: ANN401 -- uvicorn's
         super().__init__(*args, **options)
-        self._limits = limits
+        self._limits, self._crowd = limits, crowd
+        self.caller: str | None = None  # who signed in here last
+        self.last_heard = 0.0  # when a request began to arrive, or the client to be waited for
         self._bare_bytes = 0  # since the last piece of body, or the last end of a head or of a message
         self.waiting_since: float | None = None  # when the client began to be waited for; None while it is not
         self._full_since: float | None = None  # when it ceased to take what is written
@@ -76,15 +180,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._offers: list[tuple[bytes, bytes]] = []  # what a head said of an upgrade, while it is read once more
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the client, and have another connection make room if there are too many."""
+        """Wait for the client."""
         super().connection_made(transport)
-        self.waiting_since = self.loop.time()
-        if len(self.connections) > self._limits.connections:
-            waited_for = (other for other in self.connections if getattr(other, "waiting_since", None) is not None)
-            oldest = min(waited_for, key=lambda other: getattr(other, "waiting_since", 0.0))
-            if oldest is not self:
-                oldest.transport.abort()
-                self.connections.discard(oldest)
+        self.waiting_since = self.last_heard = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        super().connection_lost(exc)
+        self.leave()
+
+    def leave(self) -> None:
+        """Count no more among the connections."""
+        self.connections.discard(self)
+        self._crowd.sign_out(self)
 
     def data_received(self, data: bytes) -> None:
         """Refuse a head that does not end, a body that is all framing, and requests that do not wait for answers."""
@@ -126,12 +234,11 @@ class BoundedProtocol(HttpToolsProtocol):
         return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
 
     def on_message_begin(self) -> None:
-        """A request begins to arrive; note whether it comes to a crowd."""
+        """A request begins to arrive."""
         super().on_message_begin()
-        self.waiting_since = self.loop.time()
+        self.waiting_since = self.last_heard = self.loop.time()
         self.scope["state"][TAKE_OVER], self.scope["state"][CERTIFIED] = self._take_over, self._certified
-        if len(self.connections) > self._limits.connections:
-            self.scope["state"][CROWDED] = True
+        self.scope["state"][SIGNED_IN] = partial(self._crowd.sign_in, self)
 
     def on_headers_complete(self) -> None:
         """The head has ended."""
@@ -160,13 +267,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The client is waited for again, unless its next request has come already."""
         if not self.pipeline:
-            self.waiting_since = self.loop.time()
+            self.waiting_since = self.last_heard = self.loop.time()
         super().on_response_complete()
 
     def _take_over(self, head: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """See `Taken`: whatever the application answers to this request afterwards is not sent."""
         self._unset_keepalive_if_required()
-        self.connections.discard(self)
+        self.leave()
         self.cycle.disconnected = True
         self.transport.write(head)
         reader = asyncio.StreamReader(loop=self.loop)
@@ -208,19 +315,86 @@ Beside = Callable[["BoundedServer"], Awaitable[None]]
 """What runs beside a server from its start until it stops."""
 
 
-class BoundedServer(uvicorn.Server):
-    """uvicorn's server with bounded connections, which does something else once a second, and other things beside."""
+class Door:
+    """Where connections are accepted, in place of asyncio's own way: a few at a time, and counted before TLS begins."""
 
-    def __init__(
+    def __init__(self, server: BoundedServer, listening: int) -> None:
+        """Accept on the socket with the descriptor ``listening``, on which the loop listens already."""
+        self._server, self._loop = server, asyncio.get_running_loop()
+        self._loop.remove_reader(listening)
+        self._socket = socket.socket(fileno=os.dup(listening))
+        self._socket.setblocking(False)  # noqa: FBT003 -- as sockets have it
+        self._socket.listen(_BACKLOG)
+        self._open()
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def _open(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        """Accept a few connections, each in the place of one that says nothing where there are too many."""
+        crowd = self._server.crowd
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no file can be opened: some will be closed
+                structlog.get_logger().warning("connections", accepted=False, reason=error.strerror)
+                crowd.make_room()
+                self._loop.remove_reader(self._socket)
+                self._loop.call_later(_NO_FILES_LEFT_SECONDS, self._open)
+                return
+            if not crowd.make_room():
+                accepted.close()
+                continue
+            accepted.setblocking(False)  # noqa: FBT003 -- as sockets have it
+            task = self._loop.create_task(self._welcome(accepted))
+            crowd.arrivals[task] = self._loop.time()
+            task.add_done_callback(partial(self._arrived, accepted))
+
+    async def _welcome(self, accepted: socket.socket) -> None:
+        """Have uvicorn serve a connection, once TLS has begun on it."""
+        server, context = self._server, self._server.config.ssl
+        seconds = server.limits.receive_seconds if context else None
+        with suppress(OSError):  # it was closed, or spoke no TLS
+            await self._loop.connect_accepted_socket(
+                server.protocol, accepted, ssl=context, ssl_handshake_timeout=seconds
+            )
+
+    def _arrived(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """It is served, or it has made room."""
+        self._server.crowd.arrivals.pop(task, None)
+        if task.cancelled():
+            accepted.close()
+
+
+class BoundedServer(uvicorn.Server):
+    """uvicorn's server with bounded connections, which does something else once a second, and other things beside.
+
+    It has ``most`` connections at once, and ``each`` of one caller.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- what a server is made of
         self,
         config: uvicorn.Config,
         limits: Limits,
         tend: Callable[[], Awaitable[None]],
         beside: Sequence[Beside] = (),
+        most: int | None = None,
+        each: int | None = None,
     ) -> None:
-        config.http = partial(BoundedProtocol, limits=limits)  # type: ignore[assignment]
         super().__init__(config)
+        most = most or limits.connections
+        self.crowd = Crowd(self.server_state.connections, most, each or most)
+        config.http = partial(BoundedProtocol, limits=limits, crowd=self.crowd)  # type: ignore[assignment]
         self.limits = limits
+        self._doors: list[Door] = []
         self._tend = tend
         self._beside = beside
         self._running: list[asyncio.Task[None]] = []
@@ -236,14 +410,25 @@ class BoundedServer(uvicorn.Server):
                 raise InvalidInputError(f"{place} cannot be listened on: {reason}") from None
             raise
         if self.started:
+            listening = [each.fileno() for server in self.servers for each in server.sockets]
+            self._doors = [Door(self, each) for each in listening]
             self._running = [asyncio.create_task(_kept_up(start, self)) for start in self._beside]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop it before connections are closed."""
+        for door in self._doors:
+            door.close()
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await super().shutdown(sockets)
+
+    def protocol(self) -> asyncio.Protocol:
+        """What serves one more connection."""
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
     async def on_tick(self, counter: int) -> bool:
         """Close what has been waited for too long."""

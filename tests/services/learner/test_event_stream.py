@@ -140,7 +140,7 @@ async def test_long_silence_is_a_comment(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(event_stream, "_LONGEST_SILENCE", 0.01)
     store = Store()
     store.add(2)
-    body = EventStream.of(watch(cast("RunStore", store), RunNotifier(), "run")).body_iterator
+    body = EventStream.of(watch(cast("RunStore", store), RunNotifier(), "run"), lambda: None).body_iterator
     first, second = [await anext(aiter(body)) for _ in range(2)]
     assert first == b"event: round\ndata: {}\nid: 1\n\nevent: round\ndata: {}\nid: 2\n\n"
     assert second == b": ping\n\n"

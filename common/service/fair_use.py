@@ -1,0 +1,275 @@
+"""Fair use of a service: a share for each caller, and turns, so that nobody waits long for others.
+
+A `Share` bounds how much one caller may have of something that lasts, such as an event stream. `Turns` say whose work
+is done now: every caller may have one piece of work under way, whatever the others have. More than one is for a caller
+that is alone. So a caller with a single piece of work competes with at most one piece of each other caller, however
+many of them wait. A turn counts for a slice of time: work that lasts longer waits for others, such as a slow party.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+
+from common.errors import ShareUsedUpError
+
+_MOST_ADDRESSES = 10_000
+_WINDOW = 60.0  # seconds in which failed sign-ins are counted
+_RECHECK = 0.05  # seconds after which those who wait are looked at again
+
+
+@dataclass(slots=True)
+class Share:
+    """How much of one thing each caller may have at a time: at most ``most``, by the setting ``shares.<name>``.
+
+    ``things`` are what it is, in words; ``remedy`` is what helps a caller that has them all, and ``retry_seconds`` when
+    to ask again.
+    """
+
+    name: str
+    most: int
+    things: str
+    remedy: str
+    retry_seconds: int
+    _taken: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def taken_by(self, caller: str) -> Iterator[None]:
+        """One more for a caller, while the block lasts; raises ShareUsedUpError."""
+        self.take(caller)
+        try:
+            yield
+        finally:
+            self.give_back(caller)
+
+    def take(self, caller: str) -> None:
+        """One more for a caller, until it is given back; raises ShareUsedUpError."""
+        self.check(caller, self._taken[caller])
+        self._taken[caller] += 1
+
+    def give_back(self, caller: str) -> None:
+        """One less for a caller."""
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
+
+    def check(self, caller: str, count: int) -> None:
+        """Raise ShareUsedUpError for a caller that has ``count`` of them, if that is all it may have."""
+        if count >= self.most:
+            raise ShareUsedUpError(
+                f"{caller} has {count} {self.things}, and one caller may have {self.most} (shares.{self.name}): "
+                f"{self.remedy}",
+                share=self.name,
+                most=self.most,
+                retry_after=self.retry_seconds,
+            )
+
+
+class Turn:
+    """A caller's turn, until it ends."""
+
+    __slots__ = ("_turns", "began", "caller")
+
+    def __init__(self, turns: Turns, caller: str) -> None:
+        self._turns, self.caller, self.began = turns, caller, 0.0
+
+    def end(self) -> None:
+        """End the turn, if it has not ended."""
+        self._turns.end(self)
+
+    async def pass_on(self) -> None:
+        """Begin the next slice of the same work: at once if nobody else is active, else in the caller's turn."""
+        await self._turns.pass_on(self)
+
+
+_Waiting = tuple[Turn, "asyncio.Future[None]"]
+
+
+class Turns:
+    """Turns between callers, for one event loop.
+
+    Every caller may have one turn at any time. A caller who is alone may have ``each``, and all callers together
+    ``total``, beside the one of each. A turn counts for ``slice_seconds``. A caller is active while it has a turn that
+    counts, or waits, and for ``memory_seconds`` after its last turn began. Those who wait are served in rotation.
+    """
+
+    def __init__(
+        self, each: int, total: float = math.inf, slice_seconds: float = math.inf, memory_seconds: float = 0.0
+    ) -> None:
+        self._each, self._total = each, total
+        self._slice, self._memory = slice_seconds, memory_seconds
+        self._turns: dict[str, set[Turn]] = {}
+        self._count = 0
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._seen: dict[str, float] = {}  # when each caller's last turn began, the oldest first
+        self._recheck: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[Turn]:
+        """A turn of a caller, once it has come, while the block lasts."""
+        turn = Turn(self, caller)
+        if caller not in self._waiting and self._may_begin(caller, time.monotonic()):
+            self._begin(turn)
+        else:
+            await self._come(turn, self._enqueue(turn))
+        try:
+            yield turn
+        finally:
+            turn.end()
+
+    def end(self, turn: Turn) -> None:
+        """See `Turn.end`. It counts until the loop has looked at all others: else one queue would be one turn."""
+        if turn in self._turns.get(turn.caller, ()):
+            asyncio.get_running_loop().call_soon(self._remove, turn)
+
+    async def pass_on(self, turn: Turn) -> None:
+        """See `Turn.pass_on`."""
+        now = time.monotonic()
+        if not self._is_contended(turn.caller, now):
+            turn.began = now
+            self._see(turn.caller, now)
+            return
+        future = self._enqueue(turn, is_first=True)  # before others of the same caller: what has begun goes on
+        self._remove(turn)
+        await self._come(turn, future)
+
+    def _enqueue(self, turn: Turn, *, is_first: bool = False) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._waiting.setdefault(turn.caller, deque())
+        (queue.appendleft if is_first else queue.append)((turn, future))
+        self._look_again()
+        return future
+
+    async def _come(self, turn: Turn, future: asyncio.Future[None]) -> None:
+        """Wait until a turn has come."""
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not future.cancelled():
+                turn.end()
+            elif (turn, future) in (queue := self._waiting.get(turn.caller, deque())):
+                queue.remove((turn, future))
+                if not queue:
+                    del self._waiting[turn.caller]
+            raise
+
+    def _may_begin(self, caller: str, now: float) -> bool:
+        if not (own := self._turns.get(caller)):
+            return True
+        if self._count >= self._total:
+            return False
+        counting = sum(now - turn.began < self._slice for turn in own)
+        return counting < (1 if self._is_contended(caller, now) else self._each)
+
+    def _is_contended(self, caller: str, now: float) -> bool:
+        """Whether another caller is active."""
+        if any(other != caller for other in self._waiting):
+            return True
+        for other, turns in self._turns.items():
+            if other != caller and any(now - turn.began < self._slice for turn in turns):
+                return True
+        newest = next((began for other, began in reversed(self._seen.items()) if other != caller), -math.inf)
+        return now - newest < self._memory
+
+    def _begin(self, turn: Turn) -> None:
+        turn.began = time.monotonic()
+        self._see(turn.caller, turn.began)
+        self._turns.setdefault(turn.caller, set()).add(turn)
+        self._count += 1
+
+    def _see(self, caller: str, now: float) -> None:
+        if self._memory:
+            self._seen.pop(caller, None)
+            self._seen[caller] = now
+            if len(self._seen) > _MOST_ADDRESSES:
+                del self._seen[next(iter(self._seen))]
+
+    def _remove(self, turn: Turn) -> None:
+        turns = self._turns.get(turn.caller, set())
+        if turn in turns:
+            turns.remove(turn)
+            self._count -= 1
+            if not turns:
+                del self._turns[turn.caller]
+            self._serve()
+
+    def _serve(self) -> None:
+        """Begin all turns that may begin now, one of each caller after the other."""
+        has_begun = True
+        while has_begun:
+            has_begun = False
+            for caller in list(self._waiting):
+                if self._may_begin(caller, time.monotonic()):
+                    queue = self._waiting.pop(caller)  # to come back behind all others
+                    turn, future = queue.popleft()
+                    if queue:
+                        self._waiting[caller] = queue
+                    if not future.cancelled():
+                        self._begin(turn)
+                        future.set_result(None)
+                    has_begun = True
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Have those who wait looked at again soon, for turns cease to count as time passes."""
+        if self._waiting and self._recheck is None and (self._slice < math.inf or self._memory):
+            self._recheck = asyncio.get_running_loop().call_later(_RECHECK, self._recheck_now)
+
+    def _recheck_now(self) -> None:
+        self._recheck = None
+        self._serve()
+
+
+class SignIns:
+    """Failed sign-ins, by the address that they come from: beyond ``most`` a minute it is told to wait.
+
+    Others behind the same address are not kept out: a token that counts is always taken.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._failed: dict[str, tuple[float, int]] = {}
+
+    def fail(self, address: str, detail: str) -> bool:
+        """Count one that failed, with the words ``detail``; whether it is the last for which an answer says just that.
+
+        Raises ShareUsedUpError for each one more.
+        """
+        network, now = network_of(address), self._clock()
+        since, count = self._failed.get(network, (now, 0))
+        if now - since >= _WINDOW:
+            since, count = now, 0
+        self._failed.pop(network, None)
+        self._failed[network] = since, count + 1
+        if len(self._failed) > _MOST_ADDRESSES:
+            del self._failed[next(iter(self._failed))]
+        if count >= self._most:
+            raise ShareUsedUpError(
+                f"{detail}; {count} sign-ins from this address have failed within a minute, and {self._most} may "
+                "(shares.failed_sign_ins): wait, or show a token that counts, which is taken at any time",
+                share="failed_sign_ins",
+                most=self._most,
+                retry_after=math.ceil(since + _WINDOW - now),
+            )
+        return count + 1 == self._most
+
+
+def network_of(address: str) -> str:
+    """Whom an address stands for: itself, or the network of 64 bits that one customer has of IPv6.
+
+    >>> network_of("192.0.2.7"), network_of("2001:db8:1:2:3:4:5:6"), network_of("a socket")
+    ('192.0.2.7', '2001:db8:1:2::', 'a socket')
+    """
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)

@@ -1,0 +1,161 @@
+"""One user with a thousand of anything, and what another user's same call takes meanwhile; on real services."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import httpx
+import pytest
+
+from common.service.tokens import hash_token
+from tests.support.cluster import Cluster
+from tests.support.flood import flooded, request_of
+from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
+
+pytestmark = pytest.mark.slow
+ONE, MANY = "the-token-of-one", "the-token-of-many"
+STREAM = {"Content-Type": "application/octet-stream"}
+RUN = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "algorithm": "dp_gd"}
+FORECAST = {**RUN, "owners": {f"owner-{number}": 1000 + number for number in range(12)}}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A learner with parties, and two users of it."""
+
+    cluster: Cluster
+    port: int
+    one: httpx.Client
+    many: httpx.Client
+
+    def look(self) -> None:
+        self.one.get("/v1/user").raise_for_status()
+
+    def forecast(self) -> None:
+        self.one.post("/v1/forecasts", json=FORECAST).raise_for_status()
+
+    def upload(self) -> None:
+        table = self.cluster.public_table(500)
+        self.one.put("/v1/public?study=made-up", content=table, headers=STREAM).raise_for_status()
+
+    def watch(self) -> None:
+        """The first news of all runs."""
+        with self.one.stream("GET", "/v1/events") as response:
+            next(response.raise_for_status().iter_lines())
+
+    def run(self) -> None:
+        order = RUN | {"parameters": {"n_rounds": 30}}
+        run = self.one.post("/v1/runs", json=order).raise_for_status().json()["id"]
+        with self.one.stream("GET", f"/v1/runs/{run}/events") as response:
+            assert "completed" in "".join(response.raise_for_status().iter_lines())
+
+    def connect(self) -> None:
+        """On a connection of its own."""
+        with httpx.Client(base_url=self.one.base_url, headers=self.one.headers, trust_env=False, timeout=60) as new:
+            new.get("/v1/user").raise_for_status()
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    cluster = Cluster(tmp_path_factory.mktemp("fair"), n_parties=2, epsilon=1e6)
+    users = [{"name": name, "token_hash": hash_token(token)} for name, token in (("one", ONE), ("many", MANY))]
+    with party_processes(cluster) as urls:
+        settings = cluster.learner_settings(urls, port=free_port(), users=users)
+        url = f"http://127.0.0.1:{settings.port}"
+        with stopped_at_exit(start_learner(settings)):
+            wait_until_ready(url)
+            one, many = (
+                httpx.Client(
+                    base_url=url,
+                    headers={"Authorization": f"Bearer {token}"},
+                    trust_env=False,
+                    timeout=60,
+                    limits=httpx.Limits(keepalive_expiry=2),
+                )
+                for token in (ONE, MANY)
+            )
+            with one, many:
+                yield Scene(cluster, settings.port, one, many)
+
+
+def seconds_of(call: Callable[[], None], count: int) -> float:
+    """The median of so many."""
+    taken = []
+    for _ in range(count):
+        began = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+def compared(  # noqa: PLR0913, PLR0917 -- a call, and a flood
+    scene: Scene, name: str, call: Callable[[], None], count: int, request: bytes, rest: float = 0.0
+) -> float:
+    """The time of a call beside a flood in ratio to that alone, printed."""
+    call()
+    before = seconds_of(call, count)
+    with flooded(scene.port, request, rest=rest) as seen:
+        meanwhile = seconds_of(call, count)
+    after = seconds_of(call, count)
+    ratio = meanwhile / ((before + after) / 2)
+    print(
+        f"{name}: {1e3 * before:.1f} ms alone, {1e3 * meanwhile:.1f} beside a thousand, {1e3 * after:.1f} again alone: "
+        f"ratio {ratio:.2f}; they saw {dict(seen)}"
+    )
+    return ratio
+
+
+BOUND = 2.0 * 1.5
+"""Twice the time alone, and half as much again for what else the machine does; the printed figures say more."""
+
+
+def test_streams(scene: Scene) -> None:
+    assert compared(scene, "streams", scene.watch, 20, request_of("GET", "/v1/events", MANY), rest=1.0) < BOUND
+
+
+def test_forecasts(scene: Scene) -> None:
+    request = request_of("POST", "/v1/forecasts", MANY, json.dumps(FORECAST).encode())
+    assert compared(scene, "forecasts", scene.forecast, 10, request, rest=1.0) < BOUND
+
+
+def test_uploads(scene: Scene) -> None:
+    table = scene.cluster.public_table(500)
+    request = request_of("PUT", "/v1/public?study=made-up", MANY, table, "application/octet-stream")
+    assert compared(scene, "uploads", scene.upload, 10, request, rest=1.0) < BOUND
+
+
+def test_connections(scene: Scene) -> None:
+    request = request_of("GET", "/v1/user", MANY)
+    assert compared(scene, "connections", scene.connect, 50, request, rest=3.0) < BOUND
+    assert compared(scene, "idle strangers", scene.connect, 50, b"") < BOUND
+
+
+def test_failed_sign_ins(scene: Scene) -> None:
+    request = request_of("GET", "/v1/user", "nobody's-token")
+    assert compared(scene, "failed sign-ins", scene.look, 50, request, rest=1.0) < BOUND
+
+
+def test_queued_runs(scene: Scene) -> None:
+    scene.run()
+    before = seconds_of(scene.run, 3)
+    order = RUN | {"parameters": {"n_rounds": 1000}}
+    answers = [scene.many.post("/v1/runs", json=order) for _ in range(200)]
+    queued = [answer.json()["id"] for answer in answers if answer.is_success]
+    refused = [answer for answer in answers if not answer.is_success]
+    meanwhile = seconds_of(scene.run, 3)
+    for run in queued:
+        scene.many.post(f"/v1/runs/{run}/cancel")
+    after = seconds_of(scene.run, 3)
+    ratio = meanwhile / ((before + after) / 2)
+    print(
+        f"a run: {before:.2f} s alone, {meanwhile:.2f} beside {len(queued)} of 1,000 rounds, {after:.2f} again alone: "
+        f"ratio {ratio:.2f}; {len(refused)} refused"
+    )
+    assert len(queued) == 100
+    assert {answer.status_code for answer in refused} == {429}
+    assert {answer.headers["retry-after"] for answer in refused} == {"60"}
+    assert ratio < BOUND

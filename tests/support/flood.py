@@ -1,0 +1,84 @@
+"""One user with a thousand of something: connections in a process of their own, each of which asks again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_REST = 1.0  # seconds before who was refused, or closed, comes again
+
+
+def request_of(method: str, path: str, token: str, body: bytes = b"", media: str = "application/json") -> bytes:
+    """A request as it is sent."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: {media}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@contextmanager
+def flooded(port: int, request: bytes, count: int = 1000, rest: float = 0.0) -> Iterator[Counter[str]]:
+    """So many connections that send a request, empty for none, and again when it was answered, until the block ends.
+
+    They pause for ``rest`` seconds before each. What came back is counted by status.
+    """
+    ours, theirs = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=_flood, args=(port, request, count, rest, theirs), daemon=True)
+    process.start()
+    seen = Counter[str]()
+    try:
+        ours.recv()  # all have begun
+        yield seen
+        ours.send(None)
+        seen.update(ours.recv())
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _flood(port: int, request: bytes, count: int, rest: float, pipe: Connection) -> None:
+    asyncio.run(_attack(port, request, count, rest, pipe))
+
+
+async def _attack(port: int, request: bytes, count: int, rest: float, pipe: Connection) -> None:
+    seen, begun = Counter[str](), asyncio.Semaphore(0)
+
+    async def one() -> None:
+        is_first = True
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    while True:
+                        writer.write(request)
+                        if is_first:
+                            begun.release()
+                            is_first = False
+                        await _answer(reader, seen)
+                        await asyncio.sleep(rest)
+                finally:
+                    writer.close()
+            seen["closed"] += 1
+            await asyncio.sleep(_REST)
+
+    tasks = [asyncio.create_task(one()) for _ in range(count)]
+    for _ in range(count):
+        await begun.acquire()
+    pipe.send(None)
+    await asyncio.to_thread(pipe.recv)
+    pipe.send(seen)
+    await asyncio.wait(tasks)
+
+
+async def _answer(reader: asyncio.StreamReader, seen: Counter[str]) -> None:
+    """Read an answer to its end, and count it."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    seen[head.split()[1]] += 1
+    if "content-length: " in head:
+        await reader.readexactly(int(head.split("content-length: ")[1].split()[0]))
+    else:
+        while await reader.read(2**16):  # a stream, which does not end
+            pass
