@@ -41,15 +41,15 @@ async def test_uploads_and_forecasts_are_shares(cluster: Cluster, parties: Parti
     forecast = ORDER | {"owners": {"one": 1000, "other": 2000}}
     table, media = cluster.public_table(), {"Content-Type": "application/octet-stream"}
     async with learner_of(cluster, parties, shares={"uploads": 1, "forecasts": 1}) as client:
-        for name, ask in (
-            ("forecasts", lambda: client.post("/v1/forecasts", json=forecast)),
-            ("uploads", lambda: client.put("/v1/public?study=made-up", content=table, headers=media)),
+        for name, request in (
+            ("forecasts", client.build_request("POST", "/v1/forecasts", json=forecast)),
+            ("uploads", client.build_request("PUT", "/v1/public?study=made-up", content=table, headers=media)),
         ):
-            answers = await asyncio.gather(*(ask() for _ in range(5)))
+            answers = await asyncio.gather(*(client.send(request) for _ in range(5)))
             refused = [answer for answer in answers if not answer.is_success]
             assert {share_of(answer) for answer in refused} == {name}
             assert len(refused) < len(answers)
-            assert (await ask()).is_success, "what is over counts no more"
+            assert (await client.send(request)).is_success, "what is over counts no more"
 
 
 async def test_failed_sign_ins_are_told_to_wait_and_tokens_that_count_pass(client: httpx.AsyncClient) -> None:
