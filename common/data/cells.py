@@ -19,10 +19,11 @@ from common.arrays import BoolArray, FloatArray, IntArray
 from common.encoding.spelling import spelling
 
 MISSING_TEXTS = frozenset({
-    "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL", "NaN",
-    "n/a", "nan", "null",
+    "#N/A", "#N/A N/A", "#NA", "-", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", ".", "1.#IND", "1.#QNAN", "<NA>", "?", "N/A",
+    "NA", "NULL", "NaN", "n/a", "nan", "null",
 })  # fmt: skip
-"""Texts that mean a missing value unless a study declares them: those of pyarrow's and pandas' readers."""
+"""Texts that mean a missing value unless a study declares them: those of pyarrow's and pandas' readers, and
+the signs ``?``, ``-`` and ``.``."""
 
 MISSING, UNKNOWN = -1, -2
 """Codes of cells that hold no value, and of cells that hold one that the study does not know."""

@@ -22,7 +22,8 @@ _REMEDIES: Mapping[FaultKind, str] = {
     'feature, and "missing": "value" puts a feature\'s "fill" there',
     "list missing": _DROPS,
     "label missing": _DROPS,
-    "not numeric": 'a cell without a number has to be empty, or "NA", and a number to have a point and no other sign',
+    "not numeric": 'a cell without a number has to be empty, or "NA" or the like, or what --csv or data.csv says '
+    "is missing, where how numbers are written is said too",
     "beyond the bounds": 'data.out_of_bounds = "clip" in the settings, or --clip, clips values to the bounds',
     "no whole number as a place": 'places are whole numbers: what else LIBSVM rows say, such as a "qid", has to go',
     "place out of range": 'places count from "first" of the study, 0 or 1, and "columns" is how many there are',
@@ -35,8 +36,11 @@ _REMEDIES: Mapping[FaultKind, str] = {
 class UnfitDataError(InvalidDataError):
     """Data that does not fit a study: ``rows`` counts, by column and kind of fault, the rows that do not.
 
-    ``file`` is the first of several files that has such rows, where that is known.
+    ``file`` is the first of several files that has such rows, where that is known. ``notes`` say how the table was
+    read, if the reader has put them there.
     """
+
+    notes: tuple[str, ...] = ()
 
     def __init__(self, detail: str, rows: Mapping[str, Mapping[FaultKind, int]], file: str = "") -> None:
         super().__init__(detail)

@@ -51,6 +51,7 @@ class Loaded:
     ``others`` are the shares of a category's values that the study does not name, and that count as its ``other``.
     ``missing`` counts by column the rows dropped for it, the most first. ``narrow`` are the numeric columns whose
     values differ by less than `NARROW` of their bounds, if they differ. The rows that the study holds out come last.
+    ``notes`` say how the table was read, where its owner should know.
     """
 
     shard: Shard
@@ -60,6 +61,7 @@ class Loaded:
     missing: Mapping[str, int] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
     others: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Loading:

@@ -252,6 +252,15 @@ class Study(Strict):
         label = (self.label,) if isinstance(self.label, Label) else ()
         return frozenset(each.name for each in (*self.features, *label) if not isinstance(each, Feature))
 
+    @property
+    def text_values(self) -> dict[str, tuple[str, ...]]:
+        """The columns of `text_names`, and the values that each declares."""
+        return {
+            each.name: () if isinstance(each, SparseFeatures) else each.values
+            for each in (*self.features, self.label)
+            if isinstance(each, Category | SparseFeatures | Label)
+        }
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the study's canonical JSON."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from common.errors import InvalidDataError
@@ -69,7 +70,45 @@ def near_name(name: str, names: Iterable[str]) -> str | None:
     >>> near_name("ill", ["age", " Ill"])
     ' Ill'
     """
-    return next((each for each in names if each.strip().casefold() == name.strip().casefold()), None)
+    return next((each for each in names if _folded(each) == _folded(name)), None)
+
+
+def columns_meant(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+    """Which column of a table each of some names means: the one that is spelt alike, else but for capitals and blanks.
+
+    A name that several columns resemble, or a column that several names do, is left out.
+
+    >>> columns_meant(["age", " ILL ", "Dose", "DOSE"], ["age", "ill", "dose"])
+    {'age': 'age', 'ill': ' ILL '}
+    """
+    names, wanted = list(names), list(wanted)
+    exact = set(names) & set(wanted)
+    columns = _by_folded(name for name in dict.fromkeys(names) if name not in exact)
+    asked = _by_folded(name for name in dict.fromkeys(wanted) if name not in exact)
+    meant = {}
+    for name in wanted:
+        if name in exact:
+            meant[name] = name
+        elif len(alike := columns.get(_folded(name), [])) == 1 and len(asked[_folded(name)]) == 1:
+            meant[name] = alike[0]
+    return meant
+
+
+def renamed(meant: Mapping[str, str]) -> list[str]:
+    """What to say of columns that are not spelt as the names that mean them."""
+    return [f"column {column!r} is read as {name!r}" for name, column in meant.items() if name != column]
+
+
+def _by_folded(names: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_folded(name), []).append(name)
+    return found
+
+
+def _folded(name: str) -> str:
+    """A name without what people vary: capitals, blanks around it, and how letters with marks are put together."""
+    return unicodedata.normalize("NFC", name).strip().casefold()
 
 
 def check_header(where: str, names: Sequence[str]) -> None:

@@ -1,49 +1,49 @@
-"""A file of examples into a shard, batch by batch: imported only while a file is read, because pyarrow is large.
+"""Files of examples into a shard, batch by batch: imported only while a file is read, because pyarrow is large.
 
 Batches are of some rows, of a Parquet file of a few columns at a time, so that little more than the shard is ever in
-memory. Numbers of a CSV file are parsed as such at once; only where that fails is it read again as text, to count what
-is no number.
+memory. Numbers of a CSV file are parsed as such at once; only where that fails is it read again as text, to see how
+numbers are written, and to count what is none.
 
 Rows of sparse features: `common.files.sparse_examples`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from common.data.cells import Block
+from common.data.faults import UnfitDataError
 from common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.file_tables import matching_files, one_file, reading
+from common.files.column_names import columns_meant, renamed
+from common.files.csv_format import CsvFormat
+from common.files.csv_tables import CsvTable
+from common.files.file_tables import file_table, source_files
+from common.files.number_signs import NumberSigns
 from common.files.sources import DataSource
-from common.files.sparse_examples import is_libsvm, list_blocks, sparse_blocks
+from common.files.sparse_examples import list_blocks, sparse_blocks
 from common.files.streams import TableStream, gathered
-from common.files.tables import check_columns, check_names, is_csv
+from common.files.tables import check_columns, check_names, one_kind, reading
 
-_CSV_BLOCK = 2**19
 _GATHERED_ROWS = 2**12
 _PARQUET_COLUMNS = 8
 """Columns of a Parquet file that are read together: each keeps a few decoded pages of some megabytes in memory."""
 
 
-def load_examples(path: Path, study: Study, *, clip: bool = False) -> Loaded:
-    """The examples of a CSV or Parquet file in the study's columns; other columns are not read.
+def load_examples(path: Path, study: Study, *, clip: bool = False, said: CsvFormat | None = None) -> Loaded:
+    """The examples of a file in the study's columns; other columns are not read.
 
-    Of sparse features, of a Parquet or LIBSVM file.
-
-    Raises InvalidDataError as `read_columns`, and for data that does not fit the study, as `load_columns`.
+    Raises InvalidDataError for a file that cannot be read, and for data that does not fit the study, as `load_columns`.
     """
-    with reading(path):
-        if study.sparse:
-            return _load_sparse([path], study, clip=clip)
-        return load_csv(path, study, clip=clip) if is_csv(path) else load_parquet([path], study, clip=clip)
+    return _load_files(str(path), [path], study, said, clip=clip)
 
 
 def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded:
@@ -51,17 +51,43 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
 
     Raises InvalidDataError as `load_examples`, and for a query that is not one SELECT over the tables that are named.
     """
-    if (path := one_file(data)) is not None:
-        return load_examples(path, study, clip=clip)
-    if not data.is_query and (
-        is_libsvm(Path(data.source)) if study.sparse else data.source.lower().endswith(".parquet")
-    ):
-        return (_load_sparse if study.sparse else load_parquet)(matching_files(data.source), study, clip=clip)
+    if (paths := source_files(data)) is not None:
+        return _load_files(data.source, paths, study, data.csv, clip=clip)
     from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
-    with open_stream(data, study.text_names) as rows:
+    with open_stream(data, study.text_values) as rows:
         loading, n_rows = _collected(rows, study, clip=clip)
-    return loading.finish(n_rows)  # in the memory that the query had
+        notes = _notes(rows, study)
+    return _finished(loading, n_rows, notes)  # in the memory that the query had
+
+
+def _load_files(where: str, paths: Sequence[Path], study: Study, said: CsvFormat | None, *, clip: bool) -> Loaded:
+    """The rows of files of one kind."""
+    if study.sparse:
+        return _load_sparse(paths, study, clip=clip)
+    match one_kind(where, paths):
+        case "csv":
+            return load_csv(CsvTable(f"data file {where}", paths, said), study, clip=clip)
+        case "parquet":
+            return load_parquet(paths, study, clip=clip)
+        case _:
+            stream = file_table(where)
+            loading, n_rows = _collected(stream, study, clip=clip)
+            return _finished(loading, n_rows, _notes(stream, study))
+
+
+def _finished(loading: Loading, n_rows: int, notes: Sequence[str]) -> Loaded:
+    """The shard of the first rows, and how they were read; an error has that too."""
+    try:
+        return replace(loading.finish(n_rows), notes=tuple(notes))
+    except UnfitDataError as error:
+        error.notes = tuple(notes)
+        raise
+
+
+def _notes(stream: TableStream, study: Study) -> tuple[str, ...]:
+    """How a stream was read."""
+    return (*stream.notes, *renamed(columns_meant(stream.schema.names, study.table_names)))
 
 
 def _collected(stream: TableStream, study: Study, *, clip: bool) -> tuple[Loading, int]:
@@ -70,13 +96,18 @@ def _collected(stream: TableStream, study: Study, *, clip: bool) -> tuple[Loadin
     if study.sparse:
         return _collected_lists(stream, study, clip=clip)
     loading = RowLoading(study, clip=clip)
-    names, texts, start = [name for name in stream.schema.names if name in study.table_names], study.text_names, 0
-    loading.expect(names)
-    for batch in stream.batches() if names else ():
-        loading.add(start, block_of(batch.select(names), texts))
+    meant, texts, start = columns_meant(stream.schema.names, study.table_names), study.text_names, 0
+    loading.expect(meant)
+    for batch in stream.batches() if meant else ():
+        loading.add(start, block_of(_named(batch.select(list(meant.values())), meant), texts))
         start += batch.num_rows
     pa.default_memory_pool().release_unused()
     return loading, start
+
+
+def _named(batch: Any, meant: Mapping[str, str]) -> Any:  # noqa: ANN401 -- pyarrow has no types
+    """A batch of the columns that some names mean, in their order, by these names."""
+    return batch.rename_columns(list(meant))
 
 
 def _collected_lists(stream: TableStream, study: Study, *, clip: bool) -> tuple[Loading, int]:
@@ -104,68 +135,75 @@ def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
         for path in paths:
             with reading(path):
                 files.append(stack.enter_context(ParquetFile(path, buffer_size=2**16, pre_buffer=False)))
-        wanted = [_wanted(path, study, file.schema_arrow.names) for path, file in zip(paths, files, strict=True)]
-        for path, found in zip(paths, wanted, strict=True):
-            if set(found) != set(wanted[0]):
+        wanted = []
+        for path, file in zip(paths, files, strict=True):
+            check_names(path, names := file.schema_arrow.names)
+            wanted.append(columns_meant(names, study.table_names))
+            if set(wanted[-1]) != set(wanted[0]):
                 raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
         n_rows = sum(file.metadata.num_rows for file in files)
         loading = Loading(study, n_rows, clip=clip)
         loading.expect(wanted[0])
         start = 0
-        for path, file in zip(paths, files, strict=True):
+        for path, file, meant in zip(paths, files, wanted, strict=True):
             with reading(path):
-                _add_parquet(loading, start, file, wanted[0], study.text_names)
+                _add_parquet(loading, start, file, meant, study.text_names)
             start += file.metadata.num_rows
             if len(paths) > 1:
                 loading.end_file(str(path))
         pa.default_memory_pool().release_unused()
-        return loading.finish(n_rows)
+        return _finished(loading, n_rows, renamed(wanted[0]))
 
 
-def _add_parquet(loading: Loading, first: int, file: Any, names: Sequence[str], texts: frozenset[str]) -> None:  # noqa: ANN401 -- pyarrow has no types
+def _add_parquet(loading: Loading, first: int, file: Any, meant: Mapping[str, str], texts: frozenset[str]) -> None:  # noqa: ANN401 -- pyarrow has no types
     """The rows of one file from the row ``first`` on."""
+    order = {column: place for place, column in enumerate(file.schema_arrow.names)}
+    names = sorted(meant, key=lambda name: order[meant[name]])
     most = max(_PARQUET_COLUMNS, len(names) // 64)
     rows = max(2**8, BLOCK_ROWS * _PARQUET_COLUMNS // most)
     for i in range(0, len(names), most):
+        some = {name: meant[name] for name in names[i : i + most]}
         start = first
-        for batch in file.iter_batches(rows, columns=names[i : i + most], use_threads=False):
-            loading.add(start, block_of(batch, texts))
+        for batch in file.iter_batches(rows, columns=list(some.values()), use_threads=False):
+            loading.add(start, block_of(_named(batch.select(list(some.values())), some), texts))
             start += batch.num_rows
 
 
-def load_csv(path: Path, study: Study, *, clip: bool) -> Loaded:
-    """The rows as they are parsed, numbers as numbers where they are."""
-    try:
-        return _load_csv(path, study, clip=clip, as_text=False)
-    except pa.ArrowInvalid:  # a cell of a numeric column is no number, or this is no table
-        return _load_csv(path, study, clip=clip, as_text=True)
+def load_csv(table: CsvTable, study: Study, *, clip: bool) -> Loaded:
+    """The rows as they are parsed, numbers as numbers where they are written as the first are."""
+    meant = columns_meant(table.columns, study.table_names)
+    table.check_wanted(study.table_names)
+    numbers = [column for name, column in meant.items() if name not in study.text_names]
+    decimal = table.first_sign(numbers)
+    if decimal is not None:
+        table.signs = NumberSigns.of(decimal)
+        with suppress(pa.ArrowInvalid):  # a cell of a numeric column is no number, or has signs of its own
+            return _load_csv(table, study, meant, clip=clip, as_text=False)
+    table.find_signs(numbers)
+    return _load_csv(table, study, meant, clip=clip, as_text=True)
 
 
-def _load_csv(path: Path, study: Study, *, clip: bool, as_text: bool) -> Loaded:
-    from pyarrow import csv  # noqa: PLC0415 -- not for Parquet
-
-    n_rows, header = _count_lines(path)
-    blocks = csv.ReadOptions(block_size=max(_CSV_BLOCK, 64 * header), use_threads=False)
-    with csv.open_csv(path, blocks) as file:
-        names = _wanted(path, study, file.schema.names)
-    loading, texts, start = Loading(study, n_rows, clip=clip), study.text_names, 0
-    loading.expect(names)
-    if names:
-        types = {name: pa.string() if as_text or name in texts else pa.float64() for name in names}
-        convert = csv.ConvertOptions(column_types=types, include_columns=names)
-        with csv.open_csv(path, blocks, convert_options=convert) as file:
-            for batch in gathered(file, _GATHERED_ROWS):
-                loading.add(start, block_of(batch, texts))
-                start += batch.num_rows
+def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], *, clip: bool, as_text: bool) -> Loaded:
+    texts, start = study.text_values, 0
+    n_lines = 0
+    for file in table.files:
+        with reading(file.path):
+            n_lines += file.n_lines
+    loading = Loading(study, n_lines, clip=clip)
+    loading.expect(meant)
+    types = {column: pa.string() if as_text or name in texts else pa.float64() for name, column in meant.items()}
+    for file in table.files if meant else ():
+        for batch in gathered(table.cells_of(file, types, table.signs.decimal_point, table.missing()), _GATHERED_ROWS):
+            columns = [
+                table.texts(cells, texts[name]) if name in texts else table.numbers(cells) if as_text else cells
+                for name, cells in zip(meant, batch.columns, strict=True)
+            ]
+            loading.add(start, block_of(pa.record_batch(columns, list(meant)), study.text_names))
+            start += batch.num_rows
+        if len(table.files) > 1:
+            loading.end_file(str(file.path))
     pa.default_memory_pool().release_unused()
-    return loading.finish(start)
-
-
-def _wanted(path: Path, study: Study, found: Sequence[str]) -> list[str]:
-    """The columns of a file that a study names, in the file's order."""
-    check_names(path, found)
-    names = frozenset(study.table_names)
-    return [name for name in found if name in names]
+    return _finished(loading, start, (*table.notes, *renamed(meant)))
 
 
 def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pyarrow has no types
@@ -174,17 +212,6 @@ def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pya
         name: column_of(array, as_number=name not in texts)
         for name, array in zip(batch.schema.names, batch.columns, strict=True)
     }
-
-
-def _count_lines(path: Path) -> tuple[int, int]:
-    """At least as many lines as the file has rows, and the length of the first in bytes."""
-    with path.open("rb") as file:
-        first = file.read(_CSV_BLOCK)
-        end = b"\n" if b"\n" in first else b"\r"
-        count, chunk = first.count(end) + 1, bytearray(_CSV_BLOCK)
-        while size := file.readinto(chunk):
-            count += chunk.count(end, 0, size)
-    return count, len(first.split(end, 1)[0])
 
 
 def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:

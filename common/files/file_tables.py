@@ -1,30 +1,25 @@
-"""CSV and Parquet files as tables: one, or all of a pattern, in the order of their names.
-
-A CSV file tells no types. A column that a study tells apart by spelling is of texts; another is of numbers where all of
-its cells are such or empty, in all files, and of texts where not, or where a number begins with a 0 as codes do.
-"""
+"""Files as tables: one, or all of a pattern, in the order of their names. Every command and service reads by this."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from glob import has_magic
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import compute, csv
 
+from common.data.columns import Columns
 from common.errors import InvalidDataError
+from common.files.cell_tables import json_table, sheet_table
+from common.files.column_names import columns_meant
+from common.files.csv_format import CsvFormat
+from common.files.csv_tables import CsvTable, TextColumns, csv_stream
 from common.files.sources import DataSource, sqlite_table
-from common.files.streams import STREAM_ROWS, TableStream, gathered
-from common.files.tables import check_names, check_regular, is_csv, unreadable
+from common.files.streams import STREAM_ROWS, TableStream
+from common.files.tables import check_names, kind_of, one_kind, reading
 
-_BLOCK = 2**18
-_LOOKED_AT = 2**10
-"""Rows whose cells are looked at together: of more, what the system's allocator keeps grows."""
-_CODE = r"^\s*[-+]?0[0-9]"
-_NUMBERS = (pa.int64(), pa.float64())
+_NO_TEXTS: Mapping[str, tuple[str, ...]] = {}
 
 
 def is_pattern(text: str) -> bool:
@@ -32,11 +27,9 @@ def is_pattern(text: str) -> bool:
     return has_magic(text) and not Path(text).is_file()
 
 
-def one_file(data: DataSource) -> Path | None:
-    """The file that a source is; None of a pattern of some, a table of a database, or a query."""
-    if data.is_query or sqlite_table(data.source) is not None or is_pattern(data.source):
-        return None
-    return Path(data.source)
+def source_files(data: DataSource) -> list[Path] | None:
+    """The files that a source is; None of a table of a database or in a workbook, or a query."""
+    return None if data.is_query or sqlite_table(data.source) is not None else matching_files(data.source)
 
 
 def matching_files(pattern: str) -> list[Path]:
@@ -49,26 +42,80 @@ def matching_files(pattern: str) -> list[Path]:
     return found
 
 
-def file_table(pattern: str, texts: Collection[str] = ()) -> TableStream:
-    """The rows of files of one kind, ``texts`` being columns of a CSV that hold no numbers.
+def file_table(
+    pattern: str,
+    texts: TextColumns = _NO_TEXTS,
+    said: CsvFormat | None = None,
+    *,
+    wanted: Collection[str] = (),
+    as_texts: bool = False,
+) -> TableStream:
+    """The rows of files of one kind, ``texts`` being columns of a CSV that hold no numbers; or with ``as_texts`` all.
 
-    Raises InvalidDataError for a file that is missing, unreadable, of another kind, or of other columns than the first.
+    Raises InvalidDataError for a file that is missing, unreadable, of another kind, or of other columns than the first,
+    or has two columns that one of the names ``wanted`` means.
     """
     paths = matching_files(pattern)
-    kinds = {is_csv(path) for path in paths}
-    if len(kinds) > 1:
-        raise InvalidDataError(f"data files {pattern}: some are .csv and some .parquet")
-    return _csv_table(pattern, paths, texts) if kinds.pop() else _parquet_table(pattern, paths)
+    match one_kind(pattern, paths):
+        case "csv":
+            table = CsvTable(f"data file {pattern}", paths, said)
+            table.check_wanted(wanted)
+            return csv_stream(table, texts, as_texts=as_texts)
+        case "parquet":
+            return _parquet_table(pattern, paths)
+        case "arrow":
+            return _joined(pattern, [(path, _arrow_table(path)) for path in paths])
+        case "json":
+            return _joined(pattern, [(path, json_table(path)) for path in paths])
+        case "sheet":
+            return _joined(pattern, [(path, sheet_table(path)) for path in paths])
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Raise InvalidDataError, which names the file, for what goes wrong with it."""
-    try:
-        check_regular(path)
-        yield
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise unreadable(path, error) from None
+def read_columns(
+    path: Path, texts: TextColumns = _NO_TEXTS, said: CsvFormat | None = None, wanted: Collection[str] = ()
+) -> Columns:
+    """The columns of a file, numbers as such, NaN where one is missing; ``texts`` are columns that hold none.
+
+    Columns that ``wanted`` names mean have these names.
+
+    Raises InvalidDataError as `file_table`, and for a file that names a column twice.
+    """
+    stream = file_table(str(path), texts, said, wanted=wanted)
+    check_names(path, stream.schema.names)
+    with reading(path):
+        table = pa.Table.from_batches(stream.batches(), stream.schema)
+    names = {column: name for name, column in columns_meant(table.column_names, wanted).items()}
+    return {names.get(name, name): table.column(name).to_numpy() for name in table.column_names}
+
+
+def column_names(path: Path, said: CsvFormat | None = None) -> tuple[str, ...]:
+    """The names of the columns of a file in its order; raises InvalidDataError as `file_table`."""
+    with reading(path):
+        kind = kind_of(path)
+        if kind == "csv":
+            return CsvTable(f"data file {path}", [path], said).files[0].names
+        if kind == "parquet":
+            from pyarrow.parquet import read_schema  # noqa: PLC0415 -- not for CSV
+
+            names = read_schema(path).names
+            check_names(path, names)
+            return tuple(names)
+    return tuple(file_table(str(path)).schema.names)
+
+
+def _joined(pattern: str, tables: Sequence[tuple[Path, TableStream]]) -> TableStream:
+    """The rows of some tables of the same columns and types, after one another."""
+    first, schema = tables[0][0], tables[0][1].schema
+    for path, table in tables:
+        check_names(path, table.schema.names)
+        if not table.schema.equals(schema):
+            raise InvalidDataError(f"data file {path} has other columns, or of other types, than {first}")
+
+    def read() -> Iterator[Any]:
+        for _, table in tables:
+            yield from table.batches()
+
+    return TableStream(f"data file {pattern}", schema, read)
 
 
 def _parquet_table(pattern: str, paths: Sequence[Path]) -> TableStream:
@@ -98,66 +145,24 @@ def _parquet(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
     return ParquetFile(path, buffer_size=2**14, pre_buffer=False)
 
 
-def _csv_table(pattern: str, paths: Sequence[Path], texts: Collection[str]) -> TableStream:
-    names: list[str] = []
-    for path in paths:
-        with reading(path):
-            check_names(path, found := _header(path))
-        names = names or found
-        if found != names:
-            raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
-    as_text = dict.fromkeys(names, pa.string())
-    types = {name: list(_NUMBERS) for name in names if name not in texts}
-    for path in paths:
-        with reading(path):
-            for batch in gathered(_csv(path, as_text), _LOOKED_AT):
-                types = {name: _possible(batch.column(name), kinds) for name, kinds in types.items()}
-    pa.default_memory_pool().release_unused()
-    schema = pa.schema([(name, (types.get(name) or [pa.string()])[0]) for name in names])
+def _arrow_table(path: Path) -> TableStream:
+    """The rows of a file of Arrow, as Feather is one, or of a stream of it."""
+    from pyarrow import ipc  # noqa: PLC0415 -- not for other kinds
+
+    def opened() -> Any:  # noqa: ANN401 -- as above
+        try:
+            return ipc.open_file(pa.OSFile(str(path)))
+        except pa.ArrowInvalid:
+            return ipc.open_stream(pa.OSFile(str(path)))
+
+    with reading(path), opened() as file:
+        schema = pa.schema([(field.name, field.type) for field in file.schema])
 
     def read() -> Iterator[Any]:
-        for path in paths:
-            yield from _csv(path, {field.name: field.type for field in schema})
+        with opened() as file:
+            n_batches = getattr(file, "num_record_batches", None)
+            for batch in file if n_batches is None else (file.get_batch(i) for i in range(n_batches)):
+                for start in range(0, batch.num_rows, STREAM_ROWS):
+                    yield pa.record_batch(batch.slice(start, STREAM_ROWS).columns, schema=schema)
 
-    return TableStream(f"data file {pattern}", schema, read)
-
-
-def _possible(column: Any, types: list[Any]) -> list[Any]:  # noqa: ANN401 -- as above
-    """Of some types of numbers those that a column of texts can be of."""
-    full = column.filter(compute.not_equal(column, ""))
-    if types and _has_codes(full):
-        return []
-    return [kind for kind in types if _casts(full, kind)]
-
-
-def _has_codes(column: Any) -> bool:  # noqa: ANN401 -- as above
-    """Whether a number begins with a 0 as codes do; most are none at a glance, which a pattern would take long for."""
-    bare = compute.utf8_ltrim(column, " \t\n\f\r+-")
-    suspects = compute.and_not(compute.starts_with(bare, "0"), compute.starts_with(bare, "0."))
-    return bool(compute.any(compute.match_substring_regex(column.filter(suspects), _CODE)).as_py())
-
-
-def _casts(column: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above
-    try:
-        column.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _blocks(path: Path) -> Any:  # noqa: ANN401 -- as above
-    """How to read a file: by blocks that hold some rows, however long these are."""
-    with path.open("rb") as file:
-        return csv.ReadOptions(block_size=max(_BLOCK, 64 * len(file.readline())), use_threads=False)
-
-
-def _header(path: Path) -> list[str]:
-    with csv.open_csv(path, _blocks(path)) as file:
-        return list(file.schema.names)
-
-
-def _csv(path: Path, types: dict[str, Any]) -> Iterator[Any]:
-    """The rows of a file; an empty cell holds nothing, of texts it is one."""
-    convert = csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
-    with csv.open_csv(path, _blocks(path), convert_options=convert) as file:
-        yield from file
+    return TableStream(f"data file {path}", schema, read)

@@ -9,18 +9,22 @@ folder for it: DuckDB writes rows as they are, for it encrypts what it spills by
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import duckdb
 
 from common.errors import InvalidDataError
+from common.files.cell_tables import sheet_table
+from common.files.csv_format import CsvFormat
+from common.files.csv_tables import TextColumns
 from common.files.file_tables import file_table
 from common.files.postgres_tables import PostgresReader
 from common.files.sources import DataSource, PostgresTable, Spill, TableAt, sqlite_table
 from common.files.sqlite_tables import sqlite_stream
 from common.files.streams import STREAM_ROWS, TableStream
+from common.files.tables import BOOKS
 from common.storage.scratch import scratch_folder
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
@@ -39,7 +43,9 @@ _NO_TABLE = re.compile(r"^Catalog Error: Table with name .* does not exist")
 
 
 @contextmanager
-def open_tables(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterator[dict[str, TableStream]]:
+def open_tables(
+    tables: Mapping[str, TableAt], texts: TextColumns, said: CsvFormat | None = None, *, as_texts: bool = False
+) -> Iterator[dict[str, TableStream]]:
     """Tables by name; ``texts`` are columns of CSV files that hold no numbers. Raises InvalidDataError."""
     readers: dict[str, PostgresReader] = {}
     with ExitStack() as stack:
@@ -50,20 +56,25 @@ def open_tables(tables: Mapping[str, TableAt], texts: Collection[str]) -> Iterat
                     readers[at.postgres] = stack.enter_context(closing(PostgresReader(at.postgres)))
                 streams[name] = readers[at.postgres].stream(at)
             elif found := sqlite_table(at):
-                streams[name] = stack.enter_context(sqlite_stream(*found))
+                path, inner = found
+                is_book = path.suffix.lower() in BOOKS
+                streams[name] = sheet_table(path, inner) if is_book else stack.enter_context(sqlite_stream(path, inner))
             else:
-                streams[name] = file_table(at, texts)
+                streams[name] = file_table(at, texts, said, as_texts=as_texts)
         yield streams
 
 
 @contextmanager
-def open_stream(data: DataSource, texts: Collection[str] = ()) -> Iterator[TableStream]:
-    """The rows of a query, of a pattern of files, or of a table of SQLite; raises as `open_tables` and `queried`."""
+def open_stream(data: DataSource, texts: TextColumns | None = None, *, as_texts: bool = False) -> Iterator[TableStream]:
+    """The rows of a query, of files, or of a table of SQLite; raises as `open_tables` and `queried`.
+
+    With ``as_texts`` the columns of CSV files that are the source are texts, as they stand there.
+    """
     if not data.is_query:
-        with open_tables({"source": data.source}, texts) as tables:
+        with open_tables({"source": data.source}, texts or {}, data.csv, as_texts=as_texts) as tables:
             yield tables["source"]
         return
-    with open_tables(data.tables, texts) as tables, queried(data.source, tables, data.spill) as rows:
+    with open_tables(data.tables, texts or {}, data.csv) as tables, queried(data.source, tables, data.spill) as rows:
         yield rows
 
 
@@ -81,6 +92,7 @@ def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None 
     ):
         for name, stream in streams.items():
             connection.register(name, stream)
+        connection.execute("SET enable_progress_bar = false")  # which writes where a child sends what it loads
         connection.execute("SET lock_configuration = true")
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:

@@ -15,6 +15,7 @@ from typing import Annotated, Self, TypeAlias
 from pydantic import Field, ValidationError, model_validator
 
 from common.errors import InvalidInputError
+from common.files.csv_format import CsvFormat, said_csv
 from common.strict import Setting
 
 _QUERY = re.compile(r"\s*(select|with|from)\s", re.IGNORECASE)
@@ -36,7 +37,7 @@ class PostgresTable(Setting):
 
 
 TableAt: TypeAlias = PostgresTable | str
-"""A table in PostgreSQL; ``file.sqlite::table``; or a path or pattern of .csv or .parquet files."""
+"""A table in PostgreSQL; ``file.sqlite::table`` or ``file.xlsx::sheet``; or a path or pattern of files."""
 
 
 class Spill(Setting):
@@ -66,9 +67,10 @@ class DataSource(Setting):
         str,
         Field(
             min_length=1,
-            description="CSV (.csv), Parquet (.parquet) or LIBSVM (.svm, .libsvm) file with the study's columns; a "
-            "pattern of such (folder/*.parquet), read in the order of their names; a table of SQLite "
-            "(file.sqlite::table); or a query, SELECT ..., over what tables names",
+            description="a file with the study's columns: CSV (.csv, .tsv, .txt, packed or not), Parquet (.parquet), "
+            "Arrow (.feather), JSON (.json, .jsonl), a workbook (.xlsx) or LIBSVM (.svm, .libsvm); a pattern of such "
+            "(folder/*.parquet), read in the order of their names; a table of SQLite (file.sqlite::table) or a sheet "
+            "(file.xlsx::sheet); or a query, SELECT ..., over what tables names",
         ),
     ]
     tables: Annotated[
@@ -82,6 +84,10 @@ class DataSource(Setting):
     spill: Annotated[
         Spill | None,
         Field(description="where a query may put rows that it sorts or joins; if unset, all of them stay in memory"),
+    ] = None
+    csv: Annotated[
+        CsvFormat | None,
+        Field(description="how the CSV files are written, where that is to be said; what is not said is detected"),
     ] = None
 
     @property
@@ -102,8 +108,8 @@ class DataSource(Setting):
         return self
 
 
-def source_named(data: str, tables: Sequence[str] = ()) -> DataSource:
-    """What ``--data`` and each ``--table NAME=WHERE`` name; raises InvalidInputError where that is nothing.
+def source_named(data: str, tables: Sequence[str] = (), csv: str | None = None) -> DataSource:
+    """What ``--data``, each ``--table NAME=WHERE`` and ``--csv`` say; raises InvalidInputError where that is nothing.
 
     An error tells the name of a table and no more: whoever typed a connection string does not find it in a log.
 
@@ -113,6 +119,7 @@ def source_named(data: str, tables: Sequence[str] = ()) -> DataSource:
     if not data:
         raise InvalidInputError("--data: name your table")
     named: dict[str, TableAt] = {}
+    said = said_csv(csv) if csv else None
     for text in tables:
         name, equals, where = text.partition("=")
         if not equals or not re.fullmatch(_TABLE_NAME, name):
@@ -123,13 +130,13 @@ def source_named(data: str, tables: Sequence[str] = ()) -> DataSource:
             raise InvalidInputError(f"--table {name}: it is named twice; capitals make no other name")
         named[name] = _table_at(name, where)
     if _QUERY.match(data):
-        return DataSource(source=data, tables=named)
+        return DataSource(source=data, tables=named, csv=said)
     if named:
         raise InvalidInputError(
             "--table: only a query has tables: --data must begin with SELECT, WITH or FROM, and a space"
         )
     _refuse_connection_string("--data", data)
-    return DataSource(source=_home(data))
+    return DataSource(source=_home(data), csv=said)
 
 
 def _table_at(name: str, where: str) -> TableAt:
@@ -171,7 +178,7 @@ def _home(path: str) -> str:
 
 
 def sqlite_table(text: str) -> tuple[Path, str] | None:
-    """The file and the table of ``file.sqlite::table``; None for anything else.
+    """The file and the table of ``file.sqlite::table``, or the sheet of ``file.xlsx::sheet``; None for anything else.
 
     >>> sqlite_table("lab.sqlite::labs")
     (PosixPath('lab.sqlite'), 'labs')

@@ -22,9 +22,8 @@ from common.data.cells import Column, Entries
 from common.data.columns import missing_policy
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.file_tables import reading
 from common.files.streams import TableStream
-from common.files.tables import UNPACK, check_names, check_text
+from common.files.tables import UNPACK, check_names, check_text, reading
 
 if TYPE_CHECKING:
     from common.data.study import Study

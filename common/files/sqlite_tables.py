@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from common.errors import InvalidDataError
+from common.files.cell_columns import cell_array
 from common.files.streams import STREAM_ROWS, TableStream
 
 _HIDDEN = 1
@@ -72,20 +73,9 @@ def _schema(connection: sqlite3.Connection, table: str, columns: Sequence[str]) 
 
 def _batch(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:  # noqa: ANN401 -- as above
     columns = zip(*rows, strict=True)
-    return pa.record_batch([_array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
-
-
-def _array(column: Sequence[Any], kind: Any) -> Any:  # noqa: ANN401 -- as above
-    """Cells as one type; of bytes only that there are some."""
-    if kind == pa.string():
-        return pa.array([cell if cell is None or isinstance(cell, str) else _spelt(cell) for cell in column], kind)
-    if kind == pa.float64():
-        return pa.array([cell if cell is None else float(cell) for cell in column], kind)
-    return pa.array(column, kind)
-
-
-def _spelt(cell: float | bytes) -> str:
-    return "(bytes)" if isinstance(cell, bytes) else str(cell)
+    return pa.record_batch(
+        [cell_array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema
+    )
 
 
 def _quoted(name: str) -> str:

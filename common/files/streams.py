@@ -19,13 +19,14 @@ class TableStream:
     """A table's columns, and its rows each time that they are asked for. ``name`` is what to call it in errors.
 
     Other libraries read it by Arrow's interface for streams. These make errors of their own of what goes wrong in
-    between, so it is kept as ``fault``.
+    between, so it is kept as ``fault``. ``notes`` say how the table is read, where its owner should know.
     """
 
     name: str
     schema: Any
     read: Callable[[], Iterable[Any]]
     fault: ParleyError | None = field(default=None, init=False)
+    notes: list[str] = field(default_factory=list, init=False)
 
     def batches(self) -> Iterator[Any]:
         """The rows, from the first on; raises InvalidDataError that never quotes a value."""

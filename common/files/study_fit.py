@@ -13,11 +13,10 @@ from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
 from common.data.loading import NARROW, Loaded
 from common.data.study import Study
 from common.encoding.spelling import so_many
-from common.files.column_names import check_header, identifier_words, near_name, person_words
+from common.files.column_names import check_header, columns_meant, identifier_words, near_name, person_words
 from common.files.examples import load_examples, load_source
-from common.files.file_tables import matching_files
-from common.files.sources import DataSource, sqlite_table
-from common.files.tables import column_names
+from common.files.file_tables import column_names, source_files
+from common.files.sources import DataSource
 
 _MOST_EMPTY = 0.5
 _MOST_NAMED = 5
@@ -33,7 +32,7 @@ class StudyFit:
     are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value, ``missing`` how
     many miss that of a column, the most first. ``narrow`` are columns whose bounds are far wider than what is in them,
     ``others`` the shares of values that the study does not name and takes as other ones, by column. ``file`` is the
-    first of several files with a fault, where that is known.
+    first of several files with a fault, where that is known. ``notes`` say how the table is read.
     """
 
     study: str
@@ -48,6 +47,7 @@ class StudyFit:
     narrow: tuple[str, ...] = ()
     others: Mapping[str, float] = field(default_factory=dict)
     file: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -70,7 +70,8 @@ class StudyFit:
 
     def lines(self) -> list[str]:
         """The report for people, the verdict first."""
-        return [self._verdict(), *self._warnings(), *(f"  {line}" for line in (*self._faults(), *self._hints()))]
+        details = (*self.notes, *self._faults(), *self._hints())
+        return [self._verdict(), *self._warnings(), *(f"  {line}" for line in details)]
 
     def _verdict(self) -> str:
         if self.fits and self.n_rows:
@@ -145,8 +146,8 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
 
     Any other InvalidDataError passes: then there is no table, or no row.
     """
-    known = frozenset(study.table_names)
-    extra = tuple(name for name in names if name not in known)
+    known = frozenset(columns_meant(names, study.table_names).values())
+    extra = tuple(name for name in names if name and name not in known)
     numbers = {each.name for each in study.named if isinstance(each, Feature) and each.upper - each.lower > 1}
     wanted = tuple(
         name for name in study.table_names if identifier_words(name) or (name in numbers and person_words(name))
@@ -158,7 +159,7 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
         faults = {
             name: dict(error.rows[name]) for name in sorted(error.rows, key=lambda name: order.get(name, math.inf))
         }
-        return StudyFit(study.name, None, minimum_rows, faults, extra, wanted, file=error.file)
+        return StudyFit(study.name, None, minimum_rows, faults, extra, wanted, file=error.file, notes=error.notes)
     return StudyFit(
         study.name,
         int(loaded.shard.n_examples),
@@ -171,6 +172,7 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
         loaded.missing,
         loaded.narrow,
         dict(loaded.others),
+        notes=loaded.notes,
     )
 
 
@@ -186,22 +188,22 @@ def fit_of_file(study: Study, path: Path, *, clip: bool = False, minimum_rows: i
 
 def fit_of_source(study: Study, data: DataSource, *, clip: bool = False, minimum_rows: int = 1) -> StudyFit:
     """How a source fits a study: a file, a pattern of some, or a table of SQLite; raises what `fit_of_file` raises."""
-    names = () if study.sparse or data.is_query else _source_names(data.source)
+    names = () if study.sparse or data.is_query else _source_names(data)
     _check_header(study, data.source, names)
     return fit_of(study, names, lambda: load_source(data, study, clip=clip), minimum_rows)
 
 
-def _source_names(source: str) -> tuple[str, ...]:
+def _source_names(data: DataSource) -> tuple[str, ...]:
     """The columns of a source that is no query: of several files those of the first."""
-    if sqlite_table(source) is None:
-        return column_names(matching_files(source)[0])
+    if (paths := source_files(data)) is not None:
+        return column_names(paths[0], data.csv)
     from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
-    with open_stream(DataSource(source=source)) as rows:
+    with open_stream(data) as rows:
         return tuple(rows.schema.names)
 
 
 def _check_header(study: Study, where: str, names: Sequence[str]) -> None:
     """Raise InvalidDataError where no name is the study's, and the first line names no columns."""
-    if not set(names) & set(study.table_names):
-        check_header(where, names)
+    if not columns_meant(names, study.table_names):
+        check_header(where, [name for name in names if name])

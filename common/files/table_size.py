@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from common.files.file_tables import reading
-from common.files.tables import column_names, is_csv
-
-_BLOCK = 2**20
+from common.files.column_names import columns_meant
+from common.files.csv_files import CsvFile
+from common.files.tables import kind_of, reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,37 +30,26 @@ def size_of(path: Path, wanted: Collection[str]) -> TableSize:
     Raises InvalidDataError, which names the file, where it cannot be read. What a file says of itself may be wrong: a
     decoder does not read more rows than that, but what they take is told by decoding alone.
     """
-    if not is_csv(path):
-        return _parquet_size(path, wanted)
-    names = column_names(path)
     with reading(path):
-        rows = _count_lines(path) - 1
-    return TableSize(rows, rows * len(set(names) & set(wanted)))
+        if kind_of(path) != "csv":
+            return _parquet_size(path, wanted)
+        file = CsvFile(path)
+        return TableSize(file.n_lines, file.n_lines * len(columns_meant(file.places, wanted)))
 
 
 def _parquet_size(path: Path, wanted: Collection[str]) -> TableSize:
     from pyarrow.parquet import read_metadata  # noqa: PLC0415 -- 5 MB, for who needs it
 
-    with reading(path):
-        metadata = read_metadata(path)
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        rows = cells = 0
-        for group in groups:
-            rows += group.num_rows
-            for i in range(group.num_columns):
-                column = group.column(i)
-                if column.path_in_schema.partition(".")[0] in wanted:
-                    cells += max(column.num_values, group.num_rows)
-        if min(metadata.num_rows, rows) < 0 or metadata.num_rows != rows:
-            raise pa.ArrowInvalid
+    metadata = read_metadata(path)
+    meant = set(columns_meant(metadata.schema.to_arrow_schema().names, wanted).values())
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    rows = cells = 0
+    for group in groups:
+        rows += group.num_rows
+        for i in range(group.num_columns):
+            column = group.column(i)
+            if column.path_in_schema.partition(".")[0] in meant:
+                cells += max(column.num_values, group.num_rows)
+    if min(metadata.num_rows, rows) < 0 or metadata.num_rows != rows:
+        raise pa.ArrowInvalid
     return TableSize(rows, cells)
-
-
-def _count_lines(path: Path) -> int:
-    """At least as many lines as a CSV file has rows: a line end within a cell counts as well."""
-    count, last = 1, b""
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            count += block.count(b"\n") or block.count(b"\r")
-            last = block
-    return count - last.endswith((b"\n", b"\r"))

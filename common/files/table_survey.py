@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,10 @@ from common.encoding.spelling import spelling
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
 from common.files.column_names import check_header, identifier_words, person_words
-from common.files.file_tables import one_file
+from common.files.file_tables import file_table, source_files
 from common.files.sources import DataSource
-from common.files.tables import check_columns, column_names, is_csv, unreadable
+from common.files.streams import TableStream
+from common.files.tables import check_columns
 from common.strict import PLAIN
 
 ColumnKind = Literal["number", "text", "date", "figure", "mixed", "empty"]
@@ -85,43 +86,37 @@ class SurveyedColumn:
         return _WARNINGS.get(self.kind) or ("holds one value only" if self.constant else None)
 
 
-def survey_table(data: DataSource, *, public: bool = False) -> tuple[SurveyedColumn, ...]:
+def survey_table(
+    data: DataSource, *, public: bool = False, tell: Callable[[str], object] = str
+) -> tuple[SurveyedColumn, ...]:
     """The columns of a source; their values and ranges only where it is said to be ``public``.
 
-    Raises InvalidDataError for what is no table, or has no names, or no row, and as `open_stream`.
+    How the source is read is told to ``tell``, in lines. Raises InvalidDataError for what is no table, or has no names,
+    or no row, and as `open_stream`.
     """
-    if (path := one_file(data)) is None:
-        from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
-
-        with open_stream(data) as stream:
-            check_columns(stream.name, stream.schema.names)
-            table, where = pa.Table.from_batches(stream.batches(), stream.schema), stream.name
-    else:
-        check_header(str(path), column_names(path))
-        table, where = _read(path), f"data file {path}"
+    with _opened(data) as stream:
+        table, where = pa.Table.from_batches(stream.batches(), stream.schema), stream.name
+        for note in stream.notes:
+            tell(note)
     if not table.num_rows:
         raise InvalidDataError(f"{where} has no row")
     return tuple(_surveyed(name, table.column(name).combine_chunks(), public=public) for name in table.column_names)
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    """A file's table; raises InvalidDataError."""
-    try:
-        return _read_file(path)
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise unreadable(path, error) from None
+@contextmanager
+def _opened(data: DataSource) -> Iterator[TableStream]:
+    """The rows of a source, texts of CSV files as they stand there."""
+    if source_files(data) is not None:
+        stream = file_table(data.source, said=data.csv, as_texts=True)
+        check_header(data.source, stream.schema.names)
+        check_columns(stream.name, stream.schema.names)
+        yield stream
+        return
+    from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
-
-def _read_file(path: Path) -> Any:  # noqa: ANN401 -- as above
-    """The table, of CSV as texts: a kind that is guessed from the first rows may be none of the later ones."""
-    if not is_csv(path):
-        from pyarrow.parquet import read_table  # noqa: PLC0415 -- not for CSV
-
-        return read_table(path)
-    from pyarrow import csv  # noqa: PLC0415 -- not for Parquet
-
-    texts = csv.ConvertOptions(column_types=dict.fromkeys(column_names(path), pa.string()))
-    return csv.read_csv(path, csv.ReadOptions(block_size=2**22), convert_options=texts)
+    with open_stream(data, as_texts=True) as stream:
+        check_columns(stream.name, stream.schema.names)
+        yield stream
 
 
 def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa: ANN401 -- as above

@@ -1,74 +1,79 @@
-"""A table on disk, CSV or Parquet, as columns."""
+"""Which kinds of files hold tables, and what to say of one that cannot be read."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
-from common.data.columns import Columns
 from common.errors import InvalidDataError
+
+TableKind = Literal["csv", "parquet", "arrow", "json", "sheet"]
 
 _HEADER = 2**22
 """Bytes that hold a first line, however many columns it names."""
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """How files of gzip, ZIP (and so of spreadsheets), bzip2, xz and Zstandard begin."""
-_DATABASE, _SHEET = "of a database say FILE::TABLE", "save the sheet as CSV"
+_KINDS: dict[str, TableKind] = {
+    ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".txt": "csv", "": "csv",
+    ".parquet": "parquet", ".pq": "parquet", ".feather": "arrow", ".arrow": "arrow", ".ipc": "arrow",
+    ".json": "json", ".jsonl": "json", ".ndjson": "json",
+    ".xlsx": "sheet", ".xlsm": "sheet", ".xlsb": "sheet", ".xls": "sheet", ".ods": "sheet",
+}  # fmt: skip
+"""The kinds of files by how their names end."""
+BOOKS = frozenset(suffix for suffix, kind in _KINDS.items() if kind == "sheet")
+"""How the names of workbooks end."""
+_BY_START: tuple[tuple[bytes, TableKind], ...] = ((b"PAR1", "parquet"), (b"ARROW1", "arrow"))
+"""How files begin that have a name which tells little."""
+_UNPACKED = (".gz", ".bz2", ".xz")
+"""How the names of packed CSV files end."""
+_DATABASE = "of a database say FILE::TABLE"
+_SAVE = "save the table as CSV or Parquet, such as by pandas: pandas.read_{}(FILE).to_parquet(...)"
 UNPACK = dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst"), "unpack it")
 """What to do about packed files, by how their names end."""
+_PICKLE = "a pickle may run any program when it is read: save the table as Parquet"
 _WAYS = UNPACK | {
-    ".sqlite": _DATABASE, ".sqlite3": _DATABASE, ".db": _DATABASE, ".xlsx": _SHEET, ".xls": _SHEET, ".ods": _SHEET,
+    ".sqlite": _DATABASE, ".sqlite3": _DATABASE, ".db": _DATABASE, ".dta": _SAVE.format("stata"),
+    ".sav": _SAVE.format("spss"), ".sas7bdat": _SAVE.format("sas"), ".xpt": _SAVE.format("sas"), ".pkl": _PICKLE,
+    ".pickle": _PICKLE,
 }  # fmt: skip
 """What to do about files of other kinds."""
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-_RAGGED = re.compile(r"CSV parse error: (Row #\d+: )?Expected \d+ columns, got \d+")
 
 
-def read_columns(path: Path) -> Columns:
-    """The columns of a CSV (``.csv``, with a header) or Parquet (``.parquet``) file; empty numeric cells become NaN.
+def kind_of(path: Path) -> TableKind:
+    """The kind of a file, by its name, or by its first bytes where that tells little.
 
-    Raises InvalidDataError, which names the file and never its content, where the file is missing, unreadable, of
-    another kind or not a table, or names a column twice.
+    Raises InvalidDataError for one that holds no table that is read, with what to do; OSError for none that can be.
     """
-    import pyarrow as pa  # noqa: PLC0415 -- slow to import, and needed once in the life of a service
+    suffix = path.suffix.lower()
+    if suffix in _UNPACKED and _KINDS.get(Path(path.stem).suffix.lower()) == "csv":
+        return "csv"
+    if suffix not in _KINDS or path.is_dir():
+        way = _WAYS.get(suffix, "or as other tables do: .tsv, .txt, .xlsx, .jsonl or .feather")
+        if path.is_dir():
+            way = "of the files of a folder say FOLDER/*.csv"
+        raise InvalidDataError(f"data file {path} must end in .csv or .parquet: {way}")
+    if suffix in {"", ".txt"} and path.is_file():
+        with path.open("rb") as file:
+            start = file.read(16)
+        if start.startswith(b"SQLite format 3"):
+            raise InvalidDataError(f"data file {path} is a database: say FILE::TABLE")
+        return next((kind for magic, kind in _BY_START if start.startswith(magic)), "csv")
+    return _KINDS[suffix]
 
-    try:
-        if is_csv(path):
-            from pyarrow.csv import read_csv as read  # noqa: PLC0415 -- as above
-        else:
-            from pyarrow.parquet import read_table as read  # noqa: PLC0415 -- as above
-        check_regular(path)
-        table = read(path)
-        names = table.column_names
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise unreadable(path, error) from None
-    check_names(path, names)
-    return {name: table.column(name).to_numpy() for name in names}
 
-
-def column_names(path: Path) -> tuple[str, ...]:
-    """The names of the columns of a CSV or Parquet file in its order; raises InvalidDataError as `read_columns`."""
-    import pyarrow as pa  # noqa: PLC0415 -- as above
-
-    try:
-        check_regular(path)
-        if is_csv(path):
-            if not path.stat().st_size:
-                raise InvalidDataError(f"data file {path} is empty")
-            from pyarrow import csv  # noqa: PLC0415 -- as above
-
-            with csv.open_csv(path, csv.ReadOptions(block_size=_HEADER)) as file:
-                names = file.schema.names
-        else:
-            from pyarrow.parquet import read_schema  # noqa: PLC0415 -- as above
-
-            names = read_schema(path).names
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise unreadable(path, error) from None
-    check_names(path, names)
-    return tuple(names)
+def one_kind(where: str, paths: Sequence[Path]) -> TableKind:
+    """The kind of some files, of which there is at least one; raises InvalidDataError where they are of several."""
+    kinds: set[TableKind] = set()
+    for path in paths:
+        with reading(path):
+            kinds.add(kind_of(path))
+    if len(kinds) > 1:
+        raise InvalidDataError(f"data files {where}: they are of several kinds: {', '.join(sorted(kinds))}")
+    return kinds.pop()
 
 
 def check_regular(path: Path) -> None:
@@ -80,13 +85,16 @@ def check_regular(path: Path) -> None:
         raise InvalidDataError(f"data file {path} is no regular file: save its rows to one")
 
 
-def is_csv(path: Path) -> bool:
-    """Whether a file is CSV, or else Parquet; raises InvalidDataError for another kind, with what to do."""
-    suffix = path.suffix.lower()
-    if suffix not in {".csv", ".parquet"}:
-        way = "of the files of a folder say FOLDER/*.csv" if path.is_dir() else _WAYS.get(suffix)
-        raise InvalidDataError(f"data file {path} must end in .csv or .parquet{f': {way}' if way else ''}")
-    return suffix == ".csv"
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise InvalidDataError, which names the file, for what goes wrong with it."""
+    import pyarrow as pa  # noqa: PLC0415 -- slow to import, and needed once in the life of a service
+
+    try:
+        check_regular(path)
+        yield
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise unreadable(path, error) from None
 
 
 def check_text(path: Path) -> None:
@@ -112,36 +120,20 @@ def _why(path: Path, error: Exception) -> str:
     try:
         with path.open("rb") as file:
             first = file.readline(_HEADER)
-    except OSError:  # of a pattern of files, which one it was is not known
+    except OSError:
         return ""
-    other = _separators(first.decode(errors="replace"))
-    not_utf8 = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error) or b"\x00" in first
     faults = (
         (not first, "it is empty"),
-        (path.suffix.lower() == ".parquet", "it is no Parquet file, or a part of one"),
+        (path.suffix.lower() in {".parquet", ".pq"}, "it is no Parquet file, or a part of one"),
+        (path.suffix.lower() in {".feather", ".arrow", ".ipc"}, "it is no Arrow file, or a part of one"),
         (first.startswith(_PACKED), "it is packed: unpack it"),
-        (not_utf8, "it is not UTF-8: save it as such"),
-        (other, _between(other)),
-        (_RAGGED.match(str(error)), "a row has more or fewer cells than the first line: quote cells that have commas"),
+        (isinstance(error, UnicodeDecodeError) or b"\x00" in first, "it is not UTF-8: save it as such"),
     )
     return next((words for is_so, words in faults if is_so), "")
 
 
-def _separators(header: str) -> str | None:
-    """What parts the names of a first line where commas do not; None where they do."""
-    most = max(_SEPARATORS, key=header.count)
-    return _SEPARATORS[most] if header.count(most) > header.count(",") else None
-
-
-def _between(separators: str | None) -> str:
-    """What to say of a file with such separators."""
-    return f"its columns stand between {separators}: put commas there, and points into numbers"
-
-
 def check_names(path: Path, names: Sequence[str]) -> None:
-    """Raise InvalidDataError for a file that names a column twice, or whose columns stand between no commas."""
-    if len(names) == 1 and is_csv(path) and (other := _separators(names[0])):
-        raise InvalidDataError(f"data file {path} cannot be read: {_between(other)}")
+    """Raise InvalidDataError for a file that names a column twice."""
     if twice := _twice(names):  # not by name: without a line of names these may be values
         places = ", ".join([str(place) for place, name in enumerate(names, 1) if name == twice[0]][:5])
         raise InvalidDataError(f"data file {path} names columns twice: see places {places} of its first line")

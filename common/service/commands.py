@@ -50,6 +50,17 @@ TableOption = Annotated[
 ]
 
 
+CsvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--csv",
+        metavar="KEY=VALUE ...",
+        help='how CSV files are written, where that is not detected: "separator=; decimal=, thousands=. '
+        'encoding=windows-1252 missing=-99 skip=2 end=1"',
+    ),
+]
+
+
 def _print_version(ctx: typer.Context, asked: bool) -> None:  # noqa: FBT001 -- as Typer calls it
     if asked:
         typer.echo(f"{ctx.command.name} {metadata.version('parley')}")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from common.service.commands import CsvOption
+
 BOUNDS = (
     "Example: parley-learner bounds loans.json public-loans.csv --share 0.01 > tight.json   (then owners agree on "
     'tight.json, and clips what lies beyond: out_of_bounds = "clip")'
@@ -19,6 +21,7 @@ def bounds_command(
     study: Annotated[Path, typer.Argument(help="a study's JSON file")],
     table: Annotated[Path, typer.Argument(help="a CSV or Parquet file of public rows that are no owner's")],
     share: Annotated[float, typer.Option(help="what part of the rows may lie beyond each bound")] = 0.01,
+    csv: CsvOption = None,
 ) -> None:
     """Print a study with tighter bounds: those of public rows. It names the rows by their file's SHA-256.
 
@@ -28,9 +31,11 @@ def bounds_command(
     import hashlib
 
     from common.data.auxiliary import with_bounds_of
+    from common.files.csv_format import said_csv
+    from common.files.file_tables import read_columns
     from common.files.studies import read_study
-    from common.files.tables import read_columns
 
-    columns = read_columns(table)
+    terms = read_study(study)
+    columns = read_columns(table, terms.text_values, said_csv(csv), wanted=terms.table_names)
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    typer.echo(with_bounds_of(read_study(study), columns, share, digest).model_dump_json(indent=2))
+    typer.echo(with_bounds_of(terms, columns, share, digest).model_dump_json(indent=2))

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from common.service.commands import CsvOption
+
 PROJECTIONS = (
     "Example: parley-learner project public-rows.csv --study wide.json --components 50 --output narrow.json   (then "
     "owners agree on narrow.json)"
@@ -22,6 +24,7 @@ def project_command(
     radius_quantile: Annotated[
         float, typer.Option(help="what part of the public rows lies within the radius; longer rows are scaled onto it")
     ] = 1.0,
+    csv: CsvOption = None,
     output: Annotated[Path | None, typer.Option(help="file to write; standard output if not given")] = None,
 ) -> None:
     """Make a study with a projection: on principal components of public rows, which it names by their file's SHA-256.
@@ -33,12 +36,14 @@ def project_command(
     import hashlib
 
     from common.data.auxiliary import with_projection_of
+    from common.files.csv_format import said_csv
+    from common.files.file_tables import read_columns
     from common.files.studies import read_study
-    from common.files.tables import read_columns
 
-    columns = read_columns(table)
+    terms = read_study(study)
+    columns = read_columns(table, terms.text_values, said_csv(csv), wanted=terms.table_names)
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    made = with_projection_of(read_study(study), columns, components, radius_quantile, digest)
+    made = with_projection_of(terms, columns, components, radius_quantile, digest)
     text = made.study.model_dump_json(indent=2)
     if output is None:
         typer.echo(text)

@@ -9,7 +9,7 @@ import typer
 
 from common.client.cli_values import read_parameters
 from common.encoding.spelling import so_many
-from common.service.commands import FormatOption, TableOption, print_aside, print_json_line
+from common.service.commands import CsvOption, FormatOption, TableOption, print_aside, print_json_line
 from learner.cli.options import ExplainOption, ParameterOption
 from learner.experiments.simulated_names import simulated_names
 
@@ -31,6 +31,7 @@ def simulate_command(
     ] = "wdbc",
     study: Annotated[Path | None, typer.Option(help="the study's JSON file, if the data is a file")] = None,
     table: TableOption = None,
+    csv: CsvOption = None,
     algorithm: Annotated[
         str,
         typer.Option(
@@ -89,6 +90,7 @@ def simulate_command(
         seed,
         public_rows,
         tables=tuple(table or ()),
+        csv=csv,
     )
     for warning in hardly_private(epsilon):
         print_aside(output, warning)

@@ -111,7 +111,7 @@ class Dataset:
     ``fold`` draws likewise, but holds out the i-th of k parts of the examples in the generator's order; None where
     each draw makes new examples, which have no parts. ``study`` is what the columns are of, if of one. Of its
     ``n_rows``, 0 where they are new in each draw, ``n_dropped`` miss a value and are empty ones; ``missing`` says by
-    column how many, the most first.
+    column how many, the most first. ``notes`` say how a file was read.
     """
 
     loss: Loss
@@ -123,9 +123,10 @@ class Dataset:
     n_rows: int = 0
     n_dropped: int = 0
     missing: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
-def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = ()) -> Dataset:
+def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (), csv: str | None = None) -> Dataset:
     """The data set of this name: one of `BUILT_IN`, or what `source_named` takes, described by a study (JSON).
 
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.
@@ -141,9 +142,9 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
             f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data, or a query, needs a study"
         )
     terms = read_study(study)
-    loaded = load_source(source_named(name, tables), terms, clip=True)
+    loaded = load_source(source_named(name, tables, csv), terms, clip=True)
     dropped = round(loaded.dropped_share * len(loaded.shard.y))
-    return replace(examples(terms, loaded.shard), n_dropped=dropped, missing=loaded.missing)
+    return replace(examples(terms, loaded.shard), n_dropped=dropped, missing=loaded.missing, notes=loaded.notes)
 
 
 def examples(study: Study, shard: Shard) -> Dataset:

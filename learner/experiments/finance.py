@@ -33,7 +33,7 @@ from common.data.losses import HingeLoss, SquaredLoss
 from common.data.shard import Shard
 from common.data.study import Study
 from common.errors import InvalidDataError
-from common.files.tables import read_columns
+from common.files.file_tables import read_columns
 
 _Column = npt.NDArray[np.generic]
 

@@ -49,7 +49,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """What to simulate: ``data`` and ``tables`` as `load_dataset` takes them, on K parties an algorithm, or ``auto``.
+    """What to simulate: ``data``, ``tables``, ``csv`` as `load_dataset` takes them, on K parties.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
     or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
@@ -74,6 +74,7 @@ class SimulationSettings:
     shares: tuple[float, ...] | Literal["random"] | None = None
     folds: int | None = None
     tables: tuple[str, ...] = ()
+    csv: str | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -187,7 +188,7 @@ def run_simulation(
     loss, before anything is trained; InvalidDataError for unfit data.
     """
     _check_algorithm(settings)  # before data are read
-    dataset = load_dataset(settings.data, settings.study, settings.tables)
+    dataset = load_dataset(settings.data, settings.study, settings.tables, settings.csv)
     settings, chosen = _with_algorithm(settings, dataset)
     measured, splits, constants = [], [], []
     for repetition in range(settings.repeat):
@@ -214,7 +215,7 @@ def run_simulation(
         predicted,
         dataset.n_rows,
         dataset.n_dropped,
-        (*cautions(algorithm, facts), *warnings(dataset, value, predicted, pooled)),
+        (*dataset.notes, *cautions(algorithm, facts), *warnings(dataset, value, predicted, pooled)),
     )
 
 

@@ -13,6 +13,8 @@ from common.data.cells import Block
 from common.data.records import check_cells, rows_of, rows_of_columns, unfit_cells
 from common.data.study import Study
 from common.errors import InvalidDataError, InvalidInputError
+from common.files.column_names import columns_meant, renamed
+from common.files.csv_format import CsvFormat
 from common.files.examples import block_of
 from common.files.file_tables import file_table
 from common.files.sparse_examples import check_kind, is_libsvm, libsvm_table
@@ -25,21 +27,29 @@ class FeatureRows:
     Raises InvalidDataError for a file that cannot be read or lacks a feature of the study, or a column to ``keep``.
     """
 
-    def __init__(self, path: Path, study: Study, keep: Collection[str] = ()) -> None:
+    def __init__(self, path: Path, study: Study, keep: Collection[str] = (), said: CsvFormat | None = None) -> None:
         self._study, self._keep = study, tuple(keep)
         if study.sparse:
             check_kind(path)
+        self._wanted = [name for feature in study.features for name in feature.table_names]
+        texts: dict[str, tuple[str, ...]] = {**dict.fromkeys(keep, ()), **study.text_values}
         self._stream: TableStream = (
             libsvm_table(path, study)
             if study.sparse and is_libsvm(path)
-            else file_table(str(path), study.text_names | set(keep))
+            else file_table(str(path), texts, said, wanted=(*self._wanted, *keep))
         )
-        self._wanted = [name for feature in study.features for name in feature.table_names]
-        found = set(self._stream.schema.names)
-        if missing := [name for name in dict.fromkeys((*self._wanted, *keep)) if name not in found]:
+        found = self._stream.schema.names
+        self._meant = columns_meant(found, self._wanted)
+        lacks = {*self._wanted, *keep} - self._meant.keys() - set(found)
+        if missing := [name for name in dict.fromkeys((*self._wanted, *keep)) if name in lacks]:
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""  # noqa: PLR2004
             named = ", ".join(map(repr, missing[:5]))
             raise InvalidDataError(f"data file {path} lacks {named}{more}")
+
+    @property
+    def notes(self) -> list[str]:
+        """How the file is read, where that is not as programs write it."""
+        return [*self._stream.notes, *renamed(self._meant)]
 
     def blocks(self, *, skip: bool = False) -> Iterator[tuple[Any, BoolArray, list[dict[str, Any]]]]:
         """Rows (n, d) of the design, which of them (n,) can be used, and the columns that are kept, row by row.
@@ -50,14 +60,15 @@ class FeatureRows:
         for batch in self._stream.batches():
             count, first = batch.num_rows, start
             kept = batch.select(self._keep).to_pylist() if self._keep else [{}] * count
+            wanted = batch.select([self._meant[name] for name in self._wanted]).rename_columns(self._wanted)
 
             def name(row: int, first: int = first) -> str:
                 return f"row {first + row:,}"
 
             if self._study.sparse:
-                yield (*self._sparse(batch.select(self._wanted).to_pylist(), name, skip=skip), kept)
+                yield (*self._sparse(wanted.to_pylist(), name, skip=skip), kept)
             else:
-                block = block_of(batch.select(self._wanted), self._study.text_names)
+                block = block_of(wanted, self._study.text_names)
                 yield (*self._dense(block, count, name, skip=skip), kept)
             start += count
 

@@ -15,7 +15,7 @@ import typer
 
 from common.encoding.spelling import so_many
 from common.errors import ConflictError, InvalidInputError
-from common.service.commands import Format, FormatOption, TableOption, print_next, print_result
+from common.service.commands import CsvOption, Format, FormatOption, TableOption, print_next, print_result
 from party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from common.files.sources import DataSource
     from common.service.http.proxy import ProxyAccess
     from common.wire.membership import Invitation
+    from party.data.owner_data import Holding
     from party.joining import Enrolment, Folder
     from party.keyholder.settings import PinnedLearner
     from party.settings import KnownLearner, PartySettings
@@ -74,6 +75,7 @@ def join_command(
         str, typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query.")
     ],
     table: TableOption = None,
+    csv: CsvOption = None,
     words: WordsOption = None,
     key_holder_words: KeyHolderWordsOption = None,
     out: FolderOption = None,
@@ -107,7 +109,7 @@ def join_command(
 
     with quietly():
         invited = _opened(invitation, "party")
-        source, on_the_way, folder = _source(data, table), _proxy(proxy), _folder(out, invited)
+        source, on_the_way, folder = _source(data, table, csv), _proxy(proxy), _folder(out, invited)
         _compare(words, invited)
         compared = _compare_key_holders(key_holder_words or (), invited, _known_key_holders(folder, invited))
         reads = _mounted(source, invited) if compose else None
@@ -129,7 +131,7 @@ def join_command(
         draft = folder.root / ".draft.toml"
         _write(draft, text)
         settings = PartySettings.load(draft)
-        told = _fitting(folder, settings, data, load_holding(settings).n_examples, invited.studies[0].study)
+        told = _fitting(folder, settings, data, load_holding(settings), invited.studies[0].study)
         if not has_ledger(folder.state):
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")
@@ -203,11 +205,12 @@ def _tell(
     print_next(output, start)
 
 
-def _fitting(folder: Folder, settings: PartySettings, data: str, n_examples: int, agreed: Study) -> list[str]:
+def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:
     """That an owner's table fits a study, what the study says that it is about, and what is to be known of settings."""
     about = [f"  {words}" for words in (agreed.title, agreed.purpose) if words]
-    told = f"{data} fits {agreed.name}: {so_many(n_examples, 'row')}"
-    return [told, *about, *_warned(folder, settings, agreed, n_examples)]
+    told = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}"
+    notes = [f"  {note}" for note in holding.loaded.notes]
+    return [told, *notes, *about, *_warned(folder, settings, agreed, holding.n_examples)]
 
 
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
@@ -249,11 +252,11 @@ def _check_keys(invited: Invitation) -> None:
         )
 
 
-def _source(data: str, tables: Sequence[str] | None) -> DataSource:
+def _source(data: str, tables: Sequence[str] | None, csv: str | None) -> DataSource:
     """What the options name, wherever the service will be started; raises InvalidInputError."""
     from common.files.sources import source_named
 
-    return source_named(data, tables or ()).within(Path.cwd())
+    return source_named(data, tables or (), csv).within(Path.cwd())
 
 
 def _compare(words: str | None, invited: Invitation) -> None:
@@ -381,7 +384,7 @@ study = {_quoted(folder.root / "study.json")}
 [data]
 source = {_quoted(data.source)}
 out_of_bounds = "{"clip" if clip else "refuse"}"
-{_tables(data)}
+{_csv(data)}{_tables(data)}
 [policy]  # all that runs may do; change what you like, and start the service again
 epsilon = {epsilon!r}
 delta = {delta!r}
@@ -424,6 +427,13 @@ token_file = {_quoted(secrets / "connect.token")}
             _write(secrets / "proxy.password", proxy.password)
             text += f"proxy_password_file = {_quoted(secrets / 'proxy.password')}\n"
     return text
+
+
+def _csv(data: DataSource) -> str:
+    """How the CSV files are written, if that was said."""
+    said = data.csv.model_dump(exclude_defaults=True) if data.csv else {}
+    values = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in said.items())
+    return f"csv = {{{', '.join(values)}}}\n" if said else ""
 
 
 def _tables(data: DataSource) -> str:

@@ -156,11 +156,12 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     if output == "json":
         print_json_line(
             {"party": facts, "budget": left, "learners": known, "mended": holding.mended, "refuses": refuses}
+            | {"read_as": holding.loaded.notes}
         )
         return
     print_table([(name, spelt(value)) for name, value in {**facts, "learners": known, **left}.items()])
-    for what, share in holding.mended.items():
-        typer.echo(f"  {what}: {share:.2%} (known to the owner alone)")
+    for line in (*holding.loaded.notes, *(f"{what}: {share:.2%}" for what, share in holding.mended.items())):
+        typer.echo(f"  {line} (known to the owner alone)")
     typer.echo("refuses")
     for refusal in refuses:
         typer.echo(f"  {refusal}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import ExitCode, FormatOption, TableOption, print_aside, print_json_line
+from common.service.commands import CsvOption, ExitCode, FormatOption, TableOption, print_aside, print_json_line
 from party.cli.output import quietly
 
 study_fit_app = typer.Typer(
@@ -28,6 +28,7 @@ def party_study_check(
         str, typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query.")
     ],
     table: TableOption = None,
+    csv: CsvOption = None,
     clip: Annotated[bool, typer.Option("--clip", help="Values beyond bounds would be clipped.")] = False,
     minimum_rows: Annotated[int, typer.Option("--minimum-rows", min=1, help="Least number of rows to fit.")] = 1,
     output: FormatOption = "text",
@@ -43,7 +44,7 @@ def party_study_check(
     with quietly():
         agreed, signed = read_study_file(study)
         print_aside(output, whose_word(signed))
-        fit = fit_of_source(agreed, source_named(data, table or ()), clip=clip, minimum_rows=minimum_rows)
+        fit = fit_of_source(agreed, source_named(data, table or (), csv), clip=clip, minimum_rows=minimum_rows)
     if output == "json":
         print_json_line(fit.to_json())
     else:

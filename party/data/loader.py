@@ -7,6 +7,7 @@ rows do.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ from party.data.task import Task
 
 
 def _arrays() -> Iterator[AnyArray]:
-    """The shard's rows and y, and the shares of what was clipped or dropped."""
+    """The shard's rows and y, the shares of what was clipped or dropped, and in JSON how the data was read."""
     task = Task.model_validate_json(sys.stdin.buffer.read())
     loaded = load_source(task.source, task.study, clip=task.clip)
     if task.study.sparse:
@@ -32,6 +33,7 @@ def _arrays() -> Iterator[AnyArray]:
     yield np.array([loaded.clipped_share, loaded.dropped_share])
     for shares in (loaded.clipped, loaded.others):
         yield np.array([shares.get(name, 0.0) for name in task.study.table_names])
+    yield np.frombuffer(json.dumps(loaded.notes).encode(), dtype=np.uint8)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ back what it has sent, so that both hold the shard once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -90,7 +91,9 @@ def load_apart(data: Data, study: Study) -> Loaded:
     Raises InvalidDataError as `load_source`, and ParleyError where the child died.
     """
     task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
-    *rows, y, shares, clips, strangers = receive_arrays("party.data.loader", given=task.model_dump_json().encode())
+    *rows, y, shares, clips, strangers, notes = receive_arrays(
+        "party.data.loader", given=task.model_dump_json().encode()
+    )
     clipped, others = (
         {name: float(share) for name, share in zip(study.table_names, each, strict=True) if share}
         for each in (clips, strangers)
@@ -101,4 +104,5 @@ def load_apart(data: Data, study: Study) -> Loaded:
     else:
         shard = Shard.adopt(rows[0], y, study.norm)
     clipped_share, dropped_share = shares.tolist()
-    return Loaded(shard, clipped, clipped_share, dropped_share, others=others)
+    told = tuple(json.loads(notes.tobytes()))
+    return Loaded(shard, clipped, clipped_share, dropped_share, others=others, notes=told)

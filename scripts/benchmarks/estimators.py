@@ -35,8 +35,8 @@ from common.arrays import FloatArray
 from common.data.columns import Category, Columns, Feature, Label
 from common.data.study import Study
 from common.encoding.spelling import spelling
+from common.files.file_tables import read_columns
 from common.files.studies import read_study
-from common.files.tables import read_columns
 from learner.estimators import PrivateClassifier
 from learner.experiments.datasets import BIOPSIES, DIGITS, TEST_FRACTION, digits_columns, wdbc_columns
 from scripts.utility.examples import AbsentError, found

@@ -32,7 +32,7 @@ from common.arrays import FloatArray
 from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.encoding.classes import decode_classes
-from common.files.tables import read_columns
+from common.files.file_tables import read_columns
 from common.learning import erm
 from common.learning.convergence import TOLERANCE
 from common.learning.losses import Logistic, Loss, Softmax

@@ -27,7 +27,7 @@ from common.data.columns import Columns, Feature, Label
 from common.data.loading import shard_of
 from common.data.shard import Shard
 from common.data.study import Study
-from common.files.tables import read_columns
+from common.files.file_tables import read_columns
 from common.learning.losses import Loss, build_loss
 from scripts.utility import examples
 

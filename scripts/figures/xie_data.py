@@ -27,7 +27,7 @@ from common.arrays import BoolArray, FloatArray
 from common.data.columns import Columns
 from common.data.loading import shard_of
 from common.data.shard import Shard
-from common.files.tables import read_columns
+from common.files.file_tables import read_columns
 from scripts.utility import examples
 
 UNIT_ROWS, ALL_ROWS = ", rows of norm 1", ", PCA of all rows"

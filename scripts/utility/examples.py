@@ -26,8 +26,8 @@ from common.data.losses import LogisticLoss
 from common.data.shard import Shard
 from common.data.study import Study
 from common.files.examples import load_examples
+from common.files.file_tables import read_columns
 from common.files.studies import read_study
-from common.files.tables import read_columns
 from common.learning.losses import Logistic, Loss, build_loss
 from learner.experiments import datasets
 from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published

@@ -250,8 +250,9 @@ def test_a_query_sees_no_variable_of_this_process(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("Ä,ill\n1,no\n".encode("latin-1"), "it is not UTF-8"),
-        (b"age;ill\n30;no\n", "stand between semicolons"),
+        ("Ä,ill\n1,no\nÄ,".encode() + b"\xc4\n", "it is not UTF-8 throughout"),
+        (b"age,sex;ill\n30,1;no\n", "may stand between commas or semicolons"),
+        (b"age,ill\n30,no\n31\n", "line 3 has 1 cell, and the line of names 2"),
         (b"", "it is empty"),
     ],
 )

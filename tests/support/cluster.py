@@ -26,7 +26,7 @@ from common.data.loading import Loaded, shard_of
 from common.data.losses import LogisticLoss
 from common.data.shard import Shard
 from common.data.study import Study
-from common.files.tables import read_columns
+from common.files.file_tables import read_columns
 from common.privacy.noise import SeededNoise, SystemNoise
 from common.service.tokens import hash_token
 from learner.api.app import create_learner_app as create_learner

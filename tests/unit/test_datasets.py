@@ -18,7 +18,7 @@ from common.data.shard import Shard
 from common.data.study import Study
 from common.encoding.classes import decode_classes
 from common.errors import InvalidDataError, InvalidInputError, ParleyError
-from common.files.tables import read_columns
+from common.files.file_tables import read_columns
 from common.learning.erm import minimise
 from common.learning.losses import Logistic, Softmax, Squared
 from common.learning.metrics import accuracy
@@ -201,7 +201,11 @@ def test_a_real_label_may_be_simulated() -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.parquet").write_text("age,dose\n1,2\n")
     (tmp_path / "folder.csv").mkdir()
-    kinds = (("data.xlsx", "must end in"), ("data.parquet", "cannot be read"), ("folder.csv", "cannot be read"))
+    kinds = (
+        ("data.docx", "must end in"),
+        ("data.parquet", "cannot be read"),
+        ("folder.csv", "of the files of a folder"),
+    )
     for name, message in kinds:
         with pytest.raises(InvalidDataError, match=message):
             read_columns(tmp_path / name)

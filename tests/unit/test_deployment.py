@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.files.file_tables import read_columns
 from common.files.studies import read_study
-from common.files.tables import read_columns
 from common.secure_sum.envelope import public_hex
 from common.service.tokens import Tokens
 from learner.experiments.datasets import BIOPSIES, wdbc_columns

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.files.tables import read_columns
+from common.files.file_tables import read_columns
 from learner.experiments.finance import LENDING_CLUB, complete, loans
 from scripts import fetch_data
 from scripts.fetch_data import SOURCES, FetchError, Part, fetch

@@ -25,9 +25,10 @@ from common.data.maps import Projection
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.examples import load_examples, load_source
+from common.files.file_tables import read_columns
 from common.files.sources import DataSource
 from common.files.studies import read_study
-from common.files.tables import check_names, read_columns
+from common.files.tables import check_names
 from common.service.child import MEMORY
 
 STUDY = Study(

@@ -119,14 +119,14 @@ def test_rows_of_lists(tmp_path: Path) -> None:
         (GOOD.replace("-0.25", ""), (), "row 2: feature 'dose' is missing; --skip predicts nothing for such"),
         (GOOD.replace("dose", "dosis"), (), "lacks 'dose'"),
         (GOOD, ("--keep", "name"), "lacks 'name'"),
-        (GOOD.replace("note", "id"), (), "names columns twice: see places 1, 5"),
+        (GOOD.replace("note", "id"), ("--keep", "id"), "names columns twice: see places 1, 5"),
         (GOOD, ("--keep", "row"), "'row' cannot be kept"),
         ("", (), "cannot be read"),
         (GOOD + "a4,1\n", (), "cannot be read"),
-        (GOOD.replace("note", "\udcff"), (), "cannot be read"),
-        (GOOD.replace("north", "\udcff"), (), "cannot be read"),
+        (GOOD.replace("note", "\udcffä"), (), "cannot be read"),
+        (GOOD.replace("north", "\udcffä"), (), "cannot be read"),
         (Path("absent.csv"), (), "is missing"),
-        (Path("rows.txt"), (), "must end in .csv or .parquet"),
+        (Path("rows.docx"), (), "must end in .csv or .parquet"),
     ],
 )
 def test_a_table_that_does_not_fit_is_told_by_row_and_column(

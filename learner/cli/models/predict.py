@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from csv import DictWriter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -15,7 +15,7 @@ import typer
 
 from common.encoding.spelling import so_many
 from common.errors import InvalidDataError, InvalidInputError
-from common.service.commands import FormatOption
+from common.service.commands import CsvOption, FormatOption
 from learner.models.model_files import read_model_file, written_whole
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def predict_command(
     skip: Annotated[
         bool, typer.Option("--skip", help="predict nothing for rows that the study has no place for, and count them")
     ] = False,
+    csv: CsvOption = None,
     save: Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")] = None,
     output: FormatOption = "text",
 ) -> None:
@@ -52,6 +53,7 @@ def predict_command(
     Numbers beyond the bounds are clipped, as in training. Columns that the study does not name are not read. Rows count
     from 1, below the header.
     """
+    from common.files.csv_format import said_csv
     from common.runs.predictions import Predictor
     from learner.models.feature_rows import FeatureRows
 
@@ -61,12 +63,14 @@ def predict_command(
         path = (
             Path(table) if table != "-" else _standard_input(Path(folder), ".svm" if predictor.study.sparse else ".csv")
         )
-        rows = FeatureRows(path, predictor.study, _checked(keep or []))
+        rows = FeatureRows(path, predictor.study, _checked(keep or []), said_csv(csv))
         found = _predicted(predictor, rows, proba=proba, skip=skip)
         names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
         count, skipped = _write(found, names, save, as_json=output == "json")
     where = f" in {save}" if save else ""
     without = f"; {skipped:,} of them have no prediction, for the study has no place for them" if skipped else ""
+    for note in rows.notes:
+        typer.echo(note, err=True)
     typer.echo(f"{so_many(count, 'row')}{where}{without}", err=True)
 
 
@@ -92,7 +96,7 @@ def _write_to(
 ) -> tuple[int, int]:
     """Write predictions, as CSV with a header of these names or as JSON; how many, and how many are none."""
     count = skipped = 0
-    writer = csv.DictWriter(target, names, lineterminator="\n")
+    writer = DictWriter(target, names, lineterminator="\n")
     for told in found:
         if as_json:
             target.write(json.dumps(told, ensure_ascii=False) + "\n")

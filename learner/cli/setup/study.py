@@ -13,6 +13,7 @@ import typer
 
 from common.errors import ConflictError, InvalidInputError
 from common.service.commands import (
+    CsvOption,
     ExitCode,
     Format,
     FormatOption,
@@ -56,6 +57,7 @@ def study_init_command(
     ] = None,
     named: Annotated[str | None, typer.Option("--data", help="the same, as other commands take it")] = None,
     table: TableOption = None,
+    csv: CsvOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="file to write; study.json if not given")] = None,
     name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None,
     title: Annotated[str, typer.Option("--title", help="the study in a few words")] = "",
@@ -127,8 +129,8 @@ def study_init_command(
     target = out or Path("study.json")
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
-    source = source_named(data, table or ())
-    columns = survey_table(source, public=public)
+    source = source_named(data, table or (), csv)
+    columns = survey_table(source, public=public, tell=lambda note: print_aside(output, note))
     names = [each.name for each in columns]
     said = Sayings(
         name or study_name(source),
@@ -158,6 +160,7 @@ def study_init_command(
     print_next(output, f"parley-learner study check {quote(str(target))} --data TABLE")
     if rows and rows.fit.fits:
         tables = "".join(f" --table {quote(each)}" for each in table or ())
+        tables += f" --csv {quote(csv)}" if csv else ""
         tried = f"parley-learner simulate --data {quote(data)}{tables} --study {quote(str(target))}"
         print_aside(output, f"or try it at once, on this file: {tried}")
 
@@ -196,6 +199,7 @@ def study_check_command(
         typer.Option("--data", help="a CSV, Parquet or LIBSVM file, folder/*.parquet, file.sqlite::table, or a query"),
     ],
     table: TableOption = None,
+    csv: CsvOption = None,
     clip: Annotated[bool, typer.Option("--clip", help="values beyond bounds would be clipped")] = False,
     output: FormatOption = "text",
 ) -> None:
@@ -209,7 +213,7 @@ def study_check_command(
 
     agreed, signed = read_study_file(study)
     print_aside(output, whose_word(signed))
-    fit = fit_of_source(agreed, source_named(data, table or ()), clip=clip)
+    fit = fit_of_source(agreed, source_named(data, table or (), csv), clip=clip)
     if output == "json":
         print_json_line(fit.to_json())
     else:

@@ -68,8 +68,8 @@ async def test_the_same_rows_have_one_name_however_they_come(cluster: Cluster) -
         (b"age,ward\n50,east\n,west\n", {}, 422, "row 2: feature 'age' is missing"),
         (b"age,ward,age\n50,east,3\n", {}, 422, "twice: see places 1, 3"),
         (b"age,ward\n", {}, 422, "public rows may take 16,773,120 bytes"),
-        (b"", {}, 422, "the body is empty"),
-        (b"age,w\xe4rd\n50,east\n", {}, 422, "the body cannot be read"),
+        (b"", {}, 422, "it is empty"),
+        (b"age,w\xc3\xa4rd\n50,e\xe4st\n", {}, 422, "the body cannot be read"),
     ],
 )
 async def test_refuses_what_does_not_fit_the_study(

@@ -25,8 +25,8 @@ from sklearn.datasets import load_diabetes
 
 from common.data.columns import Columns, Feature, Label, RealLabel
 from common.data.study import Study
+from common.files.file_tables import read_columns
 from common.files.studies import read_study
-from common.files.tables import read_columns
 from common.privacy.calibration import gaussian_mu
 from learner.experiments.finance import LENDING_CLUB, complete, loans
 from tests.support.cluster import Cluster, Stream, asgi_cluster, dealt, submit, watch

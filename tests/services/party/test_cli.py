@@ -196,7 +196,7 @@ def _three_labels(cluster: Cluster) -> None:
 
 BAD_INPUT: dict[Callable[[Cluster], None], str] = {
     _missing: "is missing",
-    _directory: "cannot be read",
+    _directory: "of the files of a folder say FOLDER/*.csv",
     _not_a_table: "cannot be read",
     _no_such_column: "column 'x0': absent",
     _column_twice: "names columns twice: see places 1, 2",

@@ -1,0 +1,114 @@
+"""Records of JSON, and sheets of workbooks, as tables: imported only while files are read. They are read as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from common.errors import InvalidDataError
+from common.files.cell_columns import cell_array, cell_type
+from common.files.streams import STREAM_ROWS, TableStream
+from common.files.tables import reading
+
+_RECORDS = "save the rows as a list of objects, or an object a line"
+
+
+def json_table(path: Path) -> TableStream:
+    """The records of a file of JSON: a list of objects, or an object a line. Raises InvalidDataError."""
+    with reading(path):
+        content = path.read_bytes()
+    try:
+        records = _records(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InvalidDataError(f"data file {path} cannot be read: it is not UTF-8: save it as such") from None
+    except _LineError as error:
+        raise InvalidDataError(f"data file {path} cannot be read: line {error.line:,} is no object of JSON") from None
+    except (ValueError, RecursionError):
+        raise InvalidDataError(f"data file {path} cannot be read: it is no JSON") from None
+    if records is None:
+        raise InvalidDataError(f"data file {path} cannot be read: {_RECORDS}")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return _table(path, {name: [record.get(name) for record in records] for name in names})
+
+
+class _LineError(ValueError):
+    """A line that is no object."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+
+
+def _records(text: str) -> Sequence[Mapping[str, Any]] | None:
+    """The objects of a text, one a line or in a list; None where it is anything else."""
+    if text.lstrip()[:1] == "[":
+        found = json.loads(text)
+        return found if all(isinstance(each, dict) for each in found) else None
+    records = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            raise _LineError(number) from None
+        if not isinstance(record, dict):
+            raise _LineError(number)
+        records.append(record)
+    return records
+
+
+def sheet_table(path: Path, name: str | None = None) -> TableStream:
+    """A sheet of a workbook, by its name, or the one that is filled; its first full row has the names.
+
+    Raises InvalidDataError where the extra is not installed, the file is no workbook, or several sheets are filled.
+    """
+    if find_spec("python_calamine") is None:
+        raise InvalidDataError(f"data file {path} is a workbook, which needs pip install 'parley[excel]'; or save CSV")
+    from python_calamine import CalamineError, CalamineWorkbook  # noqa: PLC0415 -- an extra
+
+    with reading(path):
+        path.open("rb").close()
+    try:
+        with CalamineWorkbook.from_path(path) as book:
+            names = book.sheet_names
+            if name is not None and name not in names:
+                raise InvalidDataError(f"data file {path} has no sheet of this name")
+            sheets = {each: book.get_sheet_by_name(each).to_python() for each in ([name] if name else names)}
+    except CalamineError:
+        raise InvalidDataError(f"data file {path} cannot be read: it is no workbook, or it has a password") from None
+    filled = [rows for rows in sheets.values() if any(cell != "" for row in rows for cell in row)]
+    if len(filled) > 1:
+        raise InvalidDataError(f"data file {path} has several sheets: say which by FILE::SHEET")
+    if not filled:
+        raise InvalidDataError(f"data file {path} cannot be read: it is empty")
+    return _table(path, _sheet_columns(path, filled[0]))
+
+
+def _sheet_columns(path: Path, rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    """The columns of a sheet below its line of names: the first row that fills more cells than one, as titles do."""
+    cells = [[None if cell in ("", "#N/A") else cell for cell in row] for row in rows]
+    n_filled = [sum(cell is not None for cell in row) for row in cells]
+    least = min(2, max(n_filled))
+    place = next(i for i, count in enumerate(n_filled) if count >= least)
+    header, body = cells[place], [row for row in cells[place + 1 :] if any(cell is not None for cell in row)]
+    names = [str(name).strip() for name in header if name is not None]
+    if len(set(names)) < len(names):
+        raise InvalidDataError(f"data file {path} names columns twice: see line {place + 1:,} of its sheet")
+    places = [i for i, name in enumerate(header) if name is not None]
+    return {name: [row[i] for row in body] for name, i in zip(names, places, strict=True)}
+
+
+def _table(path: Path, columns: Mapping[str, Sequence[Any]]) -> TableStream:
+    schema = pa.schema([(name, cell_type(cells)) for name, cells in columns.items()])
+    table = pa.table([cell_array(columns[field.name], field.type) for field in schema], schema=schema)
+
+    def read() -> Iterator[Any]:
+        yield from table.to_batches(STREAM_ROWS)
+
+    return TableStream(f"data file {path}", schema, read)

@@ -1,0 +1,609 @@
+"""A CSV file, however it is written: imported only while one is read, because pyarrow is large.
+
+Its beginning tells how it is written: encoding, separator, lines above the names. All of it is then looked at once, for
+what a beginning cannot tell: whether the encoding holds to the end, how many lines there are, whether quotes are
+closed. pyarrow parses it, from a source of ours that unpacks, decodes and takes off what stands above and below the
+table, block by block. No block ends between CR and LF, where pyarrow would lose a byte of a quoted cell, and each holds
+the end of a row.
+
+What two ways of reading fit is refused until its owner says which (`common.files.csv_format`). An error names lines and
+columns, and never what stands there.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from common.encoding.spelling import so_many
+from common.errors import InvalidDataError
+from common.files.csv_format import SEPARATORS, CsvFormat
+
+_BLOCK = 2**19
+_LONGEST_ROW = 2**26
+"""Bytes that a row may take."""
+_FIRST, _HEADER = 2**18, 2**22
+"""Bytes of a file's beginning that are looked at, and at most, where it holds no three lines."""
+_UNPACKED, _MOST_PACKED = 2**28, 200
+"""A packed file may unpack to the first in bytes, or else to so many times its size."""
+_PACKED: tuple[tuple[bytes, Any], ...] = (
+    (b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open),
+)  # fmt: skip
+"""How packed files begin, and what unpacks them."""
+_UNPACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_EIGHT_BITS = "cp1252"
+_MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_UNUSED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Bytes that Windows-1252 has no character for."""
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
+_TOTALS = frozenset({"total", "totals", "sum", "grand total", "subtotal", "summe", "gesamt", "insgesamt", "somme"})
+"""What the first cell of a last line says that is no row."""
+_RAGGED = re.compile(r"CSV parse error: (Row #\d+: )?Expected \d+ columns, got \d+")
+_SAY = "--csv, or data.csv in the settings"
+_WORDS = {"cp1252": "Windows-1252", "iso8859-1": "Latin-1", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16"}
+_PLURALS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How a beginning is laid out with a separator: ``names`` below ``above`` lines.
+
+    ``line`` is the number of the last line of names, ``body`` the characters up to the first row, ``misfits`` how many
+    of the records there, above and below the names, have more or fewer cells.
+    """
+
+    separator: str
+    names: tuple[str, ...]
+    above: int
+    line: int
+    body: int
+    misfits: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What all of a file tells: its encoding, how many lines end in it, whether quotes are in pairs, and its end."""
+
+    encoding: str
+    n_ends: int
+    paired: bool
+    tail: bytes
+
+
+class CsvFile:
+    """A CSV file and how it is written, by what its owner says and what is detected.
+
+    Raises InvalidDataError for a file that is empty or no text, whose beginning can be read in two ways, or in none.
+    """
+
+    def __init__(self, path: Path, said: CsvFormat | None = None) -> None:
+        self.path, self.said = path, said or CsvFormat()
+        first, ended = self._beginning()
+        if not first:
+            raise self._fault("it is empty")
+        self._encoding, self._bom = self._detected(first)
+        text = self._text(first, ended=ended)
+        if not text.strip():
+            raise self._fault("it is empty" if ended else "its first line is too long")
+        self._layout = self._laid_out(text, ended=ended)
+
+    @property
+    def separator(self) -> str:
+        """The character between cells."""
+        return self._layout.separator
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The line of names, without blanks around them."""
+        return self._layout.names
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where the columns are that have a name of their own; of columns of one name, the one that is not blank."""
+        of_name: dict[str, list[int]] = {}
+        for place, name in enumerate(self.names):
+            if name or len(self.names) == 1:
+                of_name.setdefault(name, []).append(place)
+        twice = [place for places in of_name.values() if len(places) > 1 for place in places]
+        blank = self._blank(twice) if twice else frozenset()
+        filled = {name: [place for place in places if place not in blank] for name, places in of_name.items()}
+        return {
+            name: (filled[name] or places)[0]
+            for name, places in of_name.items()
+            if len(places) == 1 or len(filled[name]) == 1
+        }
+
+    @cached_property
+    def n_lines(self) -> int:
+        """The lines below the names, at least as many as rows, of a file that has been looked at as a whole.
+
+        Raises InvalidDataError where it is not one text, a quote stays open, or the last line is one of totals.
+        """
+        if not self._whole.paired:
+            self._check_quotes()
+        if self.said.end is None:
+            self._check_last_line()
+        return max(self._whole.n_ends + (not self._whole.tail.endswith((b"\n", b"\r"))) - self._layout.line, 0)
+
+    @property
+    def notes(self) -> list[str]:
+        """How the file is read, in words, where that is not as programs write them."""
+        encoding, above = self._whole.encoding, self._layout.above
+        return [
+            *([_PLURALS[self.separator]] if self.separator != "," else []),
+            *([_WORDS.get(encoding, encoding.upper())] if encoding != "utf-8" else []),
+            *([f"{so_many(above, 'title line')} skipped"] if above else []),
+            *([f"{so_many(self.said.end, 'line')} below the table skipped"] if self.said.end else []),
+        ]
+
+    def batches(
+        self, columns: Mapping[str, Any], decimal_point: str = ".", missing: Collection[str] = ()
+    ) -> Iterator[Any]:
+        """The rows of some columns, by name and type, in the order of ``columns``; texts as they stand in the file.
+
+        Of numbers the texts ``missing`` are null. Raises pyarrow's ArrowInvalid for a cell that is no number, and
+        InvalidDataError, which names the line, for a row of more or fewer cells than there are names.
+        """
+        if self.n_lines == 0 or not columns:  # looked at as a whole before rows are handed out
+            return
+        places = {str(self.places[name]): name for name in columns}
+        types = {place: columns[name] for place, name in places.items()}
+        read = arrow_csv.ReadOptions(
+            block_size=_BLOCK, use_threads=False, column_names=[str(place) for place in range(len(self.names))]
+        )
+        convert = arrow_csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(places),
+            null_values=["", *missing],
+            strings_can_be_null=False,
+            decimal_point=decimal_point,
+        )
+        parse = arrow_csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
+        schema = pa.schema([(name, columns[name]) for name in columns])
+        try:
+            with arrow_csv.open_csv(_Source(self._rows()), read, parse, convert) as file:
+                for batch in file:
+                    yield pa.record_batch(batch.columns, schema=schema)
+        except pa.ArrowInvalid as error:
+            if str(error).startswith("Empty CSV file"):
+                return
+            if _RAGGED.match(str(error)):
+                raise self._ragged() from None
+            if "straddling" in str(error):
+                raise self._fault(f"a row takes more than {_LONGEST_ROW >> 20} MB: a quote may not be closed") from None
+            raise
+
+    # ── its beginning ────────────────────────────────────────────────────────
+
+    def _beginning(self) -> tuple[bytes, bool]:
+        """Bytes that hold the first lines, and whether these are all."""
+        with self._opened() as file:
+            first, size = b"", _FIRST
+            while True:
+                while len(first) < size and (more := file.read(size - len(first))):
+                    first += more
+                if len(first) < size:
+                    return first, True
+                if size >= _HEADER or len(re.findall(rb"[\r\n]+", first)) > 2:  # noqa: PLR2004 -- names and two rows
+                    return first, False
+                size *= 4
+
+    def _detected(self, first: bytes) -> tuple[str | None, int]:
+        """The encoding that a beginning tells, if it does, and how many bytes of a mark it begins with."""
+        for bom, name in _BOMS:
+            if first.startswith(bom):
+                return self._said_or(name), len(bom)
+        if self.said.encoding is not None:
+            return self._said_or(""), 0
+        if b"\0" in first:
+            even, odd = first[0::2].count(0), first[1::2].count(0)
+            many, few = 0.3 * len(first) / 2, 0.02 * len(first) / 2
+            if odd > many and even <= few:
+                return "utf-16-le", 0
+            if even > many and odd <= few:
+                return "utf-16-be", 0
+            raise self._fault("it is no text")
+        return None, 0
+
+    def _said_or(self, detected: str) -> str:
+        """The encoding that is said, if one is."""
+        said = self.said.encoding
+        if said is None:
+            return detected
+        if said == "utf-16":
+            return detected if detected.startswith("utf-16") else "utf-16-le"
+        return "utf-8" if said in {"utf-8-sig", "ascii"} else said
+
+    def _text(self, first: bytes, *, ended: bool) -> str:
+        """The beginning as text, without a character that is cut off at its end."""
+        for encoding in (self._encoding,) if self._encoding else ("utf-8", _EIGHT_BITS):
+            try:
+                return str(codecs.getincrementaldecoder(encoding)().decode(first[self._bom :], ended))
+            except UnicodeDecodeError:
+                continue
+        raise self._not_in(self._encoding)
+
+    def _laid_out(self, text: str, *, ended: bool) -> _Layout:
+        """The layout of a beginning; raises InvalidDataError where two fit, and are not told apart."""
+        lines = list(io.StringIO(text, newline=""))
+        if not ended and len(lines) > 1:
+            lines.pop()  # a part of one
+        if self.said.separator is not None:
+            return self._layout_of(lines, SEPARATORS[self.said.separator], ended=ended)
+        found = [self._layout_of(lines, each, ended=ended) for each in SEPARATORS.values()]
+        several = [each for each in found if len(each.names) > 1]
+        if not several:
+            return found[0]
+        if self.path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) and (
+            tabs := next((each for each in several if each.separator == "\t" and not each.misfits), None)
+        ):
+            return tabs
+        least = min(each.misfits for each in several)
+        best = [each for each in several if each.misfits == least]
+        if len(best) > 1:
+            which = " or ".join(_PLURALS[each.separator] for each in best)
+            raise self._fault(f"its cells may stand between {which}: say which by separator= in {_SAY}")
+        return best[0]
+
+    def _layout_of(self, lines: Sequence[str], separator: str, *, ended: bool) -> _Layout:
+        """The layout with one separator: names are in the first record of as many cells as most have.
+
+        A line of which the first cell alone is filled is a title, if more columns than one follow.
+        """
+        skipped = self.said.skip or 0
+        reader = csv.reader(lines[skipped:], delimiter=separator)
+        records: list[tuple[list[str], int, int]] = []  # its cells, its first line and its last, from 0
+        before = 0
+        try:
+            for cells in reader:
+                if cells:
+                    records.append((cells, skipped + before, skipped + reader.line_num))
+                before = reader.line_num
+        except csv.Error:  # a cell that goes on beyond what is looked at
+            pass
+        else:
+            if not ended and len(records) > 1:
+                records.pop()  # its cells may go on
+        if not records:
+            raise self._fault("it has no line of names")
+        place = 0 if self.said.skip is not None else _names_at([cells for cells, _, _ in records])
+        cells, first, last = records[place]
+        names = tuple(name.strip().removeprefix("\ufeff").strip() for name in cells)
+        others = [*records[:place], *records[place + 1 :]]
+        return _Layout(
+            separator,
+            names,
+            first if self.said.skip is None and place else skipped,
+            last,
+            sum(map(len, lines[:last])),
+            sum(len(each) != len(names) for each, _, _ in others),
+        )
+
+    # ── all of it ────────────────────────────────────────────────────────────
+
+    @cached_property
+    def _whole(self) -> _Whole:
+        """All of the file, once, block by block; raises InvalidDataError where it is not one text."""
+        if self._encoding not in {None, "utf-8"}:
+            n_lines, n_quotes, tail = 0, 0, b""
+            try:
+                for block in self._decoded(str(self._encoding)):
+                    n_lines, n_quotes, tail = n_lines + _ends(block), n_quotes + block.count(b'"'), _last(tail, block)
+            except UnicodeDecodeError:
+                raise self._not_in(str(self._encoding)) from None
+            return _Whole(str(self._encoding), n_lines, n_quotes % 2 == 0, tail)
+        n_lines, n_quotes, tail, text = 0, 0, b"", _Utf8()
+        for block in self._bytes():
+            n_lines, n_quotes, tail = n_lines + _ends(block), n_quotes + block.count(b'"'), _last(tail, block)
+            text.take(block)
+        text.end()
+        if text.is_utf8:
+            encoding = "utf-8"
+        elif self._encoding == "utf-8":
+            raise self._not_in("utf-8")
+        elif text.has_multibyte or text.has_unused:
+            raise self._not_in(None)
+        else:
+            encoding = _EIGHT_BITS
+        return _Whole(encoding, n_lines, n_quotes % 2 == 0, tail)
+
+    def _check_quotes(self) -> None:
+        """Raise InvalidDataError for a quoted cell that does not end: it would hold all rows after it."""
+        end = "\0end"
+        for start, cells in self._records([f"\n{end}"]):
+            if cells and cells[-1] != end and cells[-1].endswith(end):
+                raise self._fault(f"a quoted cell in the row of line {start:,} does not end")
+
+    def _check_last_line(self) -> None:
+        """Raise InvalidDataError for a last line of totals, by the word that it begins with."""
+        encoding = "utf-8" if self._encoding not in {None, "utf-8"} else self._whole.encoding
+        lines = [line for line in self._whole.tail.decode(encoding, errors="replace").splitlines() if line.strip()]
+        starts = [
+            next((cell for each in line.split(self.separator) if (cell := each.strip(' "'))), "") for line in lines
+        ]
+        if len(starts) > 1 and _is_total(starts[-1]) and not _is_total(starts[-2]) and len(self.names) > 1:
+            number = max((start for start, cells in self._records() if cells), default=0)
+            raise self._fault(
+                f"line {number:,}, the last, begins as one of totals: say end=1 in {_SAY} if it is no row, or end=0"
+            )
+
+    def _blank(self, places: Sequence[int]) -> frozenset[int]:
+        """Which of some columns hold nothing."""
+        filled = {
+            place for _, cells in self._records() for place in places if place < len(cells) and cells[place].strip()
+        }
+        return frozenset(places) - filled
+
+    def _ragged(self) -> InvalidDataError:
+        """What to say of the first row that has more or fewer cells than there are names."""
+        width = len(self.names)
+        number, count = next(((start, len(cells)) for start, cells in self._records() if len(cells) != width), (0, 0))
+        words = f"line {number:,} has {so_many(count, 'cell')}, and the line of names {width:,}"
+        if count > width:
+            return self._fault(f"{words}: quote cells that have {_PLURALS[self.separator]}")
+        return self._fault(f"{words}: if it stands below the table, say end= in {_SAY}")
+
+    def _records(self, more: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
+        """Rows, as the standard library parses them, and the number of the line that each begins in; for errors."""
+        limit = csv.field_size_limit(_LONGEST_ROW)
+        try:
+            reader, before = csv.reader(chain(_lines(self._rows()), more), delimiter=self.separator), 0
+            for cells in reader:
+                if cells:
+                    yield self._layout.line + before + 1, cells
+                before = reader.line_num
+        except csv.Error:
+            raise self._fault(f"a row takes more than {_LONGEST_ROW >> 20} MB: a quote may not be closed") from None
+        finally:
+            csv.field_size_limit(limit)
+
+    # ── its bytes ────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """The file's bytes, unpacked."""
+        with self.path.open("rb") as file:
+            start = file.read(8)
+            file.seek(0)
+            unpack = next((each for magic, each in _PACKED if start.startswith(magic)), None)
+            if unpack is None:
+                yield file
+                return
+            try:
+                with unpack(file) as unpacked:
+                    yield unpacked
+            except _UNPACKING_ERRORS:
+                raise self._fault("it cannot be unpacked: a part of it is missing or wrong") from None
+
+    def _bytes(self) -> Iterator[bytes]:
+        """Blocks of the file, unpacked, without a mark of its encoding; raises InvalidDataError for too many."""
+        with self._opened() as file:
+            most, size = max(_UNPACKED, _MOST_PACKED * self.path.stat().st_size), 0
+            packed = not isinstance(file, io.BufferedReader)
+            file.read(self._bom)
+            while block := file.read(_BLOCK):
+                size += len(block)
+                if packed and size > most:
+                    raise self._fault(f"it unpacks to more than {_MOST_PACKED} times its size: unpack it yourself")
+                yield block
+
+    def _decoded(self, encoding: str) -> Iterator[bytes]:
+        """Blocks of the file in UTF-8; raises UnicodeDecodeError."""
+        if encoding == "utf-8":
+            yield from self._bytes()
+            return
+        decoder = codecs.getincrementaldecoder(encoding)()
+        for block in self._bytes():
+            yield decoder.decode(block).encode()
+        yield decoder.decode(b"", final=True).encode()
+
+    def _rows(self) -> Iterator[bytes]:
+        """Blocks below the names, without the lines below the table."""
+        blocks = self._below_names(self._whole.encoding)
+        return _without_last(blocks, self.said.end) if self.said.end else blocks
+
+    def _below_names(self, encoding: str) -> Iterator[bytes]:
+        skipped = self._layout.body
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for block in self._decoded(encoding):
+            if not skipped:
+                yield block
+                continue
+            text = decoder.decode(block)
+            rest = text[skipped:]
+            skipped = max(skipped - len(text), 0)
+            if not skipped:
+                pending = decoder.getstate()[0]
+                yield rest.encode() + pending
+
+    # ── what is wrong with it ────────────────────────────────────────────────
+
+    def _fault(self, why: str) -> InvalidDataError:
+        return InvalidDataError(f"data file {self.path} cannot be read: {why}")
+
+    def _not_in(self, encoding: str | None) -> InvalidDataError:
+        name = _WORDS.get(encoding, encoding.upper()) if encoding else "UTF-8 throughout"
+        return self._fault(f"it is not {name}: say its encoding by encoding= in {_SAY}")
+
+
+class _Utf8:
+    """Whether blocks are UTF-8, and if not, whether they have characters of it, and bytes that Windows-1252 lacks."""
+
+    def __init__(self) -> None:
+        self.is_utf8, self.has_multibyte, self.has_unused = True, False, False
+        self._decoder, self._rest = codecs.getincrementaldecoder("utf-8")(), b""
+
+    def take(self, block: bytes) -> None:
+        """Look at the next block."""
+        if self.is_utf8:
+            if block.isascii() and not self._decoder.getstate()[0]:
+                return
+            self._rest = self._decoder.getstate()[0]
+            try:
+                decoded = self._decoder.decode(block)
+            except UnicodeDecodeError:
+                self.is_utf8 = False
+            else:
+                self.has_multibyte |= not decoded.isascii()
+                return
+        block = self._rest + block
+        end = len(block)
+        while end > len(block) - 3 and end and block[end - 1] >= 0x80:  # noqa: PLR2004 -- a character may go on
+            end -= 1
+        self._look(block[:end])
+        self._rest = block[end:]
+
+    def end(self) -> None:
+        """Say that no block follows."""
+        if self.is_utf8 and self._decoder.getstate()[0]:
+            self.is_utf8 = False
+            self._rest = self._decoder.getstate()[0]
+        self._look(self._rest)
+
+    def _look(self, block: bytes) -> None:
+        if block.isascii():
+            return
+        self.has_multibyte |= _MULTIBYTE.search(block) is not None
+        self.has_unused |= _UNUSED.search(_MULTIBYTE.sub(b"", block)) is not None
+
+
+class _Source:
+    """Blocks as a file that pyarrow reads: none ends between CR and LF, and each but the last holds the end of a row.
+
+    A block may be longer than what is asked for, up to what a row may take.
+    """
+
+    closed = False
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._in_quotes = blocks, False
+
+    def read(self, _: int = -1) -> bytes:
+        """The next block; empty at the end."""
+        block = next(self._blocks, b"")
+        while block and (block.endswith(b"\r") or not self._ends_a_row(block)):
+            if not (more := next(self._blocks, b"")):
+                break
+            block += more
+            while len(block) < _LONGEST_ROW and len(more) < len(block) // 2 and (another := next(self._blocks, b"")):
+                block, more = block + another, more + another
+            if len(block) > _LONGEST_ROW and not block.endswith(b"\r"):
+                break
+        self._in_quotes ^= block.count(b'"') % 2 == 1
+        return block
+
+    def readable(self) -> bool:
+        """It is to be read."""
+        return True
+
+    def writable(self) -> bool:
+        """It is not to be written."""
+        return False
+
+    def seekable(self) -> bool:
+        """It is read from its start to its end."""
+        return False
+
+    def close(self) -> None:
+        """Close the file behind it."""
+        self.closed = True
+
+    def _ends_a_row(self, block: bytes) -> bool:
+        """Whether a row ends in a block: at a line's end that is in no quotes."""
+        place, in_quotes = 0, self._in_quotes
+        while True:
+            quote = block.find(b'"', place)
+            if not in_quotes and (end := _line_end(block, place)) >= 0 and (quote < 0 or end < quote):
+                return True
+            if quote < 0:
+                return False
+            place, in_quotes = quote + 1, not in_quotes
+
+
+def _names_at(records: Sequence[Sequence[str]]) -> int:
+    """Which of a beginning's records holds the names: the first of as many cells as most have.
+
+    One whose first cell alone is filled is a title. One that lacks a single cell holds names, of which one is missing.
+    """
+    counts = Counter(len(cells) for cells in records if len(cells) > 1)
+    width = max(counts, key=lambda count: counts[count], default=1)  # the first of several
+    if width == 1:
+        return 0
+    for place, cells in enumerate(records):
+        if len(cells) == width and (not cells[0].strip() or any(cell.strip() for cell in cells[1:])):
+            above = records[place - 1] if place else ()
+            return place - 1 if len(above) == width - 1 > 1 and all(cell.strip() for cell in above) else place
+    return 0
+
+
+def _line_end(block: bytes, place: int) -> int:
+    """Where the next line ends from a place on; -1 if none does."""
+    feed = block.find(b"\n", place)
+    if feed >= 0:
+        carriage = block.find(b"\r", place, feed)
+        return carriage if carriage >= 0 else feed
+    return block.find(b"\r", place)
+
+
+def _ends(block: bytes) -> int:
+    """How many lines end in a block, or one more."""
+    feeds = block.count(b"\n")
+    return feeds + block.count(b"\r") - block.count(b"\r\n") if b"\r" in block else feeds
+
+
+def _last(tail: bytes, block: bytes) -> bytes:
+    """The end of what came, which holds some last lines."""
+    return block[-4096:] if len(block) >= 4096 else (tail + block)[-4096:]  # noqa: PLR2004
+
+
+def _lines(blocks: Iterator[bytes]) -> Iterator[str]:
+    """Blocks of UTF-8 as lines with their ends."""
+    decoder, rest = codecs.getincrementaldecoder("utf-8")(errors="replace"), ""
+    for block in blocks:
+        rest += decoder.decode(block)
+        place = 0
+        for match in _LINE.finditer(rest, 0, len(rest) - rest.endswith("\r")):
+            yield match[0]
+            place = match.end()
+        rest = rest[place:]
+    rest += decoder.decode(b"", final=True)
+    yield from io.StringIO(rest, newline="")
+
+
+def _without_last(blocks: Iterator[bytes], n_lines: int) -> Iterator[bytes]:
+    """Blocks but for the last lines that are not empty."""
+    held = b""
+    for block in blocks:
+        held += block
+        if len(held) > 2 * _BLOCK:
+            yield held[:-_BLOCK]
+            held = held[-_BLOCK:]
+    lines = held.splitlines(keepends=True)
+    for _ in range(n_lines):
+        while lines and not lines[-1].strip():
+            lines.pop()
+        if lines:
+            lines.pop()
+    yield b"".join(lines)
+
+
+def _is_total(text: str) -> bool:
+    return text.strip().rstrip(":").casefold() in _TOTALS

@@ -1,0 +1,50 @@
+"""A table is the same rows whatever it wears: by file, by pattern, by query, in predictions and public rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.data.loading import Loaded
+from common.files.csv_format import said_csv
+from common.files.examples import load_source
+from common.files.sources import DataSource
+from common.files.study_fit import fit_of_source
+from learner.models.feature_rows import FeatureRows
+from party.answering.pin import digest_rows
+from tests.support.dresses import DRESSES, STUDY, Dress
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    path = tmp_path_factory.mktemp("plain") / "table.csv"
+    DRESSES[0].write(path)
+    return load_source(DataSource(source=str(path)), STUDY)
+
+
+@pytest.mark.parametrize("dress", DRESSES, ids=str)
+def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded, dress: Dress) -> None:
+    path = tmp_path / dress.file
+    dress.write(path)
+    said = said_csv(dress.said) if dress.said else None
+    sources = [
+        DataSource(source=f"{path}{dress.at}", csv=said),
+        DataSource(source="SELECT * FROM t", tables={"t": f"{path}{dress.at}"}, csv=said),
+    ]
+    if not dress.at:
+        sources.append(DataSource(source=f"{tmp_path}/[tT]*", csv=said))
+        sources.append(DataSource(source="FROM t", tables={"t": f"{tmp_path}/[tT]*"}, csv=said))
+    for source in sources:
+        loaded = load_source(source, STUDY)
+        assert digest_rows(loaded.shard) == digest_rows(plain.shard), source
+        assert (loaded.dropped_share, loaded.missing) == (plain.dropped_share, plain.missing)
+    fit = fit_of_source(STUDY, sources[0])
+    assert fit.fits
+    assert not fit.absent
+    if not dress.at:
+        features = FeatureRows(path, STUDY, said=said)
+        design = np.concatenate([X[usable] for X, usable, _ in features.blocks(skip=True)])
+        assert np.array_equal(design, plain.shard.X[plain.shard.present])
+    path.unlink()
