@@ -154,6 +154,7 @@ class _Waiting:
 
     shown: dict[str, Any]
     spec: RunSpec
+    digest: str
     price: Price
 
 
@@ -184,14 +185,14 @@ class WaitingRuns:
                 book.number: self._waiting.get(book.number) or self._read(learner, book)
                 for learner, book in self._store.questions.pending()
             }
-            specs = {each.spec.digest: each.spec for each in self._waiting.values()}
+            specs = {each.digest: each.spec for each in self._waiting.values()}
             self._terms = {digest: self._terms[digest] for digest in specs if digest in self._terms}
             for digest in [digest for digest in specs if digest not in self._terms]:
                 self._terms[digest] = terms_in_words(self._store.identity.name, specs[digest])
                 if monotonic() >= end:
                     break
             return [
-                each.shown | self._terms.get(each.spec.digest, _NOT_YET) | budget_after(account, each.price)
+                each.shown | self._terms.get(each.digest, _NOT_YET) | budget_after(account, each.price)
                 for each in self._waiting.values()
             ]
 
@@ -199,7 +200,7 @@ class WaitingRuns:
         """A question, from the ledger."""
         proposal, price = self._store.questions.read(book)
         shown = question_of(learner, proposal, price, book.expires, self._compared)
-        return _Waiting(shown, proposal.spec, price)
+        return _Waiting(shown, proposal.spec, book.asked.spec, price)
 
 
 class Notifier:
