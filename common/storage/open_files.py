@@ -35,16 +35,24 @@ class OpenFiles:
 
     def check(self) -> None:
         """Raise UnavailableError where a name does not stand for the open file any more; the log says what to do."""
-        for path, identity in self._identities.items():
-            if _identity(path) != identity:
-                if self._logged != path:
-                    self._logged = path
-                    structlog.get_logger().error("replaced", what=self._what, path=path, advice=_ADVICE)
-                raise UnavailableError(
-                    f"a file of the {self._what} was replaced, moved or deleted while it was open: nothing is read "
-                    "from it or written until its service is started again"
-                )
+        for path in self._identities:
+            self._check(path)
         self._logged = None
+
+    def check_first(self) -> None:
+        """The same of the name alone that was watched first."""
+        self._check(next(iter(self._identities)))
+
+    def _check(self, path: str) -> None:
+        if _identity(path) == self._identities[path]:
+            return
+        if self._logged != path:
+            self._logged = path
+            structlog.get_logger().error("replaced", what=self._what, path=path, advice=_ADVICE)
+        raise UnavailableError(
+            f"a file of the {self._what} was replaced, moved or deleted while it was open: nothing is read from it or "
+            "written until its service is started again"
+        )
 
     @property
     def are_others(self) -> bool:

@@ -125,7 +125,7 @@ class Database:
         """The connection, for one thread: inside a transaction of this thread or without one."""
         with self._lock, self._understood():
             if not self._connection.in_transaction:
-                self.files.check()
+                self.files.check_first()
             yield self._connection
 
     @contextmanager
@@ -172,8 +172,7 @@ class Database:
             self.files.check()
             for end in _ALL_FILES:
                 self.files.watch(self._named(end))
-            for path, descriptor in self._turns.files.items():
-                self.files.watch(path, descriptor)
+            self.files.watch(self._turns.path, self._turns.lock)
         with self.transaction() as connection:
             self._migrate(connection)
 

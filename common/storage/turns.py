@@ -17,7 +17,6 @@ from pathlib import Path
 
 _PAUSE = 0.0005  # seconds until the next look at whether a lock is free; who is not the next to write looks less often
 _LONGEST_PAUSE = 0.01
-_ENDS = ("-lock", "-queue")  # of the names of the two files, after that of the database
 
 
 class Turns:
@@ -26,14 +25,14 @@ class Turns:
     def __init__(self, path: Path, seconds: float) -> None:
         """``seconds`` is how long a turn is waited for."""
         self._seconds = seconds
-        self.files = {path.with_name(path.name + end): -1 for end in _ENDS}
+        self.path = path.with_name(f"{path.name}-lock")
+        self.lock = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            for each in self.files:
-                self.files[each] = os.open(each, os.O_CREAT | os.O_RDWR, 0o600)
+            self._queue = os.open(path.with_name(f"{path.name}-queue"), os.O_CREAT | os.O_RDWR, 0o600)
         except OSError:
-            self.close()
+            os.close(self.lock)
             raise
-        self._lock, self._queue = self.files.values()
+        self._is_closed = False
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -41,20 +40,20 @@ class Turns:
         deadline = time.monotonic() + self._seconds
         _take(self._queue, deadline, _LONGEST_PAUSE)
         try:
-            _take(self._lock, deadline, _PAUSE)
+            _take(self.lock, deadline, _PAUSE)
         finally:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
         try:
             yield
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            fcntl.flock(self.lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Close the files; again, do nothing."""
-        for path, descriptor in self.files.items():
-            if descriptor >= 0:
-                os.close(descriptor)
-            self.files[path] = -1
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self.lock)
+            os.close(self._queue)
 
 
 def _take(descriptor: int, deadline: float, longest_pause: float) -> None:
