@@ -29,6 +29,14 @@ def are_words(typed: str, public_key: str) -> bool:
     return tuple(typed.lower().replace(",", " ").split()) == words_of(public_key)
 
 
+def named_words(text: str, option: str) -> tuple[str, str]:
+    """A name and the words of its key, as an option has them, NAME=WORDS; raises InvalidInputError."""
+    name, equals, words = text.partition("=")
+    if not equals:
+        raise InvalidInputError(f"{option}: say NAME=WORDS, such as 'notary=perfect armor candy few goddess hobby'")
+    return name.strip(), words
+
+
 def check_words(typed: str, public_key: str, whose: str) -> None:
     """Raise InvalidInputError unless these are the six words of a key, as `are_words` reads them."""
     if not are_words(typed, public_key):

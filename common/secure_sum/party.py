@@ -77,7 +77,7 @@ class PartyPolicy:
             if name not in self.key_holders:
                 yield f"the key of {name} was not compared (parley-party pin)"
             elif name not in key_holders:
-                yield f"{name} is to open no sum"
+                yield f"{name}, which is pinned, is not among them"
             elif key_holders[name] != self.key_holders[name]:
                 yield f"{name} has another key than was compared"
 

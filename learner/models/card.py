@@ -21,7 +21,6 @@ from markupsafe import Markup
 
 from common.data.columns import Category, Label, SparseFeatures
 from common.data.study import Study
-from common.encoding.key_words import words_of
 from common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING
 from common.runs.evaluation import RunEvaluation
 from common.runs.model_document import ModelDocument, Promise, read_document, specification_of
@@ -246,10 +245,10 @@ def _is_no_better(found: RunEvaluation) -> bool:
 
 
 def _keys(verified: Verification | None) -> list[tuple[str, str]]:
-    """Whose keys a certificate names, in words."""
+    """Whose keys a certificate names, in hexadecimal: the words of a key its owner alone tells."""
     if verified is None:
         return []
-    return [(name, " ".join(words_of(key))) for name, key in verified.keys.by_name.items()][:_MOST_ROWS]
+    return list(verified.keys.by_name.items())[:_MOST_ROWS]
 
 
 def _some(values: Sequence[str]) -> str:

@@ -303,9 +303,9 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
     Those ``known``, by name, with the invitation's key are not asked for again. Raises InvalidInputError.
     """
-    from common.encoding.key_words import check_words
+    from common.encoding.key_words import check_words, named_words
 
-    words = dict(_named_words(each) for each in typed)
+    words = dict(named_words(each, "--key-holder-words") for each in typed)
     if unknown := sorted(words.keys() - {holder.name for holder in invited.key_holders}):
         raise InvalidInputError(f"--key-holder-words: the invitation names no key holder {', '.join(unknown)}")
     for holder in invited.key_holders:
@@ -320,16 +320,6 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
         if holder.name in words:
             check_words(words[holder.name], holder.public_key, holder.name)
     return tuple(words)
-
-
-def _named_words(text: str) -> tuple[str, str]:
-    """A name and its words, as NAME=WORDS; raises InvalidInputError."""
-    name, equals, words = text.partition("=")
-    if not equals:
-        raise InvalidInputError(
-            "--key-holder-words: say NAME=WORDS, such as 'notary=perfect armor candy few goddess hobby'"
-        )
-    return name.strip(), words
 
 
 def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,17 +28,23 @@ def verify_command(
     save_keys: Annotated[
         Path | None, typer.Option("--save-keys", metavar="FILE", help="write the keys of the document, for --keys")
     ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--words", metavar="NAME=WORDS", help="the six words of a key, as its owner reads them out; may be repeated"
+        ),
+    ] = None,
     output: FormatOption = "text",
 ) -> None:
     """Check a model against its certificate, offline: what its owners approved, and what was altered since.
 
-    Without --keys the document is checked against the keys that it names itself: compare their words with what each
-    owner reads out, save them once, and check every later model with them. Ends with 1 where anything does not hold.
+    Without --keys the document is checked against the keys that it names itself: say the words that each owner reads
+    out, save the keys once, and check every later model with them. Ends with 1 where anything does not hold.
     """
-    from common.encoding.key_words import words_of
     from learner.models.verification import verify_document
 
     found = verify_document(read_model_file(model), _read_keys(keys))
+    compared = _compare(words or (), found.keys)
     if output == "json":
         print_json_line(
             {
@@ -45,6 +52,7 @@ def verify_command(
                 "faults": found.faults,
                 "keys": found.keys.model_dump(),
                 "keys_assumed": found.assumed,
+                "keys_compared": compared,
             }
         )
     else:
@@ -52,16 +60,32 @@ def verify_command(
             typer.echo(f"holds    {told}")
         for fault in found.faults:
             typer.echo(f"ALTERED  {fault}")
-        if found.assumed:
-            typer.echo("assumed  these keys are theirs; ask each of them for its words:")
-            for name, key in found.keys.by_name.items():
-                typer.echo(f"  {name}: {' '.join(words_of(key))}")
+        for name in compared:
+            typer.echo(f"holds    the key of {name} has the words that were read out")
+        if found.assumed and (assumed := [name for name in found.keys.by_name if name not in compared]):
+            typer.echo(
+                "assumed  these keys are theirs; ask each of them for its six words, and say --words NAME=WORDS:"
+            )
+            for name in assumed:
+                typer.echo(f"  {name}")
     if found.faults:
         raise typer.Exit(ExitCode.NO)
     if save_keys:
         with written_whole(save_keys) as file:
             file.write_text(found.keys.model_dump_json(indent=2) + "\n", encoding="utf-8")
         print_next(output, f"parley-learner verify {model} --keys {save_keys}")
+
+
+def _compare(words: Sequence[str], keys: PublicKeys) -> list[str]:
+    """The names whose keys have the words that were read out; raises InvalidInputError where one has not."""
+    from common.encoding.key_words import check_words, named_words
+
+    typed = dict(named_words(each, "--words") for each in words)
+    for name, said in typed.items():
+        if name not in keys.by_name:
+            raise InvalidInputError(f"--words: the document names no key of {name}")
+        check_words(said, keys.by_name[name], name)
+    return list(typed)
 
 
 def _read_keys(path: Path | None) -> PublicKeys | None:

@@ -257,9 +257,16 @@ def test_the_command_pins_keys_and_tells_what_was_altered(document: Document, tm
     model, keys = tmp_path / "model.json", tmp_path / "keys.json"
     model.write_text(json.dumps(document, indent=2), encoding="utf-8")
     out, err = verify(str(model), "--save-keys", str(keys))
-    assert " ".join(words_of(known().parties["party-2"])) in out
+    spoken = " ".join(words_of(known().parties["party-2"]))
+    assert spoken not in out, "party-2 reads them out"
     assert "assumed" in out
+    assert "  party-2\n" in out
     assert err == f"next: parley-learner verify {model} --keys {keys}\n"
+    out, _ = verify(str(model), "--words", f"party-2={spoken}")
+    assert "holds    the key of party-2 has the words that were read out" in out
+    assert "  party-2\n" not in out
+    assert "do not go on" in verify(str(model), "--words", f"party-1={spoken}", code=3)[1]
+    assert "the document names no key of party-9" in verify(str(model), "--words", f"party-9={spoken}", code=3)[1]
     out, _ = verify(str(model), "--keys", str(keys))
     assert "the keys are those that you know" in out
     assert "assumed" not in out
@@ -295,7 +302,7 @@ def test_the_card_tells_whose_rows_what_cost_and_what_was_checked(document: Docu
     assert "| step | " in card
     assert document["chosen"]["step"] in card
     assert "- the learner signed every field of the document" in card
-    assert f"| party-2 | {' '.join(words_of(known().parties['party-2']))} |" in card
+    assert f"| party-2 | {known().parties['party-2']} |" in card
     document["weights"][0] += 1
     assert "- **Altered:** weights: not what the learner signed" in model_card(document, verification_of(document))
 
