@@ -178,6 +178,12 @@ class VersionError(ParleyError):
     kind = "unknown-version"
 
 
+class DamagedError(ParleyError):
+    """What a service wrote down itself cannot be read as it was written: names the row or file, and what helps."""
+
+    kind = "damaged"
+
+
 class LedgerError(ParleyError):
     """The ledger on disk is not the one this party last wrote: refuse to answer rather than to overspend."""
 

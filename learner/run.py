@@ -14,6 +14,7 @@ from common.privacy.guarantee import Adjacency
 from common.runs.cohort import Cohort
 from common.runs.specification import PublicRows, RunSpec, SecureSumKind
 from common.strict import Setting
+from learner.damage import decoding_row
 from learner.run_states import RunState
 
 DEFAULT_SECONDS = 60.0
@@ -85,9 +86,12 @@ class RunTerms(Setting):
 
 
 @lru_cache(maxsize=16)
-def _read_spec(text: str) -> RunSpec:
-    """A stored specification; of a study of many columns it takes milliseconds to read."""
-    return RunSpec.model_validate_json(text)
+def _read_spec(text: str, digest: str) -> RunSpec:
+    """A stored specification, of this digest; of a study of many columns it takes milliseconds to read."""
+    spec = RunSpec.model_validate_json(text)
+    if spec.digest != digest:
+        raise ValueError("digest")
+    return spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +143,9 @@ class Run:
 
     @property
     def spec(self) -> RunSpec:
-        """The specification, read when it is asked for: a list of runs does not."""
-        return _read_spec(self.spec_text)
+        """The specification, read when it is asked for: a list of runs does not. Raises DamagedError."""
+        with decoding_row("runs", self.id):
+            return _read_spec(self.spec_text, self.terms.spec_digest)
 
     @property
     def members(self) -> tuple[str, ...]:

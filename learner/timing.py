@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 from common.algorithms import MOST_ROUNDS
 from common.client.peer import ask_all
-from common.errors import ParleyError
+from common.errors import DamagedError, ParleyError
 from common.secure_sum.packing import Layout
+from learner.damage import decoding_row
 
 if TYPE_CHECKING:
     from common.client.party import PartyClient
@@ -71,11 +72,10 @@ def work_ms(spec: RunSpec) -> float:
 
 def _earlier(spec: RunSpec, store: RunStore) -> tuple[str, float] | None:
     """The newest completed run of the same parties, algorithm, study and kind of sum, and its median ms a round."""
-    for run in store.newest(_RUNS):
-        if run.state == "completed" and _kind(run.spec) == _kind(spec):
-            return run.id, median(
-                json.loads(event.data)["ms"] for event in store.events(run.id) if event.kind == "round"
-            )
+    for run in store.newest(_RUNS).runs:
+        with suppress(DamagedError), decoding_row("events", run.id):  # another run's damage is none of this one
+            if run.state == "completed" and _kind(run.spec) == _kind(spec):
+                return run.id, median(event.news["ms"] for event in store.events(run.id) if event.kind == "round")
     return None
 
 

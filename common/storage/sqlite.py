@@ -17,10 +17,11 @@ import ctypes
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -59,7 +60,8 @@ class Schema:
     """The tables of one kind of file.
 
     ``name`` says in words what the file is; ``application`` is the number that SQLite keeps in it as the kind of file.
-    ``tables`` make an empty one of this ``version``; ``migrations`` lead to each later version from the one before.
+    ``tables`` make an empty one of this ``version``; ``migrations`` lead to each later version from the one before, and
+    may call ``functions`` by name.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Schema:
     version: int
     tables: Sequence[str]
     migrations: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 class Database:
@@ -179,6 +182,8 @@ class Database:
     def _migrate(self, connection: sqlite3.Connection) -> None:
         """Have the tables of this version, from an empty file or from an older version."""
         schema = self._schema
+        for name, function in schema.functions.items():
+            connection.create_function(name, -1, function, deterministic=True)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, TypeVar
@@ -22,7 +22,7 @@ from common.client.peer import Line
 from common.client.receipted_peer import ReceiptedPeer
 from common.data.study import Study
 from common.encoding.number_lines import document_lines
-from common.errors import ConflictError, UnauthorizedError
+from common.errors import ConflictError, DamagedError, UnauthorizedError
 from common.learning.description import Description
 from common.runs.description import description_of
 from common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
@@ -43,6 +43,7 @@ from learner.api.requests import EvaluationRequest, ForecastRequest, PredictionR
 from learner.api.roles import Roles, check_every_route
 from learner.api.run_metrics import RunCounters, RunGauge
 from learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
+from learner.damage import decoding_row
 from learner.execution.engine import Engine
 from learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
 from learner.execution.fair_use import FairUse
@@ -52,7 +53,7 @@ from learner.forecasting.report import foresee_owners, foresee_parties
 from learner.forecasting.views import ForecastView
 from learner.models.card import CARD_SOURCES, card_page, model_card
 from learner.models.verification import verification_of
-from learner.run import Run
+from learner.run import Pause, Run
 from learner.run_states import ENDS, RunState
 from learner.secure_sum.coordinator import SecureSumCoordinator
 from learner.selection import settled
@@ -136,7 +137,7 @@ class LearnerService:
 
     def view(self, run: str) -> RunView:
         """A run as users see it; raises NotFoundError."""
-        return RunView.of(self.store.run(run), self.engine.unwritten.get(run))
+        return _view(self.store.run(run), self.engine.unwritten.get(run))
 
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
@@ -249,9 +250,14 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         ] = "",
     ) -> RunPage:
         """Runs of all users. Runs that are queued meanwhile move none to another page."""
-        found, unwritten = learner.store.newest(limit + 1, after, state, search), learner.engine.unwritten
-        shown = [RunView.of(run, unwritten.get(run.id)) for run in found[:limit]]
-        return RunPage.of(shown, is_last=len(found) <= limit)
+        found, unwritten = learner.store.newest(limit, after, state, search), learner.engine.unwritten
+        shown, damaged = [], list(found.damaged)
+        for run in found.runs:
+            try:
+                shown.append(_view(run, unwritten.get(run.id)))
+            except DamagedError:
+                damaged.append(run.id)
+        return RunPage(runs=tuple(shown), damaged=tuple(damaged), next=found.last)
 
     @app.get("/v1/runs/{run}", summary="One run", tags=["runs"])
     def show_run(run: str) -> RunView:
@@ -263,7 +269,8 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         """Each round that key holders opened: who contributed, and what each key holder signed. Of a secure sum."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
         openings = learner.store.sessions.openings(run)
-        return [OpenedRound.of(opening, names, session.roster) for opening in openings if session]
+        with decoding_row("openings", run):
+            return [OpenedRound.of(opening, names, session.roster) for opening in openings if session]
 
     @app.post("/v1/runs/{run}/cancel", summary="Cancel a run", tags=["runs"])
     async def cancel_run(run: str) -> RunView:
@@ -284,14 +291,17 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
 def _add_events(app: FastAPI, learner: LearnerService) -> None:
     """Watch a run, or the list of them."""
 
-    def existing(run: str) -> None:
-        """Answer 404 before the stream begins, not in it."""
-        learner.store.state(run)
+    def readable(run: str, last_event_id: LastEventId = 0) -> None:
+        """Answer 404, or that the run is damaged, before the stream begins, not in it."""
+        learner.store.news(run, last_event_id)
 
     def summaries(runs: list[str]) -> list[str]:
         """Runs in short, as JSON."""
-        unwritten = learner.engine.unwritten
-        return [ListedRun.of(learner.store.run(run), unwritten.get(run)).model_dump_json() for run in runs]
+        unwritten, told = learner.engine.unwritten, []
+        for run in runs:
+            with suppress(DamagedError), decoding_row("runs", run):  # the list says which are damaged
+                told.append(ListedRun.of(learner.store.run(run), unwritten.get(run)).model_dump_json())
+        return told
 
     def shared(request: Request) -> Callable[[], None]:
         """Take one of the caller's streams; what gives it back."""
@@ -313,7 +323,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         summary="Watch a run",
         tags=["runs"],
         response_class=EventStream,
-        dependencies=[Depends(existing)],
+        dependencies=[Depends(readable)],
     )
     async def watch_run(run: str, request: Request, last_event_id: LastEventId = 0) -> EventStream:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
@@ -408,6 +418,12 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
     def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
+
+
+def _view(run: Run, unwritten: Pause | None) -> RunView:
+    """A run as users see it; raises DamagedError where it cannot be shown."""
+    with decoding_row("runs", run.id):
+        return RunView.of(run, unwritten)
 
 
 async def _carried(learner: LearnerService, response: Response, queue: Callable[[], Run]) -> RunView:

@@ -123,8 +123,8 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
     @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:
         """Their digests and shapes, in the order of their digests."""
-        found = learner.rows.page(limit + 1, after or "")
-        return PublicRowsPage.of(found[:limit], is_last=len(found) <= limit)
+        rows, damaged, last = learner.rows.page(limit, after or "")
+        return PublicRowsPage(rows=tuple(rows), damaged=tuple(damaged), next=last)
 
 
 def add_user(app: FastAPI, roles: Roles) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Self
 
 from fastapi import Query
@@ -154,11 +153,10 @@ class RunPage(BaseModel):
 
     runs: tuple[RunView, ...]
     next: Annotated[str | None, Field(description="give it as ``after`` to get the next page")]
-
-    @classmethod
-    def of(cls, runs: Sequence[RunView], *, is_last: bool) -> Self:
-        """A page."""
-        return cls(runs=tuple(runs), next=None if is_last else runs[-1].id)
+    damaged: Annotated[
+        tuple[str, ...],
+        Field(description="runs of this page that cannot be read: the learner's database is damaged there"),
+    ] = ()
 
 
 class PublicRowsPage(BaseModel):
@@ -166,11 +164,9 @@ class PublicRowsPage(BaseModel):
 
     rows: tuple[PublicRows, ...]
     next: Annotated[str | None, Field(description="give it as ``after`` to get the next page")]
-
-    @classmethod
-    def of(cls, rows: Sequence[PublicRows], *, is_last: bool) -> Self:
-        """A page."""
-        return cls(rows=tuple(rows), next=None if is_last else rows[-1].digest)
+    damaged: Annotated[
+        tuple[str, ...], Field(description="digests of this page whose files are damaged: upload their rows again")
+    ] = ()
 
 
 class StudySummary(BaseModel):

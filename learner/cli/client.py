@@ -8,6 +8,7 @@ from typing import IO, Any
 from urllib.parse import urlencode
 
 import httpx
+import typer
 
 from learner.client.call import json_call, upload_call
 from learner.client.connection import BlockingConnection, not_a_learner, unreachable
@@ -24,12 +25,16 @@ class LearnerClient(BlockingConnection):
         return self.send(json_call(method, path, body, headers))
 
     def pages(self, path: str, items: str, limit: int | None = None) -> Iterator[Any]:
-        """The ``items`` of a list's pages, in order: so many at most, or all."""
+        """The ``items`` of a list's pages, in order: so many at most, or all; on standard error, which are damaged."""
         after: dict[str, str] = {}
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(limit, _PAGE)
             page = self.ask("GET", f"{path}?{urlencode({'limit': size} | after)}")
             yield from page[items]
+            for each in page.get("damaged", ()):
+                typer.echo(
+                    f"{each} is damaged in the learner's database: ask for it alone, to hear what helps", err=True
+                )
             if page["next"] is None:
                 return
             after, limit = {"after": page["next"]}, limit and limit - size

@@ -32,7 +32,7 @@ from common.client.federation import HttpFederation
 from common.client.party import PartyClient
 from common.client.peer import ask_all, names_in
 from common.client.receipted_peer import ReceiptedPeer
-from common.errors import AwaitingOwnerError, ConflictError, NotFoundError, ParleyError, UnavailableError
+from common.errors import AwaitingOwnerError, ConflictError, DamagedError, NotFoundError, ParleyError, UnavailableError
 from common.learning.model import Model
 from common.protocol.driver import drive
 from common.protocol.facts import FederationFacts
@@ -352,7 +352,7 @@ class Engine:
         if error is not None:
             structlog.get_logger().error("run", run=run, error=type(error).__name__, place=place_of(error))
             if not isinstance(work, _Failure):
-                self._start(run, _Failure(self._store, run))
+                self._start(run, _Failure(self._store, run, error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +361,14 @@ class _Failure:
 
     store: RunStore
     run: str
+    error: BaseException
 
     async def __call__(self) -> None:
         if await asyncio.to_thread(self.store.state, self.run) not in ENDS:
-            problem = problems.document(500, "internal", "an internal error; the learner's log says where")
+            if isinstance(self.error, DamagedError):
+                problem = problems.document_of(self.error)
+            else:
+                problem = problems.document(500, "internal", "an internal error; the learner's log says where")
             await asyncio.to_thread(self.store.enter, self.run, "failed", problem=problem)
 
 

@@ -16,7 +16,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from common.errors import UnavailableError
+from common.errors import DamagedError, UnavailableError
 from common.service.openapi import EVENTS_MEDIA_TYPE
 from learner.run_states import RunEvent
 from learner.storage.run_store import RunStore
@@ -125,6 +125,8 @@ async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0
                     watcher.must_read = True
                     await asyncio.sleep(_PAUSE)
                     continue
+                except DamagedError:  # who asks again is told so
+                    return
             else:
                 events, has_ended = watcher.events, False  # an end is always read
                 watcher.events = []
@@ -145,7 +147,7 @@ async def watch_all(
 ) -> AsyncIterator[Sequence[str]]:
     """The newest runs, as ``read`` spells them, oldest first; then those with news; nothing after long silence."""
     with notifier.listening_to_all() as changed:
-        runs = [run.id for run in reversed(await asyncio.to_thread(store.newest, limit))]
+        runs = [run.id for run in reversed((await asyncio.to_thread(store.newest, limit)).runs)]
         while True:
             try:
                 yield await asyncio.to_thread(read, runs)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from common.arrays import FloatArray
 from common.encoding.npy import pack_array, unpack_array
-from common.errors import InvalidInputError, NotFoundError, UnavailableError
+from common.errors import DamagedError, InvalidInputError, NotFoundError, UnavailableError
 from common.runs.specification import PublicRows, digest_of_rows
-from common.storage.keys import write_private
+from common.storage.damage import decoding
+from common.storage.keys import replace_private
 
 MAX_BYTES = 2**24 - 2**12
 """The most that uploaded rows may take as float64: they go to every party in one body of at most 16 MiB."""
@@ -42,7 +42,7 @@ class PublicRowStore:
         """
         name = PublicRows.of(weights)
         try:
-            write_private(self._file(name.digest), pack_array(np.asarray(weights, dtype="<f8")))
+            replace_private(self._file(name.digest), pack_array(np.asarray(weights, dtype="<f8")))
         except OSError as error:
             raise UnavailableError(f"the public rows cannot be written: {error.strerror}") from None
         return name
@@ -55,24 +55,35 @@ class PublicRowStore:
             raise InvalidInputError(error.detail) from None
 
     def load(self, name: PublicRows) -> FloatArray:
-        """The rows of a name, (rows, width); raises NotFoundError where they are gone or another file is in place."""
+        """The rows of a name, (rows, width); raises NotFoundError where they are gone, DamagedError for other bytes."""
         rows = self._read(name.digest)
         if PublicRows.of(rows) != name:
             raise NotFoundError(f"the public rows {name.digest[:12]} are not of the shape that the run names")
         return rows
 
-    def page(self, limit: int, after: str = "") -> list[PublicRows]:
-        """Names in the order of their digests, of the rows whose digests come after this one."""
-        digests = sorted(path.stem for path in self._directory.glob("*.npy"))
-        return [self.find(digest) for digest in islice((digest for digest in digests if digest > after), limit)]
+    def page(self, limit: int, after: str = "") -> tuple[list[PublicRows], list[str], str | None]:
+        """Names in the order of their digests, of the rows whose digests come after this one.
+
+        With them the digests whose files are damaged, and the last digest if more follow it.
+        """
+        digests = sorted(path.stem for path in self._directory.glob("*.npy") if path.stem > after)
+        names, damaged = [], []
+        for digest in digests[:limit]:
+            try:
+                names.append(self.find(digest))
+            except DamagedError:
+                damaged.append(digest)
+        return names, damaged, digests[limit - 1] if len(digests) > limit else None
 
     def _read(self, digest: str) -> FloatArray:
         try:
-            rows = unpack_array(self._file(digest).read_bytes(), "<f8")
+            content = self._file(digest).read_bytes()
         except OSError:
             raise NotFoundError(f"there are no public rows {digest[:12]} here: upload them first") from None
-        if rows.ndim != 2 or digest_of_rows(rows) != digest:  # noqa: PLR2004 -- axes
-            raise NotFoundError(f"the file of the public rows {digest[:12]} was changed")
+        with decoding(f"the file of the public rows {digest[:12]}", "upload them again"):
+            rows = unpack_array(content, "<f8")
+            if rows.ndim != 2 or digest_of_rows(rows) != digest:  # noqa: PLR2004 -- axes
+                raise ValueError("digest")
         return rows
 
     def _file(self, digest: str) -> Path:

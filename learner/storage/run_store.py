@@ -3,6 +3,10 @@
 All that a run needs to go on after a crash is here, and every change is one transaction. A reply, the news of its round
 and the parties' receipts are committed together, before the program sees the reply: parties are never asked about
 anything that the log does not hold.
+
+What is read was written by this learner, yet a disk may have changed it since: each row is decoded within
+`decoding_row`, so that one that is damaged is an error of its run alone, and a model is read only if its digest is that
+which was stored with it.
 """
 
 from __future__ import annotations
@@ -13,17 +17,19 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast, get_args
 
 import numpy as np
 from pydantic import TypeAdapter
 
 from common.arrays import FloatArray
 from common.encoding.npy import npy_parts, pack_array, unpack_array
-from common.errors import ConflictError, NotFoundError, ParleyError
+from common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
 from common.protocol.cautions import cautions
 from common.protocol.messages import Query, Reply
 from common.protocol.receipts import Receipt, read_receipt
@@ -34,7 +40,9 @@ from common.runs.specification import RunSpec
 from common.runs.weights import told_weights
 from common.secure_sum.envelope import Signed
 from common.service.fair_use import Share
+from common.storage.damage import decoding
 from common.storage.sqlite import Database
+from learner.damage import DamagedStoreError, decoding_row, readable
 from learner.plan import Plan
 from learner.run import DEFAULT_SECONDS, Pause, Run, RunTerms
 from learner.run_states import ENDS, Notice, RunEvent, RunState, check_transition
@@ -46,6 +54,16 @@ _APPROVALS = TypeAdapter(dict[str, SignedApproval])
 _LONG = 2**20  # bytes of a reply that is not bound to a statement, which would keep a copy
 _PEER_BYTES = 4096  # of a party's receipt, and of what is told of it
 _BEYOND_ALL = 2**63 - 1  # no row's number is larger
+_STATES = frozenset(get_args(RunState))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRuns:
+    """Runs, newest first; the identifiers of those among them that are ``damaged``; and the last if more follow it."""
+
+    runs: tuple[Run, ...]
+    damaged: tuple[str, ...]
+    last: str | None
 
 
 class RunStore:
@@ -54,7 +72,8 @@ class RunStore:
     It gets the run's identifier, and the events of a round that was logged, or none where they are to be read.
 
     For any thread; ``announce`` is called in the thread that commits. Every method raises UnavailableError while the
-    file cannot be used. Raises ConflictError while another process has it open: two would carry the same runs.
+    file cannot be used, and DamagedError where it is damaged, or the row that is asked for is. Raises ConflictError
+    while another process has it open: two would carry the same runs.
     """
 
     def __init__(self, path: Path, announce: Announce = lambda _run, _events: None) -> None:
@@ -62,8 +81,10 @@ class RunStore:
         self._announce = announce
         self._sizes: dict[str, int] = {}
         try:
-            self._database = Database(path, sql.STORE_SCHEMA)
+            self._database = Database(path, sql.STORE_SCHEMA, damaged=DamagedStoreError)
             self._database.files.watch(path.with_suffix(".lock"), self._lock.fileno())
+            with self._database.reading() as connection:  # else a byte of one row would hide all others
+                connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
         except ParleyError:
             self._lock.close()
             raise
@@ -78,8 +99,15 @@ class RunStore:
         """Raise UnavailableError unless the largest reply to a run that goes on, or its model, can be written next."""
         with self._database.reading() as connection:
             running = [run for (run,) in connection.execute(sql.RUNNING_RUNS)]
-        self._sizes = {run: self._sizes.get(run) or _reply_bytes(self.run(run).spec) for run in running}
+        self._sizes = {run: size for run in running if (size := self._sizes.get(run) or self._reply_bytes(run))}
         self._database.probe(max(self._sizes.values(), default=0))
+
+    def _reply_bytes(self, run: str) -> int:
+        """Bytes of the longest reply to a run; 0 of one that is damaged, which goes on no more."""
+        try:
+            return _reply_bytes(self.run(run).spec)
+        except DamagedError:
+            return 0
 
     def add(  # noqa: PLR0913 -- what there is to say of a run, by name
         self,
@@ -116,7 +144,8 @@ class RunStore:
         if earlier is None:
             self._announce(row["id"], ())
             return self.run(row["id"])
-        known = RunTerms.model_validate_json(earlier[3])
+        with decoding_row("runs", earlier[0]):
+            known = RunTerms.model_validate_json(earlier[3])
         was_open = known.any_algorithm or "algorithm" in known.chosen
         if earlier[1:3] != (row["draft"], purpose) or (known.seconds, was_open) != (seconds, any_algorithm):
             raise ConflictError("the idempotency key has been used for another run, or with other words")
@@ -128,17 +157,23 @@ class RunStore:
 
     def newest(
         self, limit: int, after: str | None = None, state: RunState | None = None, search: str = ""
-    ) -> list[Run]:
+    ) -> FoundRuns:
         """The newest runs, newest first, of those older than the run ``after``; raises NotFoundError for that.
 
         Of those alone that are in a ``state``, where one is given, and have ``search`` in study, algorithm, user or
         purpose, in capitals or not.
         """
         place = _BEYOND_ALL if after is None else self._found(after, sql.FIND_PLACE)[0]
-        terms = {"place": place, "limit": limit, "state": state, "search": search}
+        terms = {"place": place, "limit": limit + 1, "state": state, "search": search}
         with self._database.reading() as connection:
             rows = connection.execute(sql.NEWEST_RUNS, terms).fetchall()
-        return [_run(row) for row in rows]
+        runs, damaged = [], []
+        for row in rows[:limit]:
+            try:
+                runs.append(_run(row))
+            except DamagedError:
+                damaged.append(readable(row[0]))
+        return FoundRuns(tuple(runs), tuple(damaged), rows[limit - 1][0] if len(rows) > limit else None)
 
     def unfinished(self) -> list[str]:
         """The identifiers of all runs that have not come to an end, oldest first."""
@@ -152,8 +187,7 @@ class RunStore:
 
     def state(self, run: str) -> RunState:
         """The state a run is in; raises NotFoundError."""
-        state: RunState = self._found(run, sql.FIND_STATE)[0]
-        return state
+        return _state(run, self._found(run, sql.FIND_STATE)[0])
 
     def enter(  # noqa: PLR0913 -- what may be told of a state, by name
         self,
@@ -170,7 +204,8 @@ class RunStore:
         Raises ConflictError where the run may not go there, NotFoundError.
         """
         told = {"state": state, **news, **({"problem": problem} if problem else {})}
-        values = {"state": state, "problem": problem and json.dumps(problem), "model": None}
+        values = {"state": state, "problem": problem and json.dumps(problem)}
+        values |= dict.fromkeys(("model", "model_digest"))
         values["approvals"] = None if approvals is None else _APPROVALS.dump_json(dict(approvals)).decode()
         self._move(run, state, sql.ENTER_STATE, values | {"terms": terms and terms.model_dump_json()}, told)
 
@@ -192,14 +227,17 @@ class RunStore:
             row = _row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
         told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
         values = dict.fromkeys(("problem", "terms", "approvals"))
-        values |= {"state": "completed", "model": json.dumps({**model, "weights": None})}
+        text = json.dumps({**model, "weights": None})
+        digest = sql.digest_of_model(text, *npy_parts(weights))
+        values |= {"state": "completed", "model": text, "model_digest": digest}
         self._move(run.id, "completed", sql.ENTER_STATE, values, told, row, weights)
         return None if row is None else str(row["id"])
 
     def evaluation(self, run: str) -> RunSpec | None:
         """The draft of the evaluation that is to follow a run; raises NotFoundError."""
         text = self._found(run, sql.FIND_EVALUATION)[0]
-        return RunSpec.model_validate_json(text) if text else None
+        with decoding_row("runs", run):
+            return RunSpec.model_validate_json(text) if text else None
 
     def pause(self, run: str, pause: Pause, state: Literal["paused", "recruiting"] = "paused") -> None:
         """Have a run stand still in a state, which keeps its stage. Raises ConflictError for one that has ended."""
@@ -253,35 +291,46 @@ class RunStore:
     def plan(self, run: str) -> Plan | None:
         """A settled run's plan; raises NotFoundError."""
         text = self._found(run, sql.FIND_PLAN)[0]
-        return Plan.from_json(text) if text else None
+        with decoding_row("runs", run):
+            return Plan.from_json(text) if text else None
 
     def approvals(self, run: str) -> dict[str, SignedApproval]:
         """What the parties of a run signed when they approved it, by name; raises NotFoundError."""
-        return _APPROVALS.validate_json(self._found(run, sql.FIND_APPROVALS)[0] or "{}")
+        text = self._found(run, sql.FIND_APPROVALS)[0]
+        with decoding_row("runs", run):
+            return _APPROVALS.validate_json(text or "{}")
 
     def model(self, run: str) -> dict[str, Any]:
         """A completed run's model document, its weights last; raises NotFoundError, ConflictError while there is none.
 
-        A row of the weights is an array.
+        A row of the weights is an array. Raises DamagedError unless the digest is that with which it was stored.
         """
-        text, weights = self._found(run, sql.FIND_MODEL)
+        text, weights, digest = self._found(run, sql.FIND_MODEL)
         if text is None:
             state = self.state(run)
             raise ConflictError(f"run {run} is {state}; it has no model", state=state)
-        document: dict[str, Any] = json.loads(text)
-        if weights is not None:
-            del document["weights"]
-            document["weights"] = told_weights(np.load(io.BytesIO(weights), allow_pickle=False), document["kind"])
+        with decoding_row("runs", run):
+            if sql.digest_of_model(text, weights) != digest:
+                raise ValueError("digest")
+            document: dict[str, Any] = json.loads(text)
+            if weights is not None:
+                del document["weights"]
+                document["weights"] = told_weights(np.load(io.BytesIO(weights), allow_pickle=False), document["kind"])
         return document
 
     def evaluated_model(self, run: str) -> dict[str, Any]:
-        """A run's model document with what its newest completed evaluation found; as `model` has it, and raises."""
+        """A run's model document with what its newest completed evaluation found; as `model` has it, and raises.
+
+        An evaluation that is damaged found nothing: the model is none the worse for it.
+        """
         document = self.model(run)
         with self._database.reading() as connection:
             found = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
         if found is not None:
-            other = json.loads(found[1])
-            document["evaluation"] = other["evaluation"] | {"run": found[0], "certificate": other.get("certificate")}
+            with suppress(DamagedError), decoding_row("runs", found[0]):
+                other = self.model(found[0])
+                told = {"run": found[0], "certificate": other.get("certificate")}
+                document["evaluation"] = other["evaluation"] | told
         return document
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
@@ -291,7 +340,8 @@ class RunStore:
         if row is None:
             return None
         query, contributors, value = row
-        return query, Reply(unpack_array(value, "<f8"), tuple(json.loads(contributors)))
+        with decoding_row("replies", run):
+            return query, Reply(unpack_array(value, "<f8"), tuple(json.loads(contributors)))
 
     def recent(self, run: Run) -> list[tuple[int, ...]]:
         """The indices of the contributors of the last logged rounds, so many as a party may not miss in a row.
@@ -349,12 +399,25 @@ class RunStore:
     def receipts(self) -> dict[str, Receipt]:
         """The newest receipt of each party and key holder, by name."""
         with self._database.reading() as connection:
-            return {signer: read_receipt(text) for signer, text in connection.execute(sql.RECEIPTS)}
+            rows = connection.execute(sql.RECEIPTS).fetchall()
+        receipts = {}
+        for signer, text in rows:
+            what = f"the receipt of {readable(signer)[:100]!r} in the table 'receipts' of the learner's database"
+            with decoding(what, "put back a copy of its state"):
+                receipts[signer] = read_receipt(text)
+                if receipts[signer].signer != signer:
+                    raise ValueError("signer")
+        return receipts
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """What watchers of a run have been told since event number ``after``."""
         with self._database.reading() as connection:
-            return [RunEvent(*row) for row in connection.execute(sql.EVENTS, (run, after))]
+            events = [RunEvent(*row) for row in connection.execute(sql.EVENTS, (run, after))]
+        with decoding_row("events", run):
+            for event in events:
+                if not event.kind.isidentifier() or not isinstance(event.news, dict):
+                    raise ValueError("event")
+        return events
 
     def news(self, run: str, after: int) -> tuple[list[RunEvent], bool]:
         """What watchers have been told since event number ``after``, and whether that was all: the run has ended."""
@@ -389,15 +452,32 @@ def _reply_bytes(spec: RunSpec) -> int:
     return max(replies) + parties * _PEER_BYTES
 
 
+def _state(run: str, state: str) -> RunState:
+    """A state that is read; raises DamagedError for what is none."""
+    with decoding_row("runs", run):
+        if state not in _STATES:
+            raise ValueError("state")
+    return cast("RunState", state)
+
+
 def _run(row: tuple[Any, ...]) -> Run:
+    """A run as `_RUN` reads it; raises DamagedError."""
+    with decoding_row("runs", row[0]):
+        return _decoded_run(row)
+
+
+def _decoded_run(row: tuple[Any, ...]) -> Run:
     run, user, purpose, created, state, stage, spec, terms, problem, pause, rounds, key_holders, *evaluations = row
+    for text in filter(None, (run, user, purpose, evaluations[0], evaluations[1])):
+        text.encode()  # raises for bytes that are no UTF-8
+    datetime.fromisoformat(created)
     return Run(
         run,
         user,
         purpose,
         created,
-        state,
-        stage,
+        _state(run, state),
+        _state(run, stage),
         spec,
         RunTerms.model_validate_json(terms),
         rounds,

@@ -18,6 +18,7 @@ from common.runs.certificate import SignedSum, SignedSums
 from common.secure_sum.envelope import Signed
 from common.secure_sum.messages import Roster
 from common.storage.sqlite import Database
+from learner.damage import decoding_row
 from learner.storage import statements as sql
 
 
@@ -80,17 +81,22 @@ class SessionStore:
         if row is None:
             return None
         body, signatures = row
-        return StoredSession(
-            Roster.parse(body), {name: bytes.fromhex(value) for name, value in json.loads(signatures).items()}
-        )
+        with decoding_row("sessions", run):
+            return StoredSession(
+                Roster.parse(body), {name: bytes.fromhex(value) for name, value in json.loads(signatures).items()}
+            )
 
     def ask(self, run: str, round: int, deadline: int) -> Round:
         """The round as it was begun before, or begun now with this deadline."""
         with self._database.transaction() as connection:
             connection.execute(sql.BEGIN_ROUND, (run, round, deadline))
-            deadline, silent = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
+            found = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
             rows = connection.execute(sql.CONTRIBUTIONS, (run,)).fetchall()
-        return Round(deadline, {party: Signed.from_bytes(frame) for party, frame in rows}, json.loads(silent))
+        with decoding_row("contributions", run):
+            contributions = {party: Signed.from_bytes(frame) for party, frame in rows}
+        with decoding_row("rounds", run):  # where another round is in progress, there is none of this number
+            deadline, silent = found
+            return Round(deadline, contributions, dict(json.loads(silent)))
 
     def choose(self, run: str, contributions: Mapping[str, Signed], silent: Mapping[str, str]) -> None:
         """Settle the set that will be opened in the round in progress."""
@@ -103,25 +109,30 @@ class SessionStore:
         """All rounds opened, in order."""
         with self._database.reading() as connection:
             rows = connection.execute(sql.OPENINGS, (run,)).fetchall()
-        return [
-            Opening(
-                round, tuple(json.loads(contributors)), {name: Signed.from_bytes(frame) for _, _, name, frame in group}
-            )
-            for (round, contributors), group in groupby(rows, lambda row: row[:2])
-        ]
+        with decoding_row("openings", run):
+            "".join(row[2] for row in rows).encode()  # raises for bytes that are no UTF-8
+            return [
+                Opening(
+                    round,
+                    tuple(json.loads(contributors)),
+                    {name: Signed.from_bytes(frame) for _, _, name, frame in group},
+                )
+                for (round, contributors), group in groupby(rows, lambda row: row[:2])
+            ]
 
     def signed(self, run: str) -> SignedSums | None:
         """What a run's members signed of its roster, and its key holders of the last sum; None without any."""
         if (session := self.find(run)) is None or not (openings := self.openings(run)):
             return None
-        return SignedSums(
-            roster=session.roster.body.decode(),
-            signatures={name: signature.hex() for name, signature in session.signatures.items()},
-            opened={
-                name: SignedSum(statement=receipt.body.decode(), signature=receipt.signature.hex())
-                for name, receipt in openings[-1].receipts.items()
-            },
-        )
+        with decoding_row("openings", run):
+            return SignedSums(
+                roster=session.roster.body.decode(),
+                signatures={name: signature.hex() for name, signature in session.signatures.items()},
+                opened={
+                    name: SignedSum(statement=receipt.body.decode(), signature=receipt.signature.hex())
+                    for name, receipt in openings[-1].receipts.items()
+                },
+            )
 
     def forget(self, run: str) -> None:
         """Forget the round in progress and the pads' seeds: nothing will be opened any more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from common.storage.sqlite import Schema
 
 _RUNS_TABLE = """
@@ -24,6 +26,7 @@ _RUNS_TABLE = """
         evaluates TEXT REFERENCES runs,               -- whose model the run evaluates
         evaluation TEXT,                              -- JSON: the draft of the evaluation to follow the run
         weights BLOB,                                 -- the model's, an .npy array that its JSON then lacks
+        model_digest TEXT,                            -- SHA-256 of both, as `digest_of_model` says
         UNIQUE (user, idempotency_key)
     ) STRICT"""
 _EVALUATIONS_INDEX = "CREATE INDEX evaluations_of_run ON runs (evaluates)"
@@ -101,12 +104,32 @@ _WITH_EVALUATIONS = (
 )
 _WITH_APPROVALS = ("ALTER TABLE runs ADD COLUMN approvals TEXT",)
 _WITH_WEIGHTS = ("ALTER TABLE runs ADD COLUMN weights BLOB",)
+_WITH_DIGESTS = (
+    "ALTER TABLE runs ADD COLUMN model_digest TEXT",
+    "UPDATE runs SET model_digest = digest_of_model(model, weights) WHERE model IS NOT NULL",
+)
+
+
+def digest_of_model(model: str, *weights: bytes | memoryview | None) -> str:
+    """SHA-256 of a model's JSON as it is stored, and of its weights, which may come in parts, in hexadecimal.
+
+    >>> digest_of_model("{}", b"ab") == digest_of_model("{}", b"a", b"b") != digest_of_model("{}", None)
+    True
+    """
+    text = model.encode("utf-8", "surrogateescape")
+    digest = hashlib.sha256(len(text).to_bytes(8, "big") + text)
+    for part in weights:
+        digest.update(part or b"")
+    return digest.hexdigest()
+
+
 STORE_SCHEMA = Schema(
     "learner's store",
     application=0x50_4C_52_4E,
-    version=4,
+    version=5,
     tables=_TABLES,
-    migrations={2: _WITH_EVALUATIONS, 3: _WITH_APPROVALS, 4: _WITH_WEIGHTS},
+    migrations={2: _WITH_EVALUATIONS, 3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS},
+    functions={digest_of_model.__name__: digest_of_model},
 )
 """The tables, and their version; the number spells PLRN."""
 
@@ -121,7 +144,8 @@ ADD_RUN = """
         evaluation)
     VALUES (:id, :user, :purpose, :idempotency_key, :draft, :created, :state, :state, :spec, :terms, :evaluates,
         :evaluation)"""
-_WORDS = """json_extract(terms, '$.study') || char(10) || json_extract(terms, '$.algorithm')
+_WORDS = """CASE WHEN json_valid(terms)  -- a row that is damaged is found by what else it says
+        THEN json_extract(terms, '$.study') || char(10) || json_extract(terms, '$.algorithm') ELSE '' END
         || char(10) || user || char(10) || purpose"""
 FIND_RUN = f"{_RUN} WHERE id = ?"
 FIND_KEYED = "SELECT id, draft, purpose, terms FROM runs WHERE user = ? AND idempotency_key = ?"
@@ -140,6 +164,7 @@ COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
+        model_digest = :model_digest,
         terms = coalesce(:terms, terms), approvals = coalesce(:approvals, approvals)
     WHERE id = :run"""
 KEEP_WEIGHTS = "UPDATE runs SET weights = zeroblob(:size) WHERE id = :run RETURNING rowid"
@@ -148,9 +173,9 @@ GO_ON = "UPDATE runs SET state = stage, pause = NULL WHERE id = ? AND state = 'p
 SETTLE_RUN = "UPDATE runs SET spec = :spec, terms = :terms, plan = :plan WHERE id = :run"
 FIND_PLAN = "SELECT plan FROM runs WHERE id = ?"
 FIND_APPROVALS = "SELECT approvals FROM runs WHERE id = ?"
-FIND_MODEL = "SELECT model, weights FROM runs WHERE id = ?"
+FIND_MODEL = "SELECT model, weights, model_digest FROM runs WHERE id = ?"
 NEWEST_EVALUATION = """
-    SELECT id, model FROM runs WHERE evaluates = ? AND state = 'completed' ORDER BY rowid DESC LIMIT 1"""
+    SELECT id FROM runs WHERE evaluates = ? AND state = 'completed' ORDER BY rowid DESC LIMIT 1"""
 FIND_EVALUATION = "SELECT evaluation FROM runs WHERE id = ?"
 ADD_REPLY = """
     INSERT INTO replies (run, round, query, contributors, value)

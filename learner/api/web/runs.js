@@ -11,6 +11,7 @@ export async function show(main, _, signal) {
   document.title = "Runs · Parley";
   const list = new RunList(signal);
   main.append(h("h1", {}, "Runs"), ...list.elements);
+  get(`/v1/runs?limit=${FIRST}`, signal).then((page) => list.warn(page)).catch(() => {}); // the stream tells the others
   let isFirst = true;
   const broken = (error) => {
     tell(error ? "The learner does not answer; this list is taken up again when it does." : "");
@@ -31,6 +32,7 @@ class RunList {
   oldest = null;
   body = h("tbody", { id: "runs" });
   empty = h("p", { id: "no-runs", hidden: true }, "There are no runs yet. ", h("a", { href: "#new" }, "Train a model"));
+  damaged = h("div", { id: "damaged", role: "status" });
   more = h("button", { id: "more", type: "button", hidden: true, onclick: () => this.older().catch(tellError) }, "Older runs");
   compare = h("button", { id: "compare", type: "button", disabled: true, onclick: () => this.go() }, "Compare the chosen");
 
@@ -41,7 +43,7 @@ class RunList {
   get elements() {
     const head = h("thead", {}, h("tr", {}, HEADINGS.map((each) =>
       h("th", { scope: "col" }, each || h("span", { class: "unseen" }, "Choose")))));
-    return [h("div", { class: "row", role: "search" }, this.search, this.state, this.compare), this.empty,
+    return [h("div", { class: "row", role: "search" }, this.search, this.state, this.compare), this.empty, this.damaged,
       h("table", { class: "cards" }, h("caption", { class: "unseen" }, "Runs, newest first"), head, this.body), this.more];
   }
 
@@ -84,6 +86,7 @@ class RunList {
     const page = await get(`/v1/runs?${new URLSearchParams([["limit", FIRST], ...this.wanted])}`, this.looked.signal);
     this.rows.clear();
     this.body.replaceChildren();
+    this.damaged.replaceChildren();
     this.newest = page.runs[0]?.created ?? "";
     this.show(page);
     this.empty.replaceChildren(this.wanted.length ? "No run is like that." : "There are no runs yet.");
@@ -96,10 +99,17 @@ class RunList {
   }
 
   show(page) {
+    this.warn(page);
     this.body.append(...page.runs.filter((run) => !this.rows.has(run.id)).map((run) => this.row(run)));
-    this.oldest = page.runs.at(-1)?.id ?? this.oldest;
+    this.oldest = page.next ?? page.runs.at(-1)?.id ?? this.oldest;
     this.more.dataset.end = page.next === null ? "yes" : "";
     this.more.hidden = page.next === null;
+  }
+
+  /** Says which runs of a page cannot be read. */
+  warn(page) {
+    this.damaged.append(...page.damaged.map((run) => h("p", {}, `Run ${run} is damaged in the learner's database. `,
+      h("a", { href: `#run/${run}` }, "What helps"))));
   }
 
   settle() {

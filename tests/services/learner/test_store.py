@@ -87,16 +87,17 @@ def test_an_older_store_is_migrated(tmp_path: Path) -> None:
     path, spec = tmp_path / "learner.sqlite", run_spec(Cluster(tmp_path, n_parties=2))
     terms = RunTerms.of(spec, 60.0, {}).model_dump_json()
     older = [table for table in statements.STORE_SCHEMA.tables if "evaluations_of_run" not in table]
-    later = ("evaluat", "approvals", "weights")
+    later = ("evaluat", "approvals", "weights", "model_digest")
     older[0] = "\n".join(line for line in older[0].splitlines() if not any(word in line for word in later))
     with closing(sqlite3.connect(path)) as file:
         for table in older:
             file.execute(table)
         file.execute(f"PRAGMA application_id = {statements.STORE_SCHEMA.application}")
         file.execute("PRAGMA user_version = 1")
-        values = ("old", "alice", "", "digest", "now", "queued", "queued", spec.model_dump_json(), terms)
-        columns = "id, user, purpose, draft, created, state, stage, spec, terms"
-        file.execute(f"INSERT INTO runs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)  # noqa: S608 -- ours
+        created, spec_text, model = PAUSE.since, spec.model_dump_json(), '{"weights": [1.0]}'  # as it was kept then
+        values = ("old", "alice", "", "digest", created, "queued", "queued", spec_text, terms, model)
+        columns = "id, user, purpose, draft, created, state, stage, spec, terms, model"
+        file.execute(f"INSERT INTO runs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)  # noqa: S608 -- ours
         file.commit()
     with closing(RunStore(path)) as store:
         old = store.run("old")
@@ -104,9 +105,6 @@ def test_an_older_store_is_migrated(tmp_path: Path) -> None:
         assert store.evaluation("old") is None
         new = store.add(spec, "alice", evaluates="old")
         assert store.run("old").evaluations == (new.id,)
-        with closing(sqlite3.connect(path)) as file:  # a model as it was kept then
-            file.execute("UPDATE runs SET model = '{\"weights\": [1.0]}' WHERE id = 'old'")
-            file.commit()
         assert store.model("old") == {"weights": [1.0]}
 
 
