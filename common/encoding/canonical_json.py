@@ -12,11 +12,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from common.errors import TooLargeError
+
 JSON = "application/json"
 """The media type of JSON."""
 
 PIECE = 2**13
 """The most numbers that are spelt at once: some milliseconds, for which all other threads wait."""
+
+_MOST_DIGITS = 320
+_MOST_VALUES = 2**20
+_MOST_NESTS = 3 * 2**17
+"""Arrays and objects: more than a run of the most members has, and three for each of the most records to predict."""
 
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _UNSPELT = json.JSONEncoder(ensure_ascii=False, default=lambda _: None)
@@ -82,6 +89,18 @@ def _has_arrays(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
     return _is_array(value)
 
 
+def check_counts(body: bytes, most_values: int = _MOST_VALUES) -> None:
+    """Raise TooLargeError for JSON of more than 2^20 values, or of more than 3 2^17 arrays and objects.
+
+    It is counted before it is parsed: a few megabytes of brackets make gigabytes of objects, and take seconds in which
+    the interpreter does nothing else.
+    """
+    if body.count(b",") >= most_values:
+        raise TooLargeError(f"the JSON may have at most {most_values} values")
+    if body.count(b"[") + body.count(b"{") > _MOST_NESTS:
+        raise TooLargeError(f"the JSON may have at most {_MOST_NESTS} arrays and objects")
+
+
 def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: ANN401 -- any JSON value
     r"""A JSON value without a name twice in an object, NaN, a number that overflows, or half a character.
 
@@ -94,7 +113,9 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
     def constant(text: str) -> Any:  # noqa: ANN401 -- what is absent
         return absent.popleft() if absent and text == "NaN" else _finite(text)
 
-    value = json.loads(body, parse_constant=constant, parse_float=_finite, object_pairs_hook=_distinct)
+    value = json.loads(
+        body, parse_constant=constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_distinct
+    )
     if b"\\u" in body or b"\0" in body:  # the second: of UTF-16, which may spell the first otherwise
         _UNSPELT.encode(value).encode()
     return value
@@ -105,6 +126,13 @@ def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(text)
     return value
+
+
+def _whole(text: str) -> int:
+    """A whole number, of no more digits than a real one has: of many more they take long to read."""
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("a number of many digits")
+    return int(text)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.encoding.canonical_json import json_pieces, read_json
+from common.encoding.canonical_json import check_counts, json_pieces, read_json
 
 _LONG = 1000  # numbers of a row that has lines of its own
 _LEAST = 500  # bytes of a line that is read into an array: a part of a long row has as many digits and commas
+_MOST_VALUES = 2**21  # beside long rows: as many numbers as a model may have that was written in one line
 _NUMBERS = re.compile(rb"[-+.0-9eE, ]{%d,}" % _LEAST)
 _SPELLING = json.JSONEncoder()
 
@@ -40,9 +41,13 @@ def document_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def read_lines(lines: Iterable[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
-    """A JSON value, as `read_json` reads it, of lines with their ends; rows with lines of their own are arrays (d,)."""
+    """A JSON value, as `read_json` reads it, of lines with their ends; rows with lines of their own are arrays (d,).
+
+    Raises ValueError or RecursionError for what is no JSON, TooLargeError for more values than a document has.
+    """
     rest, parts = io.BytesIO(), deque[npt.NDArray[Any]]()
     rest.writelines(_without_numbers(lines, parts))
+    check_counts(rest.getvalue(), _MOST_VALUES)
     return _joined(read_json(rest.getvalue(), parts))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from common.data.study import Study
-from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
+from common.storage.handed_files import read_handed
 from common.strict import faults
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def whose_word(signed: SignedStudy | None) -> str:
 def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     """The study of a file, and what signs it, verified, if anything does; raises InvalidInputError as `read_study`."""
     try:
-        content = decode_text(path.read_bytes()).encode()
+        content = read_handed(path).encode()
         if not _is_signed(content):
             return Study.model_validate_json(content), None
         from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
@@ -60,5 +60,5 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
 def _is_signed(content: bytes) -> bool:
     try:
         return "signature" in json.loads(content)
-    except (ValueError, TypeError):  # what it is instead, the study's own check says
+    except (ValueError, TypeError, RecursionError):  # what it is instead, the study's own check says
         return False

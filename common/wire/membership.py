@@ -71,7 +71,7 @@ class Invitation(Strict):
             raise InvalidInputError(f"the invitation: {faults(error)}") from None
         except SignatureError:
             raise InvalidInputError("the invitation has been changed: its signature does not verify") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise InvalidInputError("this is no invitation, or a part of one") from None
         if invitation.expires <= now:
             raise InvalidInputError(

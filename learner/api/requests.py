@@ -15,7 +15,7 @@ from common.privacy.calibration import check_budget
 from common.privacy.guarantee import Adjacency
 from common.runs.cohort import Cohort
 from common.runs.evaluation import divide, evaluation_spec
-from common.runs.members import Budget, Member
+from common.runs.members import MOST_PARTIES, Budget, Member
 from common.runs.specification import PublicRows, RunSpec, SecureSumKind
 from common.strict import Digest, Identifier, Name, OneLine, Strict, faults
 from learner.run import DEFAULT_SECONDS, Run
@@ -208,7 +208,11 @@ class ForecastRequest(RunRequest):
 
     owners: Annotated[
         dict[Identifier, Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]] | None,
-        Field(min_length=1, description="by name: how many examples each owner holds; then no party is asked"),
+        Field(
+            min_length=1,
+            max_length=MOST_PARTIES,
+            description="by name: how many examples each owner holds; then no party is asked",
+        ),
     ] = None
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, TooLargeError
+
+_MOST_NUMBERS = 2**26
+"""More than a model has by the largest answer that a party gives."""
+_LONGEST_LINE = 2**24
+"""Bytes: long rows have lines of their own, of 2^13 numbers each."""
 
 
 def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
@@ -16,9 +21,11 @@ def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it
 
     try:
         with path.open("rb") as file:
-            document = read_lines(file)
+            document = read_lines(_bounded(file))
     except OSError as error:
         raise InvalidInputError(f"model {path} cannot be read ({type(error).__name__})") from None
+    except TooLargeError as error:
+        raise InvalidInputError(f"model {path} is not a model's document: {error.detail}") from None
     except (ValueError, RecursionError):
         raise InvalidInputError(
             f"model {path} is not a model's document: it is not JSON, or cut short, or has a name twice in an object "
@@ -27,6 +34,16 @@ def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it
     if not isinstance(document, dict):
         raise InvalidInputError(f"model {path} is not a model's document")
     return document
+
+
+def _bounded(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; raises TooLargeError for one, or for more of them, than any model has."""
+    count = 0
+    while line := file.readline(_LONGEST_LINE + 1):
+        count += line.count(b",")
+        if len(line) > _LONGEST_LINE or count > _MOST_NUMBERS:
+            raise TooLargeError(f"it may have {_MOST_NUMBERS:,} numbers, and {_LONGEST_LINE:,} bytes in a line")
+        yield line
 
 
 @contextmanager

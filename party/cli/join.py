@@ -16,6 +16,7 @@ import typer
 from common.encoding.spelling import so_many
 from common.errors import ConflictError, InvalidInputError
 from common.service.commands import CsvOption, Format, FormatOption, TableOption, print_next, print_result
+from common.storage.handed_files import read_handed
 from party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def _opened(path: Path, role: str) -> Invitation:
     """The invitation of a file; raises InvalidInputError."""
     from common.wire.membership import Invitation
 
-    invited = Invitation.opened(read_text(path), datetime.now(UTC))
+    invited = Invitation.opened(read_text(path, read_handed), datetime.now(UTC))
     if invited.role != role:
         command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
         raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")

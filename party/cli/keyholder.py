@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.service.commands import FormatOption, print_aside, print_json_line, print_next, print_result
+from common.storage.handed_files import read_handed
 from party.cli.config import Explain, show_settings
 from party.cli.health import end_by_readiness
 from party.cli.join import join_key_holder_command
@@ -99,7 +100,7 @@ def key_holder_recover(
         if not yes:
             typer.echo("nothing was changed; say --yes to end all sessions and begin the new journal", err=True)
             return
-        texts = [line for path in receipt or () for line in read_text(path).split()]
+        texts = [line for path in receipt or () for line in read_text(path, read_handed).split()]
         replaced = recover_journal(settings.state, settings.identity, texts)
         Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
     text = f"a new journal, which replaces {len(replaced)} that others may hold receipts of"

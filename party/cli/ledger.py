@@ -14,6 +14,7 @@ import typer
 
 from common.errors import ConflictError
 from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result, refusal_is_no
+from common.storage.handed_files import read_handed
 from party.cli.output import (
     DEFAULT_CONFIG,
     Config,
@@ -171,7 +172,7 @@ def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | Non
 
     with quietly():
         settings = PartySettings.load(config)
-        texts = [line for path in receipts or () for line in read_text(path).split()]
+        texts = [line for path in receipts or () for line in read_text(path, read_handed).split()]
         names = [known.name for known in settings.learners]
         budget = budget_of(settings.policy)
         return recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)

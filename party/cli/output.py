@@ -6,7 +6,7 @@ import logging
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -61,10 +61,10 @@ def config_words(config: Path) -> str:
     return "" if config == DEFAULT_CONFIG else f" --config {quote(str(config))}"
 
 
-def read_text(path: Path) -> str:
-    """A text file; raises InvalidInputError."""
+def read_text(path: Path, read: Callable[[Path], str] = lambda path: decode_text(path.read_bytes())) -> str:
+    """A text file, of which ``read`` reads as much as it may have; raises InvalidInputError."""
     try:
-        return decode_text(path.read_bytes())
+        return read(path)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

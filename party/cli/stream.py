@@ -13,6 +13,7 @@ import typer
 
 from common.errors import InvalidInputError, LedgerError
 from common.service.commands import FormatOption, print_aside
+from common.storage.handed_files import read_handed
 from party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _afterwards(stream: Stream, *, whole: bool) -> str:
 def _check_own(ledger: Ledger, receipt: Path) -> None:
     """Raise InvalidInputError for a file that holds anything but a receipt of this ledger's: it would be lost."""
     try:
-        ledger.check_receipt(read_text(receipt).strip())
+        ledger.check_receipt(read_text(receipt, read_handed).strip())
     except LedgerError as error:
         raise InvalidInputError(f"{receipt} is there, and is not replaced: {error.detail}") from None
 

@@ -120,7 +120,7 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
             position, record = row["number"], row["record"].encode()
             values = {name: base64.b64decode(value, validate=True) for name, value in row["attachments"].items()}
             entry = from_json(number, json.loads(record))
-        except (ValueError, KeyError, TypeError, AttributeError, ParleyError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ParleyError):
             raise LedgerError(f"line {number + 1} cannot be read") from None
         if position != number or any(entry.attached.get(n) != d for n, d in attached(values).items()):
             raise LedgerError(f"entry {number} was changed, or its order")
@@ -140,7 +140,7 @@ def _beginning(line: str, key: str) -> Receipt:
         if begin["format"] != AUDIT_FORMAT:
             raise LedgerError(f"the file is not of the format {AUDIT_FORMAT}")
         return verify_receipt(begin["receipt"], begin["party"], key)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise LedgerError("the file does not begin as an audit does") from None
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError
 from common.service.commands import ExitCode, FormatOption, print_json_line, print_next
+from common.storage.handed_files import read_handed
 from learner.models.model_files import read_model_file, written_whole
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _read_keys(path: Path | None) -> PublicKeys | None:
     if path is None:
         return None
     try:
-        return PublicKeys.model_validate_json(decode_text(path.read_bytes()))
+        return PublicKeys.model_validate_json(read_handed(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"keys {path} cannot be read ({type(error).__name__})") from None
     except ValidationError as error:

@@ -72,7 +72,7 @@ def test_a_body_is_bounded_by_its_route(
 def test_a_body_of_too_many_values_is_refused(clients: dict[str, httpx.Client]) -> None:
     body = b'{"run": [' + b"0," * 2**20 + b"0]}"
     refused = clients["learner"].post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
-    assert (refused.status_code, refused.json()["detail"]) == (413, "the body may have at most 1048576 values")
+    assert (refused.status_code, refused.json()["detail"]) == (413, "the JSON may have at most 1048576 values")
 
 
 @pytest.mark.parametrize(
