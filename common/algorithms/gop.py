@@ -16,7 +16,7 @@ from common.learning.losses import bounded_slope, check_single_score
 from common.privacy.calibration import Calibration, check_epsilon_delta
 from common.privacy.events import ApproximateEvent, Event
 from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.objective import ObjectivePerturbation, branch_cautions, objective
+from common.privacy.mechanisms.objective import ASSUMED, ObjectivePerturbation, branch_cautions, objective
 from common.privacy.mechanisms.site import SiteTerms
 from common.privacy.noise import Noise
 from common.privacy.proofs import Proof, applied_after
@@ -25,7 +25,7 @@ from common.protocol.facts import FederationFacts, OwnFacts
 from common.protocol.messages import Query, Question
 
 _DRIFT = 2.4
-_ASSUMPTIONS = ("all owners trust the curator with their raw data",)
+_ASSUMPTIONS = ("all owners trust the curator with their raw data", *ASSUMED)
 
 
 @algorithm

@@ -35,6 +35,7 @@ from common.privacy.calibration import cliff_caution, sigma_star
 from common.privacy.events import Event, L2LaplaceEvent
 from common.privacy.guarantee import Guarantee
 from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from common.privacy.mechanisms.site import FLOATS
 from common.privacy.noise import Noise
 from common.privacy.proofs import Additive, Proof
 from common.protocol.algorithm import Algorithm, Choice, Program
@@ -128,9 +129,14 @@ class Psgd(Algorithm):
             "nobody, not even the learner, sees the rounds",
             "the run does not stop early",
             "every party contributes to every round",
+            FLOATS,
         )
         epsilon = float(facts.epsilon.min())
         return (Guarantee(epsilon, self._delta(facts), "model", "paper", assumptions=assumptions),)
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """How rho is drawn; eta is drawn in integers."""
+        return (FLOATS,)
 
     def slack(self, facts: FederationFacts) -> tuple[float, float]:
         """``(lambda + Delta, epsilon~)`` by computeSlack, for the strictest party's epsilon."""

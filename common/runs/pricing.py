@@ -29,6 +29,12 @@ from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, View
 from common.protocol.algorithm import Algorithm
 from common.protocol.facts import FederationFacts, OwnFacts
 
+ALWAYS = (
+    "bounds, categories, shares of classes and all other terms of study and run do not follow from the examples",
+    "how long an answer takes is not hidden",
+    "the promise is for this run: others on the same examples add up to it, as each owner's budget counts them",
+)
+"""What every promise leans on."""
 _SIZES = "the numbers of examples of all parties are public"
 _ONE_RECORD = (
     "the promise is to each record: a person with several, in one shard or in two, is hidden at each, not at all at "
@@ -131,7 +137,8 @@ def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: f
         for words in release.assumptions
     )
     assumed |= dict.fromkeys(algorithm.assumptions(facts))
-    assumed |= dict.fromkeys((_SIZES, _ONE_PARTY if algorithm.adjacency == "whole_party" else _ONE_RECORD))
+    unit = _ONE_PARTY if algorithm.adjacency == "whole_party" else _ONE_RECORD
+    assumed |= dict.fromkeys((_SIZES, unit, *ALWAYS))
     guarantee = Guarantee(
         epsilon_after(costs, delta), delta, "transcript", "tight", algorithm.adjacency, assumptions=tuple(assumed)
     )
@@ -152,7 +159,11 @@ def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee,
     distinct = range(len(facts.parties)) if algorithm.roles else _distinct(facts)
     parties = [facts.of(index) for index in distinct]
     each = [
-        (*algorithm.claims(own), _transcript(algorithm, own), *filter(None, [against_co_owner(algorithm, own)]))
+        (
+            *(claim.assuming(*ALWAYS) for claim in algorithm.claims(own)),
+            _transcript(algorithm, own),
+            *filter(None, [against_co_owner(algorithm, own)]),
+        )
         for own in parties
     ]
     apart = _apart(algorithm, parties)

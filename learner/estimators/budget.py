@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Self
 
-from common.privacy.account import Account, Cost, limit
+from common.privacy.account import DELTA_UNITS, Account, Cost, limit
 from common.privacy.calibration import check_budget
 from learner.estimators.faults import EstimatorError, as_estimator_errors, check_number
 
@@ -30,7 +30,6 @@ class PrivacyBudget:
         with as_estimator_errors():
             check_budget(epsilon, delta)
         self._account, self._fits, self._lock = limit(epsilon, delta), 0, Lock()
-        self.delta = delta
 
     @property
     def fits(self) -> int:
@@ -38,8 +37,16 @@ class PrivacyBudget:
         return self._fits
 
     @property
+    def delta(self) -> float:
+        """The delta that all fits may cost together."""
+        return self._account.delta_limit / DELTA_UNITS
+
+    @property
     def epsilon_spent(self) -> float:
-        """The epsilon that all fits so far amount to, at the budget's delta."""
+        """The epsilon that all fits so far amount to, at the budget's delta: no promise (`SPENT_MEANS`).
+
+        It is what they cost if what was fitted had not depended on what came out; the promise is the budget.
+        """
         return self._account.epsilon_spent
 
     @property

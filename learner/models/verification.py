@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from common.encoding.canonical_json import canonical_digest
 from common.errors import InvalidInputError, LedgerError, ParleyError
+from common.privacy.mechanisms.objective import ASSUMED
 from common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
 from common.runs.certificate import Certificate, SignedApproval, SignedSums
 from common.runs.evaluation import EVALUATE
@@ -29,7 +30,7 @@ from common.runs.model_document import (
     specification_of,
     weights_of_document,
 )
-from common.runs.pricing import guarantees, is_of_sums
+from common.runs.pricing import ALWAYS, guarantees, is_of_sums
 from common.runs.secure_terms import check_roster
 from common.runs.specification import RunSpec, digest_of_rows
 from common.secure_sum.envelope import Signed
@@ -39,6 +40,8 @@ from common.wire.party_api import Approval
 
 _EQUAL = 1e-6  # epsilons of two machines agree to this, as a part
 _SHOWN = 5
+_SAID_SINCE = frozenset({*ALWAYS, *ASSUMED})
+"""Assumptions that documents of older versions leave unsaid, which hold of any run, or of its algorithm."""
 
 
 class PublicKeys(Strict):
@@ -204,13 +207,18 @@ def _agree(due: Promise, said: Promise) -> bool:
     figures = {"epsilon", "delta", "assumptions"}
     if due.model_dump(exclude=figures) != said.model_dump(exclude=figures):
         return False
-    if not {words for words in due.assumptions if not is_of_sums(words)} <= set(said.assumptions):
+    if not {words for words in due.assumptions if not _is_new(words)} <= set(said.assumptions):
         return False
     if not {words for words in said.assumptions if is_of_sums(words)} <= set(due.assumptions):
         return False
     if due.epsilon is None or said.epsilon is None:
         return due.epsilon is said.epsilon
     return _near(due.epsilon, said.epsilon) and _near(due.delta, said.delta)
+
+
+def _is_new(assumption: str) -> bool:
+    """Whether documents of older versions leave an assumption unsaid: it holds of any such run, or of its algorithm."""
+    return is_of_sums(assumption) or assumption in _SAID_SINCE
 
 
 def _near(one: float, other: float) -> bool:

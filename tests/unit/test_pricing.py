@@ -30,6 +30,7 @@ from common.privacy.events import (
 from common.privacy.guarantee import Adjacency, Guarantee, View
 from common.protocol.facts import FederationFacts, OwnFacts
 from common.runs.pricing import (
+    ALWAYS,
     against_co_owner,
     guarantees,
     highest_charge,
@@ -84,9 +85,9 @@ SIZES = "the numbers of examples of all parties are public"
 def test_a_promise_says_all_that_it_leans_on() -> None:
     lemma, other = ApproximateEvent(0.1, 1e-7, ("a lemma",)), ApproximateEvent(0.1, 0.0, ("another", "a lemma"))
     promise = transcript(given(lemma, SequentialEvent((NoEvent(), other)), LaplaceEvent(0.1)), OWN)
-    record = promise.assumptions[-1]
+    record = promise.assumptions[4]
     assert "the promise is to each record" in record
-    assert promise.assumptions == ("a lemma", "another", "there are 2 parties", SIZES, record)
+    assert promise.assumptions == ("a lemma", "another", "there are 2 parties", SIZES, record, *ALWAYS)
     assert (promise.view, promise.calibration, promise.adjacency) == ("transcript", "tight", "replace_one")
     assert (promise.delta, promise.trust) == (1e-5, 0)
     assert promise.epsilon == epsilon_after([lemma, other, LaplaceEvent(0.1)], 1e-5)
@@ -98,7 +99,7 @@ def test_a_promise_to_a_party_says_so() -> None:
 
     promise = transcript(Whole(n_rounds=1, costs=(LaplaceEvent(0.1),)), OWN)
     assert promise.adjacency == "whole_party"
-    assert promise.assumptions[-1].startswith("the promise is to each party")
+    assert promise.assumptions[-4].startswith("the promise is to each party")
     assert price(Whole(n_rounds=1, costs=(LaplaceEvent(0.1),)), OWN).adjacency == "whole_party"
 
 

@@ -47,10 +47,11 @@ FOR_THE_SOLVER = 0.01
 """The part of epsilon and of delta that hides how well the solver did."""
 _TILT_DEVIATIONS = 9.0
 _UNLIKELY = 1e-17
-_ASSUMED = (
+ASSUMED = (
     FLOATS,
     "the tilt is no longer than it is but once in 10^17 draws, as the bound of the solver's error takes it",
 )
+"""What is drawn, and how the solver's error is bounded, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class ObjectivePerturbation(SiteRelease):
     @property
     def event(self) -> ApproximateEvent:
         """The theorem's: noise inside a minimisation is no noise on an answer."""
-        return ApproximateEvent(self.epsilon, self.terms.spent[1], (*_ASSUMED, *self.assumed))
+        return ApproximateEvent(self.epsilon, self.terms.spent[1], (*ASSUMED, *self.assumed))
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> Proof:
