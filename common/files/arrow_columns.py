@@ -21,6 +21,8 @@ def column_of(array: Any, *, as_number: bool) -> Column:  # noqa: ANN401 -- pyar
     kind = array.type
     if pa.types.is_nested(kind) or pa.types.is_duration(kind):
         return Coded(np.arange(len(array)), tuple(array.to_pylist()))
+    if pa.types.is_interval(kind):
+        return Coded(np.arange(len(array)), tuple(array.to_pylist()))
     if pa.types.is_temporal(kind) or pa.types.is_string_view(kind):
         array = array.cast(pa.string())
     coded = array if pa.types.is_dictionary(kind) else array.dictionary_encode()

@@ -418,7 +418,9 @@ class CsvFile:
     def _rows(self) -> Iterator[bytes]:
         """Blocks below the names, without the lines below the table."""
         blocks = self._below_names(self._whole.encoding)
-        return _without_last(blocks, self.said.end) if self.said.end else blocks
+        if self.said.end:
+            blocks = _without_last(blocks, self.said.end)
+        return filter(None, blocks)  # an empty one would be taken for the end
 
     def _below_names(self, encoding: str) -> Iterator[bytes]:
         skipped = self._layout.body

@@ -208,10 +208,15 @@ def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], *, clip: 
 
 def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pyarrow has no types
     """A record batch as arrays: numbers where they are wanted and there are any, all else by its distinct values."""
-    return {
-        name: column_of(array, as_number=name not in texts)
-        for name, array in zip(batch.schema.names, batch.columns, strict=True)
-    }
+    block = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            block[name] = column_of(array, as_number=name not in texts)
+        except pa.ArrowNotImplementedError:
+            raise InvalidDataError(
+                f"column {name!r} is of type {array.type}, which cannot be read: make a number or a text of it"
+            ) from None
+    return block
 
 
 def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:

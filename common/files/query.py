@@ -9,11 +9,12 @@ folder for it: DuckDB writes rows as they are, for it encrypts what it spills by
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from common.errors import InvalidDataError
 from common.files.cell_tables import sheet_table
@@ -39,6 +40,17 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 }
 _TELLING = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
 """What is wrong with the query's text; other errors may quote a value."""
+_CASTS = {pa.float16().id: pa.float32, pa.decimal256(1).id: pa.float64}
+"""What is made of types that DuckDB does not read, by the numbers that pyarrow has for them."""
+_READ = frozenset(
+    kind.id
+    for kind in (
+        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.bool_(), pa.date32(),
+        pa.timestamp("us"),
+    )
+)  # fmt: skip
+_MOST_TRIED = 200
+"""So many columns of a query are tried one by one where it fails."""
 _NO_TABLE = re.compile(r"^Catalog Error: Table with name .* does not exist")
 
 
@@ -88,8 +100,12 @@ def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None 
     with (
         _memory(spill, sum(len(stream.schema) for stream in streams.values())) as memory,
         closing(duckdb.connect(":memory:", config=_LOCKED | memory)) as connection,
-        _telling(streams),
+        ExitStack() as stack,
     ):
+        taken = {name: _taken(connection, stream) for name, stream in streams.items()}
+        streams = {name: stream for name, (stream, _) in taken.items()}
+        left_out = [f"{column!r} of {name}" for name, (_, columns) in taken.items() for column in columns]
+        stack.enter_context(_telling(streams, left_out))
         for name, stream in streams.items():
             connection.register(name, stream)
         connection.execute("SET enable_progress_bar = false")  # which writes where a child sends what it loads
@@ -100,13 +116,78 @@ def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None 
         relation = connection.sql(statements[0].query)
         if relation is None:
             raise InvalidDataError("data.source must be one SELECT: a query that gives rows")
-        with relation.to_arrow_reader(STREAM_ROWS) as reader:
+        with _naming(relation, streams):
+            reader = stack.enter_context(relation.to_arrow_reader(STREAM_ROWS))
+            schema = reader.schema
 
-            def read() -> Iterator[Any]:
-                with _telling(streams):
-                    yield from reader
+        def read() -> Iterator[Any]:
+            with _telling(streams, left_out), _naming(relation, streams):
+                yield from reader
 
-            yield TableStream("data.source", reader.schema, read)
+        rows = TableStream("data.source", schema, read)
+        rows.notes += [note for stream in streams.values() for note in stream.notes]
+        rows.notes += [f"column {column} is of a type that a query cannot read: it is left out" for column in left_out]
+        yield rows
+
+
+def _taken(connection: duckdb.DuckDBPyConnection, stream: TableStream) -> tuple[TableStream, list[str]]:
+    """A table with such types as DuckDB reads, and the columns of which it reads none."""
+    kinds = {field.name: _CASTS.get(field.type.id, lambda: field.type)() for field in stream.schema}  # noqa: B023 -- called at once
+    reads = {kind: _reads(connection, kind) for kind in set(kinds.values())}
+    left_out = [name for name, kind in kinds.items() if not reads[kind]]
+    schema = pa.schema([(name, kind) for name, kind in kinds.items() if reads[kind]])
+    if schema.equals(pa.schema([(field.name, field.type) for field in stream.schema])):
+        return stream, []
+
+    def read() -> Iterator[Any]:
+        for batch in stream.batches():
+            columns = [batch.column(field.name).cast(field.type) for field in schema]
+            yield pa.record_batch(columns, schema=schema)
+
+    taken = TableStream(stream.name, schema, read)
+    taken.notes = stream.notes
+    return taken, left_out
+
+
+def _reads(connection: duckdb.DuckDBPyConnection, kind: Any) -> bool:  # noqa: ANN401 -- pyarrow has no types
+    """Whether DuckDB reads columns of a type."""
+    if kind.id in _READ:
+        return True
+    try:
+        connection.register("_tried", pa.table({"x": pa.array([], kind)}))
+        connection.execute("SELECT * FROM _tried")
+    except (duckdb.Error, pa.ArrowException):
+        return False
+    finally:
+        connection.unregister("_tried")
+    return True
+
+
+@contextmanager
+def _naming(relation: duckdb.DuckDBPyRelation, streams: Mapping[str, TableStream]) -> Iterator[None]:
+    """Raise InvalidDataError that names the column for which a query fails: it is run for each."""
+    try:
+        yield
+    except (duckdb.Error, RuntimeError, pa.ArrowException) as error:
+        if isinstance(error, duckdb.OutOfMemoryException) or any(each.fault is not None for each in streams.values()):
+            raise
+        kinds = dict(zip(relation.columns, relation.types, strict=True))
+        for name in relation.columns[:_MOST_TRIED]:
+            if not _gives(relation, name):
+                raise InvalidDataError(
+                    f"data.source: column {name!r}, of type {kinds[name]}, cannot be read ({type(error).__name__}): "
+                    "leave it out, or make a number or a text of it"
+                ) from None
+        raise
+
+
+def _gives(relation: duckdb.DuckDBPyRelation, name: str) -> bool:
+    """Whether one column of a query can be read."""
+    try:
+        with relation.select(duckdb.ColumnExpression(name)).to_arrow_reader(STREAM_ROWS) as reader:
+            return all(batch.num_rows >= 0 for batch in reader)
+    except (duckdb.Error, RuntimeError, pa.ArrowException):
+        return False
 
 
 @contextmanager
@@ -120,8 +201,11 @@ def _memory(spill: Spill | None, n_columns: int) -> Iterator[dict[str, str | boo
 
 
 @contextmanager
-def _telling(streams: Mapping[str, TableStream]) -> Iterator[None]:
-    """Raise InvalidDataError for what DuckDB raises: in its words where they are about the query alone."""
+def _telling(streams: Mapping[str, TableStream], left_out: Sequence[str]) -> Iterator[None]:
+    """Raise InvalidDataError for what DuckDB raises: in its words where they are about the query alone.
+
+    ``left_out`` are columns that the tables have and that no query can read.
+    """
     try:
         yield
     except (duckdb.Error, OSError, RuntimeError) as error:
@@ -131,6 +215,8 @@ def _telling(streams: Mapping[str, TableStream]) -> Iterator[None]:
         if isinstance(error, _TELLING):
             told = str(error).splitlines()[0]
             remedy = " Say where it is: --table NAME=WHERE, or data.tables" if _NO_TABLE.search(told) else ""
+            if left_out:
+                remedy += f" No query can read these columns, by their types: {', '.join(left_out)}"
             raise InvalidDataError(f"data.source: {told}{remedy}") from None
         if isinstance(error, duckdb.OutOfMemoryException):
             raise InvalidDataError(

@@ -30,7 +30,7 @@ def sqlite_stream(path: Path, table: str) -> Iterator[TableStream]:
     name = f"table {table!r} of {path}"
     with ExitStack() as stack:
         try:
-            connection = stack.enter_context(_opened(path))
+            connection = stack.enter_context(_opened(path, name))
             about = connection.execute(f"PRAGMA table_xinfo({_quoted(table)})")
             columns = [row[1] for row in about if row[-1] != _HIDDEN]
             if not columns:
@@ -51,13 +51,42 @@ def sqlite_stream(path: Path, table: str) -> Iterator[TableStream]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that only reads, and sees one state."""
+def _opened(path: Path, name: str) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads, and sees one state.
+
+    Beside a database in WAL mode SQLite makes files, even to read. Where it may not, the database is read without, if
+    all of it is in the one file. Raises InvalidDataError where a part is in another that cannot be read.
+    """
     uri = f"{path.resolve().as_uri()}?mode=ro"
+    if not _can_be_read(uri) and _in_wal_mode(path):
+        log = path.resolve().with_name(f"{path.resolve().name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise InvalidDataError(
+                f"{name} cannot be read: a part of it is in {log.name}, which SQLite reads only in a folder that it "
+                "may write to: close what writes to the database, or copy both files elsewhere"
+            )
+        uri += "&immutable=1"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
         yield connection
+
+
+def _can_be_read(uri: str) -> bool:
+    """Whether SQLite can read a database as its file is."""
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def _in_wal_mode(path: Path) -> bool:
+    """Whether a file says that it is a database in WAL mode (https://www.sqlite.org/fileformat.html, 1.3.3)."""
+    with path.open("rb") as file:
+        head = file.read(20)
+    return head.startswith(b"SQLite format 3\0") and head[18:20] == b"\x02\x02"
 
 
 def _schema(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> Any:  # noqa: ANN401 -- pyarrow's
