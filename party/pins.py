@@ -74,7 +74,7 @@ def save_settings(config: Path, text: str) -> None:
         replace_private(config.resolve(), text.encode())
 
 
-def cautions(settings: PartySettings) -> list[str]:
+def key_cautions(settings: PartySettings) -> list[str]:
     """What the owner has to know of keys that it has not compared, and what to do."""
     sums, uncompared = settings.secure_sum, settings.uncompared
     holders = [holder.name for holder in (sums.key_holders if sums else ()) if holder.name in uncompared]

@@ -43,7 +43,7 @@ from party.answering.party import Party, open_witness
 from party.answering.release import NoiseFactory
 from party.api.budget_metrics import BudgetGauges
 from party.ledger.room import AnswerRoom
-from party.pins import cautions
+from party.pins import key_cautions
 from party.policy.approval import pins_of
 from party.policy.questions import Notifier
 from party.secure_sum.obfuscator_pool import Obfuscators
@@ -103,7 +103,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         witness = stack.enter_context(closing(open_witness(settings)))
         opened = stack.pop_all()
 
-    for caution in cautions(settings):
+    for caution in key_cautions(settings):
         structlog.get_logger().warning("not compared", caution=caution)
     metrics.registry.register(BudgetGauges(party.holding.study.name, lambda: party.store.books.account))
 

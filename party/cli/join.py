@@ -325,14 +325,14 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
 def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:
     """Have settings that were there before know the key holders that were compared now; what is not compared yet."""
-    from party.pins import cautions, save_settings, with_pin
+    from party.pins import key_cautions, save_settings, with_pin
     from party.settings import PartySettings
 
     known = PartySettings.load(config).key_holder_pins
     for holder in invited.key_holders:
         if holder.name in compared and known.get(holder.name) != holder.public_key:
             save_settings(config, with_pin(read_text(config), "key_holders", holder))
-    return [f"caution: {caution}" for caution in cautions(PartySettings.load(config))]
+    return [f"caution: {caution}" for caution in key_cautions(PartySettings.load(config))]
 
 
 def _proxy(text: str | None) -> ProxyAccess | None:

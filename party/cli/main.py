@@ -113,10 +113,10 @@ def party_serve(
 
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
     """What may not be meant, of pins, of the policy and of the examples."""
-    from party.pins import cautions
+    from party.pins import key_cautions
     from party.policy.beginning import policy_cautions
 
-    yield from cautions(settings)
+    yield from key_cautions(settings)
     yield from policy_cautions(settings.policy, holding.n_examples)
     if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
         yield "all examples have the same label: alone, they teach nothing"
