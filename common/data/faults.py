@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from common.data.doubts import Doubt
 from common.errors import InvalidDataError
 
 FaultKind = Literal[
@@ -24,12 +25,15 @@ _REMEDIES: Mapping[FaultKind, str] = {
     "label missing": _DROPS,
     "not numeric": 'a cell without a number has to be empty, or "NA" or the like, or what --csv or data.csv says '
     "is missing, where how numbers are written is said too",
-    "beyond the bounds": 'data.out_of_bounds = "clip" in the settings, or --clip, clips values to the bounds',
+    "beyond the bounds": 'data.out_of_bounds = "clip" in the settings, or --clip, clips values to the bounds; a number '
+    "that stands for a missing value, such as -999, is said to by --value COLUMN:-999=",
     "no whole number as a place": 'places are whole numbers: what else LIBSVM rows say, such as a "qid", has to go',
     "place out of range": 'places count from "first" of the study, 0 or 1, and "columns" is how many there are',
     "too many entries": '"entries" of the study is the most that a row may have',
-    "unknown category": '"other": true on a feature of the study takes the values that it does not declare',
-    "unknown label": "a label has to be spelt as in the study",
+    "unknown category": "--value COLUMN:VALUE=MEANING, or data.values in the settings, says which value is meant; "
+    '"other": true on a feature of the study takes the values that it does not declare',
+    "unknown label": "a label has to be spelt as in the study: --value COLUMN:VALUE=MEANING, or data.values in the "
+    "settings, says which is meant",
 }
 
 
@@ -37,10 +41,11 @@ class UnfitDataError(InvalidDataError):
     """Data that does not fit a study: ``rows`` counts, by column and kind of fault, the rows that do not.
 
     ``file`` is the first of several files that has such rows, where that is known. ``notes`` say how the table was
-    read, if the reader has put them there.
+    read, if the reader has put them there, and ``doubts`` what else is most likely read wrongly.
     """
 
     notes: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     def __init__(self, detail: str, rows: Mapping[str, Mapping[FaultKind, int]], file: str = "") -> None:
         super().__init__(detail)
@@ -65,15 +70,18 @@ class Faults:
         if self._rows and not self._file:
             self._file = name
 
-    def check(self, order: Iterable[str]) -> None:
-        """Raise UnfitDataError where there is a fault; tells of columns in this order."""
+    def check(self, order: Iterable[str], doubts: Sequence[Doubt] = ()) -> None:
+        """Raise UnfitDataError where there is a fault; tells of columns in this order, and of doubts."""
         if not self._rows:
             return
         columns = [name for name in order if name in self._rows]
         told = "; ".join(f"column {name!r}: {_told(self._rows[name])}" for name in columns[:MOST_COLUMNS])
         more = f"; and {len(columns) - MOST_COLUMNS} columns more" if len(columns) > MOST_COLUMNS else ""
         helps = "".join(f"; {words}" for words in remedies(self._rows, self._file))
-        raise UnfitDataError(f"the data does not fit the study: {told}{more}{helps}", self._rows, self._file)
+        helps += "".join(f"; {doubt.words}" for doubt in doubts[:MOST_COLUMNS])
+        error = UnfitDataError(f"the data does not fit the study: {told}{more}{helps}", self._rows, self._file)
+        error.doubts = tuple(doubts)
+        raise error
 
 
 def remedies(rows: Mapping[str, Mapping[FaultKind, int]], file: str = "") -> list[str]:

@@ -17,8 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.cells import MISSING, UNKNOWN, Block, Column, as_codes, as_numbers
+from common.data.cell_rules import AS_THEY_ARE, CellRules
+from common.data.cells import MISSING, UNKNOWN, Block, Column, as_coded, as_codes, as_numbers
 from common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled
+from common.data.doubts import (
+    MOSTLY,
+    CodeWatch,
+    Doubt,
+    missing_code,
+    mostly_clipped,
+    mostly_other,
+    other_truths,
+    truths_among,
+)
 from common.data.faults import FaultKind, Faults
 from common.data.hold_out import move_held_out_last
 from common.data.layout import DesignLayout
@@ -51,7 +62,7 @@ class Loaded:
     ``others`` are the shares of a category's values that the study does not name, and that count as its ``other``.
     ``missing`` counts by column the rows dropped for it, the most first. ``narrow`` are the numeric columns whose
     values differ by less than `NARROW` of their bounds, if they differ. The rows that the study holds out come last.
-    ``notes`` say how the table was read, where its owner should know.
+    ``notes`` say how the table was read, where its owner should know, ``doubts`` what is most likely read wrongly.
     """
 
     shard: Shard
@@ -62,14 +73,16 @@ class Loaded:
     narrow: tuple[str, ...] = ()
     others: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
 
 class Loading:
     """A shard of at most ``n_rows`` rows under construction."""
 
-    def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
+    def __init__(self, study: Study, n_rows: int, rules: CellRules = AS_THEY_ARE) -> None:
+        rules.check(study)
         layout = DesignLayout.of(study)
-        self._layout, self._label, self._clip, self._share = layout, study.label, clip, study.hold_out
+        self._layout, self._label, self._rules, self._share = layout, study.label, rules, study.hold_out
         self._norm, self._table_names = study.norm, study.table_names
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
         self._X, self._y = self._room(n_rows), np.ones(n_rows)
@@ -78,6 +91,8 @@ class Loading:
         self._clipped, self._others, self._missing = Counter[str](), Counter[str](), Counter[str]()
         self._n_dropped = 0
         self._least, self._most = layout.numbers.upper.copy(), layout.numbers.lower.copy()
+        self._codes = CodeWatch(len(layout.numbers.features) + 1)  # the label's are the last
+        self._truths: dict[str, set[str]] = {}
 
     def _room(self, n_rows: int) -> FloatArray:
         """Where columns are put: each is written to or absent."""
@@ -90,6 +105,7 @@ class Loading:
     def add(self, start: int, block: Block) -> None:
         """Take the rows from ``start`` on of some columns; those that the study does not name do not matter."""
         index = self._layout.numbers.index
+        block = {name: self._rules.read(name, column) for name, column in block.items()}
         numeric = sorted((name for name in block if name in index), key=index.__getitem__)
         most = max(1, _CACHED // max(len(block[numeric[0]]), 1)) if numeric else 1
         for i in range(0, len(numeric), most):
@@ -112,7 +128,7 @@ class Loading:
         names = tuple(dict.fromkeys((*self._policies, *self._table_names)))
         for name in names:
             self._faults.note(name, "absent", name not in self._seen)
-        self._faults.check(names)
+        self._faults.check(names, self.doubts(n_rows))
         if n_rows == 0:
             raise InvalidDataError("the data has no row")
         n_numbers = self._n_numbers(n_rows) + n_rows * isinstance(self._label, RealLabel)
@@ -124,6 +140,7 @@ class Loading:
             missing=dict((+self._missing).most_common()),
             narrow=self._narrow(),
             others={name: self._others[name] / n_rows for name in names if self._others[name]},
+            doubts=self.doubts(n_rows),
         )
 
     def _narrow(self) -> tuple[str, ...]:
@@ -179,10 +196,13 @@ class Loading:
         cells = [as_numbers(column) for column in block.values()]
         values = np.stack([found for found, _ in cells])
         least, most = values.min(axis=1, initial=math.inf), values.max(axis=1, initial=-math.inf)
-        for i in np.flatnonzero(~((least >= lower) & (most <= upper))).tolist():  # NaN is not fine either
-            feature, known = numbers.features[which[i]], values[i][~np.isnan(values[i])]
+        unfit = np.flatnonzero(~((least >= lower) & (most <= upper))).tolist()  # NaN is not fine either
+        for i in unfit:
+            known = values[i][~np.isnan(values[i])]
             least[i], most[i] = known.min(initial=math.inf), known.max(initial=-math.inf)
-            values[i] = self._mended(start, feature, values[i], cells[i][1])
+        self._codes.add(which, values, least, most)
+        for i in unfit:
+            values[i] = self._mended(start, numbers.features[which[i]], values[i], cells[i][1])
         self._least[which] = np.minimum(self._least[which], np.maximum(least, lower))
         self._most[which] = np.maximum(self._most[which], np.minimum(most, upper))
         values -= lower[:, None]
@@ -199,7 +219,7 @@ class Loading:
             empty &= ~strange
         self._note_missing(start, column.name, empty)
         beyond = int(((values < column.lower) | (values > column.upper)).sum())
-        if self._clip:
+        if self._rules.clip:
             self._clipped[column.name] += beyond
         else:
             self._faults.note(column.name, "beyond the bounds", beyond)
@@ -213,6 +233,7 @@ class Loading:
         self._note_missing(start, category.name, codes == MISSING)
         self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
         self._others[category.name] += int((codes == category.other_code).sum()) if category.other else 0
+        self._note_truths(category, column)
         if category.fill is not None:
             codes = np.where(codes == MISSING, category.codes[spelling(category.fill)], codes)
         self._X[start : start + len(codes), position : position + category.n_columns] = 0.0
@@ -226,11 +247,40 @@ class Loading:
             codes = as_codes(column, self._label.codes)
             self._note_missing(start, self._label.name, codes == MISSING)
             self._faults.note(self._label.name, "unknown label", int((codes == UNKNOWN).sum()))
+            self._note_truths(self._label, column)
             self._y[rows] = encode_classes(np.maximum(codes, 0), len(self._label.values))
         else:
             values, strange = as_numbers(column)
+            known = values[~np.isnan(values)]
+            ends = (np.array([known.min(initial=math.inf)]), np.array([known.max(initial=-math.inf)]))
+            self._codes.add(np.array([len(self._layout.numbers.features)]), values[None], *ends)
             within = self._mended(start, self._label, values, strange)
             self._y[rows] = scaled(within, np.asarray(self._label.lower), np.asarray(self._label.upper))
+
+    def _note_truths(self, column: Category | Label, cells: Column) -> None:
+        """Note the words for yes and no in a column of two values, such as those."""
+        if len(column.values) == 2:  # noqa: PLR2004
+            self._truths.setdefault(column.name, set()).update(truths_among(as_coded(cells).values))
+
+    def doubts(self, n_rows: int) -> tuple[Doubt, ...]:
+        """What of the first rows is most likely read wrongly."""
+        doubts = [mostly_other(name, part) for name, part in self._shares(self._others, n_rows) if part > MOSTLY]
+        doubts += [mostly_clipped(name, part) for name, part in self._shares(self._clipped, n_rows) if part > MOSTLY]
+        named = [each.name for each in self._layout.numbers.features] + [self._label.name]
+        for place, name in enumerate(named):
+            codes = {code: n for code, n in self._codes.codes(place).items() if not self._rules.is_said(name, code)}
+            if codes:
+                doubts.append(missing_code(name, sum(codes.values())))
+        columns: list[Category | Label] = [category for category, _ in self._layout.categories.values()]
+        columns += [self._label] if isinstance(self._label, Label) else []
+        for column in columns:
+            if doubt := other_truths(column.name, column.values, self._truths.get(column.name, ())):
+                doubts = [doubt, *(each for each in doubts if each.column != column.name)]
+        return tuple(doubts)
+
+    def _shares(self, counts: Counter[str], n_rows: int) -> list[tuple[str, float]]:
+        """Counts of rows by column as parts of all."""
+        return [(name, count / max(self._n_values(name, n_rows), 1)) for name, count in counts.items() if count]
 
     def _note_missing(self, start: int, name: str, empty: BoolArray) -> None:
         """Drop the rows that miss a value, or count them as faulty, unless a value stands in."""
@@ -253,8 +303,8 @@ class RowLoading(Loading):
     They take their eight bytes a number when all have come: whoever makes them may need the memory until then.
     """
 
-    def __init__(self, study: Study, *, clip: bool = False) -> None:
-        super().__init__(study, 0, clip=clip)
+    def __init__(self, study: Study, rules: CellRules = AS_THEY_ARE) -> None:
+        super().__init__(study, 0, rules)
         self._first, self._end, self._parts = 0, 0, deque[_Packed]()
 
     def add(self, start: int, block: Block) -> None:
@@ -329,7 +379,7 @@ def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loade
     """
     names = [name for name in study.table_names if name in columns]
     n_rows = max((len(columns[name]) for name in names), default=0)
-    loading = Loading(study, n_rows, clip=clip)
+    loading = Loading(study, n_rows, CellRules(clip))
     loading.expect(names)
     for start in range(0, max(n_rows, 1), BLOCK_ROWS):
         loading.add(start, {name: columns[name][start : start + BLOCK_ROWS] for name in names})

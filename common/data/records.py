@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arrays import BoolArray, FloatArray
+from common.data.cell_rules import CellRules
 from common.data.cells import MISSING, UNKNOWN, Block, Entries, as_codes, as_numbers
 from common.data.columns import Category, SparseFeatures, missing_policy
 from common.data.loading import Loading
@@ -55,7 +56,7 @@ def rows_of_columns(study: Study, columns: Block, n_rows: int) -> FloatArray:
 def _sparse_rows(study: Study, features: SparseFeatures, records: Sequence[Mapping[str, Any]], name: Naming) -> Matrix:
     """Records' rows as a sparse matrix."""
     lists = [_lists_of(features, name(i), record) for i, record in enumerate(records)]
-    loading = SparseLoading(study, len(records), clip=True)
+    loading = SparseLoading(study, len(records), CellRules(clip=True))
     none, counts = np.zeros(len(records), dtype=np.bool_), [len(places) for places, _ in lists]
     places, values = (np.concatenate([np.zeros(0), *each]) for each in zip(*lists, strict=True))
     loading.add_entries(0, Entries(places, values, np.cumsum([0, *counts]), none, none))
@@ -126,6 +127,6 @@ def unfit_cells(study: Study, columns: Block) -> Iterator[tuple[BoolArray, str]]
 
 
 def _design(study: Study, columns: Block, n_rows: int) -> FloatArray:
-    loading = Loading(study, n_rows, clip=True)
+    loading = Loading(study, n_rows, CellRules(clip=True))
     loading.add(0, {name: columns[name] for name in study.feature_names})
     return loading.design(n_rows)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 
 from common.arrays import BoolArray, FloatArray, IntArray
+from common.data.cell_rules import AS_THEY_ARE, CellRules
 from common.data.cells import Column, Entries
 from common.data.columns import SparseFeatures
 from common.data.faults import FaultKind
@@ -22,8 +23,8 @@ from common.data.study import Study
 class SparseLoading(Loading):
     """A sparse shard of at most ``n_rows`` rows under construction."""
 
-    def __init__(self, study: Study, n_rows: int, *, clip: bool = False) -> None:
-        super().__init__(study, n_rows, clip=clip)
+    def __init__(self, study: Study, n_rows: int, rules: CellRules = AS_THEY_ARE) -> None:
+        super().__init__(study, n_rows, rules)
         assert study.sparse is not None  # noqa: S101 -- its caller knows
         self._features: SparseFeatures = study.sparse
         self._parts: list[Matrix] = []
@@ -60,7 +61,7 @@ class SparseLoading(Loading):
         self._faults.note(features.value, "not numeric", _rows(np.isnan(values), owner, n))
         self._faults.note(features.index, "too many entries", int((np.diff(entries.starts) > features.entries).sum()))
         self._faults.note(features.index, "places and values unequal in number", int(entries.unequal.sum()))
-        if self._clip:
+        if self._rules.clip:
             self._clipped[features.name] += int(beyond.sum())
         else:
             self._faults.note(features.value, "beyond the bounds", _rows(beyond, owner, n))

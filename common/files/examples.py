@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from common.data.cell_rules import CellRules
 from common.data.cells import Block
 from common.data.faults import UnfitDataError
 from common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
@@ -43,7 +44,7 @@ def load_examples(path: Path, study: Study, *, clip: bool = False, said: CsvForm
 
     Raises InvalidDataError for a file that cannot be read, and for data that does not fit the study, as `load_columns`.
     """
-    return _load_files(str(path), [path], study, said, clip=clip)
+    return _load_files(str(path), [path], study, said, CellRules(clip))
 
 
 def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded:
@@ -51,28 +52,29 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
 
     Raises InvalidDataError as `load_examples`, and for a query that is not one SELECT over the tables that are named.
     """
+    rules = CellRules(clip, data.values)
     if (paths := source_files(data)) is not None:
-        return _load_files(data.source, paths, study, data.csv, clip=clip)
+        return _load_files(data.source, paths, study, data.csv, rules)
     from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
     with open_stream(data, study.text_values) as rows:
-        loading, n_rows = _collected(rows, study, clip=clip)
+        loading, n_rows = _collected(rows, study, rules)
         notes = _notes(rows, study)
     return _finished(loading, n_rows, notes)  # in the memory that the query had
 
 
-def _load_files(where: str, paths: Sequence[Path], study: Study, said: CsvFormat | None, *, clip: bool) -> Loaded:
+def _load_files(where: str, paths: Sequence[Path], study: Study, said: CsvFormat | None, rules: CellRules) -> Loaded:
     """The rows of files of one kind."""
     if study.sparse:
-        return _load_sparse(paths, study, clip=clip)
+        return _load_sparse(paths, study, rules)
     match one_kind(where, paths):
         case "csv":
-            return load_csv(CsvTable(f"data file {where}", paths, said), study, clip=clip)
+            return load_csv(CsvTable(f"data file {where}", paths, said), study, rules)
         case "parquet":
-            return load_parquet(paths, study, clip=clip)
+            return load_parquet(paths, study, rules)
         case _:
             stream = file_table(where)
-            loading, n_rows = _collected(stream, study, clip=clip)
+            loading, n_rows = _collected(stream, study, rules)
             return _finished(loading, n_rows, _notes(stream, study))
 
 
@@ -90,12 +92,12 @@ def _notes(stream: TableStream, study: Study) -> tuple[str, ...]:
     return (*stream.notes, *renamed(columns_meant(stream.schema.names, study.table_names)))
 
 
-def _collected(stream: TableStream, study: Study, *, clip: bool) -> tuple[Loading, int]:
+def _collected(stream: TableStream, study: Study, rules: CellRules) -> tuple[Loading, int]:
     """The rows of a stream, of which nobody knows how many there are until they are counted here."""
     check_columns(stream.name, stream.schema.names)
     if study.sparse:
-        return _collected_lists(stream, study, clip=clip)
-    loading = RowLoading(study, clip=clip)
+        return _collected_lists(stream, study, rules)
+    loading = RowLoading(study, rules)
     meant, texts, start = columns_meant(stream.schema.names, study.table_names), study.text_names, 0
     loading.expect(meant)
     for batch in stream.batches() if meant else ():
@@ -110,11 +112,11 @@ def _named(batch: Any, meant: Mapping[str, str]) -> Any:  # noqa: ANN401 -- pyar
     return batch.rename_columns(list(meant))
 
 
-def _collected_lists(stream: TableStream, study: Study, *, clip: bool) -> tuple[Loading, int]:
+def _collected_lists(stream: TableStream, study: Study, rules: CellRules) -> tuple[Loading, int]:
     """The rows of a stream with two columns of lists, and how many there are."""
     from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- SciPy, for who needs it
 
-    loading, start = SparseLoading(study, 0, clip=clip), 0
+    loading, start = SparseLoading(study, 0, rules), 0
     names = [name for name in stream.schema.names if name in study.table_names]
     loading.expect(names)
     for entries, labels in list_blocks(stream.batches(), study) if len(names) == len(study.table_names) else ():
@@ -126,7 +128,7 @@ def _collected_lists(stream: TableStream, study: Study, *, clip: bool) -> tuple[
     return loading, start
 
 
-def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
+def load_parquet(paths: Sequence[Path], study: Study, rules: CellRules) -> Loaded:
     """The rows of files, of some columns after those of others; files know their numbers of rows."""
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- not for CSV
 
@@ -142,7 +144,7 @@ def load_parquet(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
             if set(wanted[-1]) != set(wanted[0]):
                 raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
         n_rows = sum(file.metadata.num_rows for file in files)
-        loading = Loading(study, n_rows, clip=clip)
+        loading = Loading(study, n_rows, rules)
         loading.expect(wanted[0])
         start = 0
         for path, file, meant in zip(paths, files, wanted, strict=True):
@@ -169,7 +171,7 @@ def _add_parquet(loading: Loading, first: int, file: Any, meant: Mapping[str, st
             start += batch.num_rows
 
 
-def load_csv(table: CsvTable, study: Study, *, clip: bool) -> Loaded:
+def load_csv(table: CsvTable, study: Study, rules: CellRules) -> Loaded:
     """The rows as they are parsed, numbers as numbers where they are written as the first are."""
     meant = columns_meant(table.columns, study.table_names)
     table.check_wanted(study.table_names)
@@ -178,18 +180,18 @@ def load_csv(table: CsvTable, study: Study, *, clip: bool) -> Loaded:
     if decimal is not None:
         table.signs = NumberSigns.of(decimal)
         with suppress(pa.ArrowInvalid):  # a cell of a numeric column is no number, or has signs of its own
-            return _load_csv(table, study, meant, clip=clip, as_text=False)
+            return _load_csv(table, study, meant, rules, as_text=False)
     table.find_signs(numbers)
-    return _load_csv(table, study, meant, clip=clip, as_text=True)
+    return _load_csv(table, study, meant, rules, as_text=True)
 
 
-def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], *, clip: bool, as_text: bool) -> Loaded:
+def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], rules: CellRules, *, as_text: bool) -> Loaded:
     texts, start = study.text_values, 0
     n_lines = 0
     for file in table.files:
         with reading(file.path):
             n_lines += file.n_lines
-    loading = Loading(study, n_lines, clip=clip)
+    loading = Loading(study, n_lines, rules)
     loading.expect(meant)
     types = {column: pa.string() if as_text or name in texts else pa.float64() for name, column in meant.items()}
     for file in table.files if meant else ():
@@ -219,7 +221,7 @@ def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pya
     return block
 
 
-def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
+def _load_sparse(paths: Sequence[Path], study: Study, rules: CellRules) -> Loaded:
     """The examples of files in a study of sparse features, of some after those of others."""
     from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- as above
 
@@ -228,7 +230,7 @@ def _load_sparse(paths: Sequence[Path], study: Study, *, clip: bool) -> Loaded:
         with reading(path):
             files.append(sparse_blocks(path, study))
     n_rows, start = sum(n for n, _, _ in files), 0
-    loading = SparseLoading(study, n_rows, clip=clip)
+    loading = SparseLoading(study, n_rows, rules)
     loading.expect(files[0][1])
     for path, (_, _, blocks) in zip(paths, files, strict=True):
         with reading(path):

@@ -14,6 +14,7 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
+from common.data.cell_rules import said_values
 from common.errors import InvalidInputError
 from common.files.csv_format import CsvFormat, said_csv
 from common.strict import Setting
@@ -90,6 +91,14 @@ class DataSource(Setting):
         Field(description="how the CSV files are written, where that is to be said; what is not said is detected"),
     ] = None
 
+    values: Annotated[
+        dict[str, dict[str, str]],
+        Field(
+            description='what values of a column mean in the study\'s words: smoker = {True = "yes", False = "no"}; '
+            'age = {"-999" = ""} says that -999 is a missing value'
+        ),
+    ] = {}  # noqa: RUF012 -- pydantic copies it
+
     @property
     def is_query(self) -> bool:
         """Whether the source is a query: only such a one has tables."""
@@ -108,8 +117,12 @@ class DataSource(Setting):
         return self
 
 
-def source_named(data: str, tables: Sequence[str] = (), csv: str | None = None) -> DataSource:
-    """What ``--data``, each ``--table NAME=WHERE`` and ``--csv`` say; raises InvalidInputError where that is nothing.
+def source_named(
+    data: str, tables: Sequence[str] = (), csv: str | None = None, values: Sequence[str] = ()
+) -> DataSource:
+    """What ``--data``, each ``--table NAME=WHERE``, ``--csv`` and each ``--value`` say.
+
+    Raises InvalidInputError where that is nothing.
 
     An error tells the name of a table and no more: whoever typed a connection string does not find it in a log.
 
@@ -119,7 +132,7 @@ def source_named(data: str, tables: Sequence[str] = (), csv: str | None = None) 
     if not data:
         raise InvalidInputError("--data: name your table")
     named: dict[str, TableAt] = {}
-    said = said_csv(csv) if csv else None
+    said, meanings = said_csv(csv) if csv else None, said_values(tuple(values))
     for text in tables:
         name, equals, where = text.partition("=")
         if not equals or not re.fullmatch(_TABLE_NAME, name):
@@ -130,13 +143,13 @@ def source_named(data: str, tables: Sequence[str] = (), csv: str | None = None) 
             raise InvalidInputError(f"--table {name}: it is named twice; capitals make no other name")
         named[name] = _table_at(name, where)
     if _QUERY.match(data):
-        return DataSource(source=data, tables=named, csv=said)
+        return DataSource(source=data, tables=named, csv=said, values=meanings)
     if named:
         raise InvalidInputError(
             "--table: only a query has tables: --data must begin with SELECT, WITH or FROM, and a space"
         )
     _refuse_connection_string("--data", data)
-    return DataSource(source=_home(data), csv=said)
+    return DataSource(source=_home(data), csv=said, values=meanings)
 
 
 def _table_at(name: str, where: str) -> TableAt:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from common.data.columns import Feature
+from common.data.doubts import Doubt
 from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
 from common.data.loading import NARROW, Loaded
 from common.data.study import Study
@@ -32,7 +33,8 @@ class StudyFit:
     are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value, ``missing`` how
     many miss that of a column, the most first. ``narrow`` are columns whose bounds are far wider than what is in them,
     ``others`` the shares of values that the study does not name and takes as other ones, by column. ``file`` is the
-    first of several files with a fault, where that is known. ``notes`` say how the table is read.
+    first of several files with a fault, where that is known. ``notes`` say how the table is read,
+    ``doubts`` what fits by the letter and is most likely read wrongly, unless its owner takes it ``as_is``.
     """
 
     study: str
@@ -48,16 +50,28 @@ class StudyFit:
     others: Mapping[str, float] = field(default_factory=dict)
     file: str = ""
     notes: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    as_is: bool = False
 
     @property
     def fits(self) -> bool:
-        """Whether a party could start with this table."""
+        """Whether a party could start with this table, of which nothing is in doubt, or which is taken as it is."""
+        return self.has_room and (self.as_is or not self.doubts)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether all rows fit by the letter, and there are enough."""
         return self.n_rows is not None and self.n_rows >= self.minimum_rows
 
     @property
     def mostly_empty(self) -> bool:
         """Whether more than half of the rows would be empty ones: the table fits, and hardly teaches anything."""
         return self.dropped > _MOST_EMPTY
+
+    @property
+    def doubted(self) -> tuple[str, ...]:
+        """The columns that are most likely read wrongly."""
+        return tuple(dict.fromkeys(doubt.column for doubt in self.doubts))
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -70,12 +84,15 @@ class StudyFit:
 
     def lines(self) -> list[str]:
         """The report for people, the verdict first."""
-        details = (*self.notes, *self._faults(), *self._hints())
+        details = (*self.notes, *self._faults(), *(doubt.words for doubt in self.doubts), *self._hints())
         return [self._verdict(), *self._warnings(), *(f"  {line}" for line in details)]
 
     def _verdict(self) -> str:
         if self.fits and self.n_rows:
             return f"the data fits {self.study}: {so_many(self.n_rows, 'row')}"
+        if self.has_room:
+            columns = "column is" if len(self.doubted) == 1 else "columns are"
+            return f"the data does not fit {self.study}: {len(self.doubted):,} {columns} most likely read wrongly"
         if self.n_rows is not None:
             return f"the data does not fit {self.study}: {self.n_rows:,} rows, and {self.minimum_rows:,} are needed"
         columns = "column does" if len(self.faults) == 1 else "columns do"
@@ -141,7 +158,9 @@ class StudyFit:
         return hints
 
 
-def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minimum_rows: int = 1) -> StudyFit:
+def fit_of(
+    study: Study, names: Sequence[str], load: Callable[[], Loaded], minimum_rows: int = 1, *, as_is: bool = False
+) -> StudyFit:
     """How a table with columns ``names`` fits a study; ``load`` loads it, and raises `UnfitDataError` where it cannot.
 
     Any other InvalidDataError passes: then there is no table, or no row.
@@ -159,7 +178,18 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
         faults = {
             name: dict(error.rows[name]) for name in sorted(error.rows, key=lambda name: order.get(name, math.inf))
         }
-        return StudyFit(study.name, None, minimum_rows, faults, extra, wanted, file=error.file, notes=error.notes)
+        return StudyFit(
+            study.name,
+            None,
+            minimum_rows,
+            faults,
+            extra,
+            wanted,
+            file=error.file,
+            notes=error.notes,
+            doubts=error.doubts,
+            as_is=as_is,
+        )
     return StudyFit(
         study.name,
         int(loaded.shard.n_examples),
@@ -173,6 +203,8 @@ def fit_of(study: Study, names: Sequence[str], load: Callable[[], Loaded], minim
         loaded.narrow,
         dict(loaded.others),
         notes=loaded.notes,
+        doubts=loaded.doubts,
+        as_is=as_is,
     )
 
 
@@ -186,11 +218,13 @@ def fit_of_file(study: Study, path: Path, *, clip: bool = False, minimum_rows: i
     return fit_of(study, names, lambda: load_examples(path, study, clip=clip), minimum_rows)
 
 
-def fit_of_source(study: Study, data: DataSource, *, clip: bool = False, minimum_rows: int = 1) -> StudyFit:
+def fit_of_source(
+    study: Study, data: DataSource, *, clip: bool = False, as_is: bool = False, minimum_rows: int = 1
+) -> StudyFit:
     """How a source fits a study: a file, a pattern of some, or a table of SQLite; raises what `fit_of_file` raises."""
     names = () if study.sparse or data.is_query else _source_names(data)
     _check_header(study, data.source, names)
-    return fit_of(study, names, lambda: load_source(data, study, clip=clip), minimum_rows)
+    return fit_of(study, names, lambda: load_source(data, study, clip=clip), minimum_rows, as_is=as_is)
 
 
 def _source_names(data: DataSource) -> tuple[str, ...]:

@@ -61,6 +61,20 @@ CsvOption = Annotated[
 ]
 
 
+ValueOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="COLUMN:VALUE=MEANING",
+        help="what a value of your table means in the study's words, such as smoker:True=yes; with nothing after = it "
+        "is a missing one, as in age:-999=. Repeat for more",
+    ),
+]
+AsIsOption = Annotated[
+    bool, typer.Option("--as-is", help="Take the table although some of it is most likely read wrongly.")
+]
+
+
 def _print_version(ctx: typer.Context, asked: bool) -> None:  # noqa: FBT001 -- as Typer calls it
     if asked:
         typer.echo(f"{ctx.command.name} {metadata.version('parley')}")

@@ -15,7 +15,16 @@ import typer
 
 from common.encoding.spelling import so_many
 from common.errors import ConflictError, InvalidInputError
-from common.service.commands import CsvOption, Format, FormatOption, TableOption, print_next, print_result
+from common.service.commands import (
+    AsIsOption,
+    CsvOption,
+    Format,
+    FormatOption,
+    TableOption,
+    ValueOption,
+    print_next,
+    print_result,
+)
 from common.storage.handed_files import read_handed
 from party.cli.output import quietly, read_text
 
@@ -77,6 +86,7 @@ def join_command(
     ],
     table: TableOption = None,
     csv: CsvOption = None,
+    value: ValueOption = None,
     words: WordsOption = None,
     key_holder_words: KeyHolderWordsOption = None,
     out: FolderOption = None,
@@ -90,6 +100,7 @@ def join_command(
     clip: Annotated[
         bool, typer.Option("--clip", help="Clip values beyond the study's bounds, rather than refuse the table.")
     ] = False,
+    as_is: AsIsOption = False,
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
@@ -110,7 +121,7 @@ def join_command(
 
     with quietly():
         invited = _opened(invitation, "party")
-        source, on_the_way, folder = _source(data, table, csv), _proxy(proxy), _folder(out, invited)
+        source, on_the_way, folder = _source(data, table, csv, value), _proxy(proxy), _folder(out, invited)
         _compare(words, invited)
         compared = _compare_key_holders(key_holder_words or (), invited, _known_key_holders(folder, invited))
         reads = _mounted(source, invited) if compose else None
@@ -132,7 +143,9 @@ def join_command(
         draft = folder.root / ".draft.toml"
         _write(draft, text)
         settings = PartySettings.load(draft)
-        told = _fitting(folder, settings, data, load_holding(settings), invited.studies[0].study)
+        told = _fitting(
+            folder, settings, data, _undoubted(load_holding(settings), as_is=as_is), invited.studies[0].study
+        )
         if not has_ledger(folder.state):
             create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")
@@ -214,6 +227,14 @@ def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holdin
     return [told, *notes, *about, *_warned(folder, settings, agreed, holding.n_examples)]
 
 
+def _undoubted(holding: Holding, *, as_is: bool) -> Holding:
+    """The data; raises InvalidInputError if some is most likely read wrongly, unless its owner takes it as it is."""
+    if holding.loaded.doubts and not as_is:
+        told = "; ".join(doubt.words for doubt in holding.loaded.doubts)
+        raise InvalidInputError(f"some of the table is most likely read wrongly: {told}. Or take it --as-is")
+    return holding
+
+
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
     """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
     from party.policy.beginning import policy_cautions, refused_for_sums, trained_by_sums
@@ -253,11 +274,11 @@ def _check_keys(invited: Invitation) -> None:
         )
 
 
-def _source(data: str, tables: Sequence[str] | None, csv: str | None) -> DataSource:
+def _source(data: str, tables: Sequence[str] | None, csv: str | None, values: Sequence[str] | None) -> DataSource:
     """What the options name, wherever the service will be started; raises InvalidInputError."""
     from common.files.sources import source_named
 
-    return source_named(data, tables or (), csv).within(Path.cwd())
+    return source_named(data, tables or (), csv, values or ()).within(Path.cwd())
 
 
 def _compare(words: str | None, invited: Invitation) -> None:
@@ -375,7 +396,7 @@ study = {_quoted(folder.root / "study.json")}
 [data]
 source = {_quoted(data.source)}
 out_of_bounds = "{"clip" if clip else "refuse"}"
-{_csv(data)}{_tables(data)}
+{_csv(data)}{_values(data)}{_tables(data)}
 [policy]  # all that runs may do; change what you like, and start the service again
 epsilon = {epsilon!r}
 delta = {delta!r}
@@ -425,6 +446,20 @@ def _csv(data: DataSource) -> str:
     said = data.csv.model_dump(exclude_defaults=True) if data.csv else {}
     values = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in said.items())
     return f"csv = {{{', '.join(values)}}}\n" if said else ""
+
+
+def _values(data: DataSource) -> str:
+    """What values mean, if that was said."""
+    columns = (
+        f"{json.dumps(name, ensure_ascii=False)} = {_inline(meanings)}" for name, meanings in data.values.items()
+    )
+    return f"values = {{{', '.join(columns)}}}\n" if data.values else ""
+
+
+def _inline(meanings: Mapping[str, str]) -> str:
+    """An inline table of texts."""
+    spelt = (json.dumps(each, ensure_ascii=False) for pair in meanings.items() for each in pair)
+    return "{" + ", ".join(f"{value} = {meaning}" for value, meaning in zip(spelt, spelt, strict=True)) + "}"
 
 
 def _tables(data: DataSource) -> str:

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import CsvOption, ExitCode, FormatOption, TableOption, print_aside, print_json_line
+from common.service.commands import (
+    AsIsOption,
+    CsvOption,
+    ExitCode,
+    FormatOption,
+    TableOption,
+    ValueOption,
+    print_aside,
+    print_json_line,
+)
 from party.cli.output import quietly
 
 study_fit_app = typer.Typer(
@@ -29,7 +38,9 @@ def party_study_check(
     ],
     table: TableOption = None,
     csv: CsvOption = None,
+    value: ValueOption = None,
     clip: Annotated[bool, typer.Option("--clip", help="Values beyond bounds would be clipped.")] = False,
+    as_is: AsIsOption = False,
     minimum_rows: Annotated[int, typer.Option("--minimum-rows", min=1, help="Least number of rows to fit.")] = 1,
     output: FormatOption = "text",
 ) -> None:
@@ -44,7 +55,8 @@ def party_study_check(
     with quietly():
         agreed, signed = read_study_file(study)
         print_aside(output, whose_word(signed))
-        fit = fit_of_source(agreed, source_named(data, table or (), csv), clip=clip, minimum_rows=minimum_rows)
+        source = source_named(data, table or (), csv, value or ())
+        fit = fit_of_source(agreed, source, clip=clip, as_is=as_is, minimum_rows=minimum_rows)
     if output == "json":
         print_json_line(fit.to_json())
     else:

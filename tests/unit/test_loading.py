@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from common.data.cell_rules import CellRules
 from common.data.columns import Category, Columns, Feature, Label, RealLabel
 from common.data.loading import Loaded, Loading, RowLoading, load_columns, shard_of
 from common.data.maps import Projection
@@ -287,7 +288,7 @@ WIDE = Study(
 
 def by_rows(study: Study, columns: Columns, lengths: list[int]) -> Loaded:
     """What `RowLoading` makes of columns that come in blocks of so many rows, the last one over and over."""
-    loading, start, n_rows = RowLoading(study, clip=True), 0, len(columns["y"])
+    loading, start, n_rows = RowLoading(study, CellRules(clip=True)), 0, len(columns["y"])
     loading.expect(columns)
     while start < n_rows:
         end = start + (lengths.pop(0) if len(lengths) > 1 else lengths[0])

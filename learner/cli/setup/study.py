@@ -13,11 +13,13 @@ import typer
 
 from common.errors import ConflictError, InvalidInputError
 from common.service.commands import (
+    AsIsOption,
     CsvOption,
     ExitCode,
     Format,
     FormatOption,
     TableOption,
+    ValueOption,
     print_aside,
     print_json_line,
     print_next,
@@ -200,7 +202,9 @@ def study_check_command(
     ],
     table: TableOption = None,
     csv: CsvOption = None,
+    value: ValueOption = None,
     clip: Annotated[bool, typer.Option("--clip", help="values beyond bounds would be clipped")] = False,
+    as_is: AsIsOption = False,
     output: FormatOption = "text",
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
@@ -213,7 +217,7 @@ def study_check_command(
 
     agreed, signed = read_study_file(study)
     print_aside(output, whose_word(signed))
-    fit = fit_of_source(agreed, source_named(data, table or (), csv), clip=clip)
+    fit = fit_of_source(agreed, source_named(data, table or (), csv, value or ()), clip=clip, as_is=as_is)
     if output == "json":
         print_json_line(fit.to_json())
     else:
