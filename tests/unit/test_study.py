@@ -389,11 +389,11 @@ class TestFaults:
             ({"age": objects(10**30, 2, 3)}, "column 'age': beyond the bounds in 1 row;"),
             ({"age": objects(1, 2, 10**400)}, "column 'age': beyond the bounds in 1 row;"),
             ({"dose": np.array([0, SECRET, 1])}, "column 'dose': beyond .*; data.out_of_bounds = \"clip\""),
-            ({"ward": objects("east", "south", SECRET)}, "column 'ward': unknown category in 2 rows; \"other\": true"),
+            ({"ward": objects("east", "south", SECRET)}, "column 'ward': unknown category in 2 rows; --value COLUMN"),
             ({"ward": np.array([1, 2, 3])}, "column 'ward': unknown category in 3 rows"),
             (
                 {"ill": np.array(["no", "yes", f"{SECRET}"])},
-                "column 'ill': unknown label in 1 row; a label has to be spelt as in the study$",
+                "column 'ill': unknown label in 1 row; a label has to be spelt as in the study: --value",
             ),
             ({"ill": objects("no", "yes", None)}, 'column \'ill\': missing in 1 row; .*"missing": "drop"'),
             ({"ill": np.array([0.0, 1.0, math.nan])}, "column 'ill': missing in 1 row, unknown label in 2 rows"),
