@@ -228,7 +228,7 @@ def test_a_connection_string_is_never_told(monkeypatch: pytest.MonkeyPatch, secr
         ("SELECT * FROM query('COPY t TO ''x.csv''')", "data.source"),
         ("SELECT * FROM elsewhere", "elsewhere does not exist"),
         ("SELECT height FROM t", "height"),
-        ("SELECT ward::DATE FROM t", "cannot be run: ConversionException"),
+        ("SELECT ward::DATE FROM t", "of type DATE, cannot be read .ConversionException"),
         ("SELECT age, age FROM t", "absent|names columns twice"),
     ],
 )

@@ -1,4 +1,4 @@
-"""One table as people save it: the dresses in which every command reads it."""
+"""One table as people save it: the dresses in which every command reads it, and the page of the documents on them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from pyarrow import feather, parquet
 
 from common.data.columns import Category, Feature, Label
 from common.data.study import Study
+from common.files.csv_format import said_csv
+from common.files.examples import load_source
+from common.files.sources import DataSource
 
 STUDY = Study(
     name="dresses",
@@ -35,6 +38,7 @@ STUDY = Study(
 )
 """One of the wards is called NA, and one 007."""
 NAMES = ("age", "marker", "cost", "ward", "smoker", "note", "ill")
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 Row = tuple[int, float | None, float, str, str, str, str]
 
 
@@ -285,3 +289,34 @@ DRESSES = (
 
 def _save(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
+
+
+def page(folder: Path) -> str:
+    """The page on dresses, for which each is written to a folder and read."""
+    lines = [_HEAD]
+    for dress in DRESSES:
+        path = folder / dress.file
+        dress.write(path)
+        data = DataSource(source=f"{path}{dress.at}", csv=said_csv(dress.said) if dress.said else None)
+        notes = () if path.suffix == ".xlsx" else load_source(data, STUDY).notes
+        names = len(notes) - any(note.startswith("read as: ") for note in notes)
+        told = [note.removeprefix("read as: ") for note in notes if note.startswith("read as: ")]
+        told += [f"{names} names as the study's"] if names else []
+        said = f'`--csv "{dress.said}"`' if dress.said else ""
+        cells = (dress.words, f"`{dress.file}{dress.at}`", said.replace("|", "\\|"), "; ".join(told))
+        lines.append("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) + "\n")
+        path.unlink()
+    return "".join(lines)
+
+
+_HEAD = """\
+# Tables as people save them
+
+One table, in each dress in which it is the same rows to every command and service: as a file, as one of a pattern,
+and as the table of a query. `tests/contracts/test_table_dresses.py` reads each, and `scripts/make_dresses.py` writes
+this page. What a command tells of a dress stands in the last column. What two ways of reading fit is refused, until
+[`--csv`, or `data.csv` in the settings](../how-to/your-data.md), says which.
+
+| the table | its file | what is said | told: read as |
+|---|---|---|---|
+"""
