@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
 from common.service import problems
-from common.service.fair_use import SignIns, Turn, Turns
+from common.service.fair_use import CallerTurns, SignIns, Turn
 from common.service.http.connections import SIGNED_IN
 from common.service.http.reference import reference_page
 from common.service.http.strict_json import CountedBody, StrictRoute
@@ -45,7 +45,7 @@ _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": Fa
 """FastAPI's own would send messages of errors, and time what is drawn after an answer; `common.service.tracing` not."""
 _HEALTH_PATH = "/healthz"
 _SLICE_SECONDS, _MEMORY_SECONDS = 2.0, 2.0
-"""For how long a request counts as its caller's turn, and its caller as active after it: see `Turns`."""
+"""For how long a request counts as its caller's turn, and its caller as active after it: see `CallerTurns`."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -97,7 +97,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         limits=limits,
         public_paths=public_paths,
         round_paths=round_paths,
-        turns=Turns(shares.requests, slice_seconds=_SLICE_SECONDS, memory_seconds=_MEMORY_SECONDS),
+        turns=CallerTurns(shares.requests, slice_seconds=_SLICE_SECONDS, memory_seconds=_MEMORY_SECONDS),
         sign_ins=SignIns(shares.failed_sign_ins),
         keeps_room_for=keeps_room_for,
     )
@@ -123,7 +123,7 @@ class Boundary:
     limits: Limits
     public_paths: frozenset[str]
     round_paths: re.Pattern[str] | None
-    turns: Turns
+    turns: CallerTurns
     sign_ins: SignIns
     keeps_room_for: Callable[[str], bool]
 

@@ -1,9 +1,10 @@
 """Fair use of a service: a share for each caller, and turns, so that nobody waits long for others.
 
-A `Share` bounds how much one caller may have of something that lasts, such as an event stream. `Turns` say whose work
-is done now: every caller may have one piece of work under way, whatever the others have. More than one is for a caller
-that is alone. So a caller with a single piece of work competes with at most one piece of each other caller, however
-many of them wait. A turn counts for a slice of time: work that lasts longer waits for others, such as a slow party.
+A `Share` bounds how much one caller may have of something that lasts, such as an event stream. `CallerTurns` say whose
+work is done now: every caller may have one piece of work under way, whatever the others have. More than one is for a
+caller that is alone. So a caller with a single piece of work competes with at most one piece of each other caller,
+however many of them wait. A turn counts for a slice of time: work that lasts longer waits for others, such as a slow
+party.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Turn:
 
     __slots__ = ("_turns", "began", "caller")
 
-    def __init__(self, turns: Turns, caller: str) -> None:
+    def __init__(self, turns: CallerTurns, caller: str) -> None:
         self._turns, self.caller, self.began = turns, caller, 0.0
 
     def end(self) -> None:
@@ -91,8 +92,8 @@ class Turn:
 _Waiting = tuple[Turn, "asyncio.Future[None]"]
 
 
-class Turns:
-    """Turns between callers, for one event loop.
+class CallerTurns:
+    """CallerTurns between callers, for one event loop.
 
     Every caller may have one turn at any time. A caller who is alone may have ``each``, and all callers together
     ``total``, beside the one of each. A turn counts for ``slice_seconds``. A caller is active while it has a turn that

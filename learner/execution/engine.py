@@ -41,7 +41,7 @@ from common.runs.evaluation import weights_of
 from common.runs.model_document import certify, model_document
 from common.runs.specification import RunSpec
 from common.service import problems
-from common.service.fair_use import Turn, Turns
+from common.service.fair_use import CallerTurns, Turn
 from common.service.logs import place_of
 from common.service.worker import Worker
 from common.wire.party_api import PartyFacts, RunProposal
@@ -106,7 +106,7 @@ class Engine:
         self._witnesses = witnesses
         self._settled = settle
         at_once = settings.concurrent_runs
-        self._turns = Turns(at_once, at_once, slice_seconds=_SLICE_SECONDS, memory_seconds=_SLICE_SECONDS)
+        self._turns = CallerTurns(at_once, at_once, slice_seconds=_SLICE_SECONDS, memory_seconds=_SLICE_SECONDS)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._patience: dict[str, Patience] = {}
 

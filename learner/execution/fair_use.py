@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-from common.service.fair_use import Share, Turns
+from common.service.fair_use import CallerTurns, Share
 from learner.settings import LearnerShares
 
 
@@ -19,7 +19,7 @@ class FairUse:
     queued_runs: Share
     uploads: Share
     forecasts: Share
-    long_work: Turns = field(default_factory=lambda: Turns(each=1))
+    long_work: CallerTurns = field(default_factory=lambda: CallerTurns(each=1))
 
     @classmethod
     def by(cls, shares: LearnerShares) -> Self:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from common.errors import ShareUsedUpError
-from common.service.fair_use import Share, SignIns, Turn, Turns
+from common.service.fair_use import CallerTurns, Share, SignIns, Turn
 
 Work = Callable[[Turn], Awaitable[None]]
 
@@ -16,7 +16,7 @@ Work = Callable[[Turn], Awaitable[None]]
 class Order:
     """Pieces of work, which take ``steps`` looks of the loop each; ``begun`` and ``most`` say what happened."""
 
-    def __init__(self, turns: Turns, steps: int = 3) -> None:
+    def __init__(self, turns: CallerTurns, steps: int = 3) -> None:
         self.turns, self.steps = turns, steps
         self.begun, self.under_way, self.most = list[str](), dict[str, int](), dict[str, int]()
 
@@ -34,27 +34,27 @@ class Order:
 
 
 async def test_a_caller_with_one_piece_of_work_waits_for_nobody() -> None:
-    order = Order(Turns(each=1))
+    order = Order(CallerTurns(each=1))
     await order.do(*["many"] * 1000, "one", "other")
     assert order.begun[:3] == ["many", "one", "other"]
     assert order.most == {"many": 1, "one": 1, "other": 1}
 
 
 async def test_a_caller_that_is_alone_has_more_and_gives_them_up_to_others() -> None:
-    order = Order(Turns(each=3))
+    order = Order(CallerTurns(each=3))
     await order.do(*["many"] * 10)
     assert order.most == {"many": 3}
-    order = Order(Turns(each=3))
+    order = Order(CallerTurns(each=3))
     await order.do("one", *["many"] * 10)
     assert order.begun[:2] == ["one", "many"]
     assert order.most["many"] == 3, "once the other has none"
-    order = Order(Turns(each=3, memory_seconds=3600))
+    order = Order(CallerTurns(each=3, memory_seconds=3600))
     await order.do("one", *["many"] * 10)
     assert order.most == {"one": 1, "many": 1}, "while the other may come back"
 
 
 async def test_all_together_have_so_many_beside_the_one_of_each() -> None:
-    order = Order(Turns(each=9, total=2))
+    order = Order(CallerTurns(each=9, total=2))
     await order.do(*["many"] * 9)
     assert order.most == {"many": 2}
     await order.do(*["many"] * 9, "one")
@@ -63,7 +63,7 @@ async def test_all_together_have_so_many_beside_the_one_of_each() -> None:
 
 async def test_work_that_begins_at_once_counts_until_the_loop_has_looked_at_others() -> None:
     """Else a thousand requests that wait for nothing would all be answered before another caller's."""
-    order = Order(Turns(each=1), steps=0)
+    order = Order(CallerTurns(each=1), steps=0)
     flood = asyncio.gather(*(order.work("many") for _ in range(1000)))
     for _ in range(3):
         await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_work_that_begins_at_once_counts_until_the_loop_has_looked_at_othe
 
 
 async def test_between_slices_others_have_their_turn_and_what_has_begun_goes_on_first() -> None:
-    turns, begun = Turns(each=2, total=2, slice_seconds=3600), list[str]()
+    turns, begun = CallerTurns(each=2, total=2, slice_seconds=3600), list[str]()
 
     async def rounds(caller: str, name: str, count: int) -> None:
         async with turns.turn(caller) as turn:
@@ -98,7 +98,7 @@ async def test_between_slices_others_have_their_turn_and_what_has_begun_goes_on_
 
 
 async def test_a_turn_that_lasts_longer_than_its_slice_keeps_none_of_its_callers_waiting() -> None:
-    turns, over = Turns(each=1, slice_seconds=0.01), asyncio.Event()
+    turns, over = CallerTurns(each=1, slice_seconds=0.01), asyncio.Event()
 
     async def wait() -> None:
         async with turns.turn("one"):
@@ -112,7 +112,7 @@ async def test_a_turn_that_lasts_longer_than_its_slice_keeps_none_of_its_callers
 
 
 async def test_who_goes_away_while_waiting_leaves_nothing_behind() -> None:
-    turns = Turns(each=1)
+    turns = CallerTurns(each=1)
     async with turns.turn("one"):
         gone = [asyncio.create_task(Order(turns).work("one")) for _ in range(3)]
         await asyncio.sleep(0)
