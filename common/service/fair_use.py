@@ -184,6 +184,10 @@ class CallerTurns:
         self._turns.setdefault(turn.caller, set()).add(turn)
         self._count += 1
 
+    def see(self, caller: str) -> None:
+        """Note that a caller is active, though it asks for no turn here."""
+        self._see(caller, time.monotonic())
+
     def _see(self, caller: str, now: float) -> None:
         if self._memory:
             self._seen.pop(caller, None)

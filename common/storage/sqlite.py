@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from typing import Any
 import structlog
 
 from common.errors import ParleyError, UnavailableError, VersionError
+from common.storage.fair_lock import FairLock
 from common.storage.open_files import OpenFiles
 from common.storage.room import keep_room, why_unwritable
 from common.storage.turns import Turns
@@ -87,7 +87,7 @@ class Database:
         self.files = OpenFiles(schema.name)
         self._schema = schema
         self._damaged = damaged
-        self._lock = threading.RLock()
+        self._lock = FairLock()
         with self._understood():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with suppress(FileExistsError):  # to close a file that is there gives up all of this process's locks on it

@@ -159,7 +159,11 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     )
     add_page(app)
     roles = Roles.of(settings.users, learner.store)
-    app.router.dependencies.append(Depends(roles.check))  # of all routes from here on
+
+    async def see_user(request: Request) -> None:
+        learner.engine.see(caller(request))
+
+    app.router.dependencies += [Depends(roles.check), Depends(see_user)]  # of all routes from here on
     add_user(app, roles)
     app.state.tokens.others = learner.members.tokens
     add_connections(app, learner.board, learner.members.needs_certificate)

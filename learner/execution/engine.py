@@ -115,6 +115,10 @@ class Engine:
         examples = self._examples.get(study)
         return examples.majority if examples else None
 
+    def see(self, user: str) -> None:
+        """Note that a user asks for something: the runs of others leave it some of the machine meanwhile."""
+        self._turns.see(user)
+
     async def start(self) -> None:
         """Take up every run that has not come to an end, and every end that key holders have not heard of."""
         unfinished, unended = await asyncio.to_thread(

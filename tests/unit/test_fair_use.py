@@ -53,6 +53,14 @@ async def test_a_caller_that_is_alone_has_more_and_gives_them_up_to_others() -> 
     assert order.most == {"one": 1, "many": 1}, "while the other may come back"
 
 
+async def test_who_is_seen_elsewhere_is_active() -> None:
+    turns = CallerTurns(each=3, memory_seconds=3600)
+    turns.see("one")
+    order = Order(turns)
+    await order.do(*["many"] * 10)
+    assert order.most == {"many": 1}
+
+
 async def test_all_together_have_so_many_beside_the_one_of_each() -> None:
     order = Order(CallerTurns(each=9, total=2))
     await order.do(*["many"] * 9)
