@@ -4,8 +4,8 @@ Write-ahead log with ``synchronous=FULL``: a commit is on the disk before it ret
 IMMEDIATE``: it takes the write lock at once, so that what it read still holds when it writes. A process has one
 connection, lent to one thread at a time (to close a connection that a thread uses crashes the process). SQLite before
 3.51.3 may corrupt its log when two connections write and checkpoint at once, be they of one process or of two, so
-processes take `Turns` at whole transactions, within which all checkpoints are. Files carry the version of their tables:
-an unknown one is refused, an older one is migrated.
+processes take `WriterTurns` at whole transactions, within which all checkpoints are. Files carry the version of their
+tables: an unknown one is refused, an older one is migrated.
 
 What is committed counts only where somebody will find it: the names of all open files are looked at before a
 transaction and again after its commit (see `OpenFiles`), and whoever uses a database hears of an error instead.
@@ -28,7 +28,7 @@ from common.errors import ParleyError, UnavailableError, VersionError
 from common.storage.fair_lock import FairLock
 from common.storage.open_files import OpenFiles
 from common.storage.room import keep_room, why_unwritable
-from common.storage.turns import Turns
+from common.storage.turns import WriterTurns
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -92,7 +92,7 @@ class Database:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with suppress(FileExistsError):  # to close a file that is there gives up all of this process's locks on it
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            self._turns = Turns(path, busy_seconds)
+            self._turns = WriterTurns(path, busy_seconds)
             try:
                 self._connection = sqlite3.connect(
                     path, timeout=busy_seconds, isolation_level=None, check_same_thread=False

@@ -1,4 +1,4 @@
-"""Turns of processes that write to one database, in about the order in which they asked.
+"""WriterTurns of processes that write to one database, in about the order in which they asked.
 
 Two locks on two files beside the database, which the system takes back from a process that dies. Whoever wants to write
 holds the first, the queue, until it has the second, and lets go of that once it has written: so a process that writes
@@ -19,7 +19,7 @@ _PAUSE = 0.0005  # seconds until the next look at whether a lock is free; who is
 _LONGEST_PAUSE = 0.01
 
 
-class Turns:
+class WriterTurns:
     """The turns at a database's path; raises OSError where the files cannot be made."""
 
     def __init__(self, path: Path, seconds: float) -> None:

@@ -16,7 +16,7 @@ import pytest
 from common.errors import UnavailableError
 from common.storage.chain import Chain, chain_schema
 from common.storage.sqlite import Database, Schema
-from common.storage.turns import Turns
+from common.storage.turns import WriterTurns
 from tests.support.disks import mounted_disk
 
 KIND = chain_schema("log of tests", 0x7E57)
@@ -171,8 +171,8 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     """While one is in its turn another waits, as long as it may; of one that is killed nothing is left."""
     database = Database(tmp_path / "table.db", TABLE, busy_seconds=0.05)
     hold = (
-        "import sys, time; from pathlib import Path; from common.storage.turns import Turns\n"
-        "with Turns(Path(sys.argv[1]), 5).taken():\n"
+        "import sys, time; from pathlib import Path; from common.storage.turns import WriterTurns\n"
+        "with WriterTurns(Path(sys.argv[1]), 5).taken():\n"
         "    print('taken', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", hold, database.path], stdout=subprocess.PIPE, text=True) as other:
@@ -189,10 +189,10 @@ def test_processes_take_turns(tmp_path: Path) -> None:
 
 
 def test_who_writes_again_queues_behind_who_waits(tmp_path: Path) -> None:
-    first, hasty = Turns(tmp_path / "table.db", 60), Turns(tmp_path / "table.db", 0)
+    first, hasty = WriterTurns(tmp_path / "table.db", 60), WriterTurns(tmp_path / "table.db", 0)
     wait = (
-        "import sys; from pathlib import Path; from common.storage.turns import Turns\n"
-        "with Turns(Path(sys.argv[1]), 60).taken():\n"
+        "import sys; from pathlib import Path; from common.storage.turns import WriterTurns\n"
+        "with WriterTurns(Path(sys.argv[1]), 60).taken():\n"
         "    print('taken', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", wait, str(tmp_path / "table.db")]
