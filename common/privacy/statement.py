@@ -9,6 +9,14 @@ from common.privacy.calibration import gaussian_mu
 from common.privacy.events import ApproximateEvent, GaussianEvent, Release
 from common.privacy.filter import cover
 
+SPENT_MEANS = "what the answers cost if what was asked had not depended on them: what is promised is the limit"
+"""What *spent* is, wherever it is shown.
+
+A filter promises that all answers together stay within the limit, however they were chosen. The figure of a moment is
+no such promise: a learner that stops where the answers reveal more than it gets up to 14 times the delta in 1,000
+rounds (`tests/audit/test_stopping.py`).
+"""
+
 
 def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
     """What an account's charges come to, and how many more runs of (epsilon, delta) it bears, as sentences.
@@ -29,7 +37,8 @@ def _so_far(account: Account) -> str:
     how = "each added up" if account.composition == "basic" else "counted by a filter"
     spent = f"epsilon {account.epsilon_spent:.3g} of {account.epsilon_limit / MICRO:g}"
     reserved = f"{account.epsilon_reserved:.3g}"
-    return f"All answers so far have cost {spent}, {how}; what is reserved for approved runs adds {reserved}."
+    means = f"That is {SPENT_MEANS}."
+    return f"All answers so far have cost {spent}, {how}; what is reserved for approved runs adds {reserved}. {means}"
 
 
 def _left(account: Account, epsilon: float, delta: float) -> str:

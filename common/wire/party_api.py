@@ -83,7 +83,8 @@ class AccountUnits(Strict):
 class BudgetReport(Strict):
     """A party's account in short: (epsilon, delta) allowed in total, spent, reserved for approved runs, and left.
 
-    Spent and reserved are what all those charges amount to together, at the budget's delta. Left is what one more run
+    Spent and reserved are what all those charges amount to together, at the budget's delta: what the answers cost if
+    what was asked had not depended on them: what is promised is the limit. Left is what one more run
     may cost: under a filter, a Gaussian one. ``units`` are the account's own figures, from which `account` tells of any
     other run whether it fits.
     """

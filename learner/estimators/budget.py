@@ -43,9 +43,9 @@ class PrivacyBudget:
 
     @property
     def epsilon_spent(self) -> float:
-        """The epsilon that all fits so far amount to, at the budget's delta: no promise (`SPENT_MEANS`).
+        """The epsilon that all fits so far amount to, at the budget's delta.
 
-        It is what they cost if what was fitted had not depended on what came out; the promise is the budget.
+        It is what they cost if what was fitted had not depended on what came out: what is promised is the budget.
         """
         return self._account.epsilon_spent
 

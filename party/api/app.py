@@ -164,7 +164,11 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
 
     @app.get("/v1/budget", summary="What may be spent, and what has been", tags=["party"])
     async def show_budget(request: Request, response: Response) -> BudgetReport:
-        """Epsilon and delta of all runs of all learners together: allowed, spent, reserved for approved runs, left."""
+        """Epsilon and delta of all runs of all learners together: allowed, spent, reserved for approved runs, left.
+
+        What is spent is what the answers cost if what was asked had not depended on them: what is promised is the
+        limit.
+        """
         return await desk.do(request, response, desk.party.budget)
 
 

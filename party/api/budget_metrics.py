@@ -9,10 +9,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from common.privacy.account import MICRO, Account
+from common.privacy.statement import SPENT_MEANS
 
 _FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {
     "parley_epsilon_limit": ("Epsilon that the owner allows in total.", lambda account: account.epsilon_limit / MICRO),
-    "parley_epsilon_spent": ("Epsilon that was charged.", lambda account: account.epsilon_spent),
+    "parley_epsilon_spent": (f"Epsilon that was charged: {SPENT_MEANS}.", lambda account: account.epsilon_spent),
     "parley_epsilon_left": ("Epsilon that one more run may cost.", lambda account: account.epsilon_left),
     "parley_delta_left": ("Delta that one more run may cost.", lambda account: account.delta_left),
 }

@@ -4,6 +4,8 @@ import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
 import { count, debounced, few, field, h, number, sentence, table, tell, tellError } from "./dom.js";
 
+const SPENT_MEANS = "what the answers cost if what was asked had not depended on them: what is promised is the limit";
+
 export async function show(main, _, signal) {
   document.title = "Studies · Parley";
   const box = h("div", {}, h("p", { role: "status" }, "Asking the owners …"));
@@ -48,7 +50,8 @@ function card(study, parties) {
     h("h2", {}, study.name), [study.title, study.purpose].filter(Boolean).map((words) => h("p", {}, words)),
     facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
     owners.length ? table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner))
-      : h("p", { class: "warn" }, "No owner that answers holds it."));
+      : h("p", { class: "warn" }, "No owner that answers holds it."),
+    owners.some(({ budget }) => budget) ? h("p", { class: "hint" }, `Spent is ${SPENT_MEANS}.`) : "");
 }
 
 function owner(party) {

@@ -1,0 +1,40 @@
+"""What is spent is not shown like a promise: wherever it is, the same words say what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.privacy.account import limit
+from common.privacy.statement import SPENT_MEANS, in_words
+from common.wire.party_api import BudgetReport
+from learner.estimators.budget import PrivacyBudget
+from party.api.budget_metrics import BudgetGauges
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "common/wire/party_api.py",
+        "docs/explanation/guarantees.md",
+        "docs/monitoring.md",
+        "docs/tutorials/privacy-officer.md",
+        "learner/api/web/studies.js",
+        "party/api/app.py",
+        "party/owner/web/owner.html",
+    ],
+)
+def test_a_place_that_shows_what_is_spent_says_what_it_is(place: str) -> None:
+    assert SPENT_MEANS in " ".join((ROOT / place).read_text().split())
+
+
+def test_so_do_the_command_and_the_metrics() -> None:
+    account = limit(5.0, 1e-5)
+    assert SPENT_MEANS in in_words(account, 0.5, 1e-6)[0]
+    gauges = {gauge.name: gauge for gauge in BudgetGauges("study", lambda: account).collect()}
+    assert SPENT_MEANS in gauges["parley_epsilon_spent"].documentation
+    assert SPENT_MEANS in " ".join((BudgetReport.__doc__ or "").split())
+    assert "what is promised is the budget" in (PrivacyBudget.epsilon_spent.__doc__ or "")
