@@ -52,8 +52,8 @@ _COMPARED = (
     "are"
 )
 _SUMS_HOLD = (_BOUNDED, _COMPARED, "no key holder was set back to an earlier state")
+"""What every promise of a run with a secure sum leans on, whatever its algorithm, beside what begins so:"""
 _APART = "the learner and all key holders do not collude"
-"""What every promise of a run with a secure sum leans on, whatever its algorithm."""
 
 
 def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
@@ -95,10 +95,12 @@ def _apart(algorithm: Algorithm, parties: Sequence[OwnFacts]) -> tuple[str, ...]
         return ()
     alike = {(*events(algorithm, facts), float(facts.own_epsilon), float(facts.own_delta)): facts for facts in parties}
     epsilon, delta = max(if_all_collude(algorithm, facts) for facts in alike.values())
-    left = f"epsilon {epsilon:.3g} at delta {delta:.1g} is" if math.isfinite(epsilon) else "nothing is"
-    if NEXT_TO_NOTHING < epsilon < math.inf:
-        left = f"next to nothing is ({epsilon:.3g} at delta {delta:.1g})"
-    return (f"{_APART}: if they do, {left} promised against them", *_SUMS_HOLD)
+    figures = f"epsilon {epsilon:.3g} at delta {delta:.1g}"
+    left = f"{figures} is promised against them"
+    if epsilon > NEXT_TO_NOTHING:
+        little = f"next to nothing is promised against them ({figures})"
+        left = little if math.isfinite(epsilon) else "nothing is promised against them"
+    return (f"{_APART}: if they do, {left}", *_SUMS_HOLD)
 
 
 def is_of_sums(assumption: str) -> bool:

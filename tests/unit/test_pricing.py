@@ -194,7 +194,7 @@ def test_of_pure_noise_in_shares_nothing_is_left_and_of_whole_noise_all() -> Non
     left = if_all_collude(given(pure), facts.of(0))[0]
     assert left > 100
     (*_, last) = guarantees(given(pure), facts)
-    assert any("next to nothing is (" in each for each in last.assumptions)
+    assert any("next to nothing is promised against them (epsilon" in each for each in last.assumptions)
 
 
 def test_every_promise_of_a_secure_sum_says_what_it_leans_on() -> None:
