@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, cast
 
 import numpy as np
@@ -48,14 +48,16 @@ from tests.contracts.algorithms import PUBLIC, Case, D, ball, conversation, labe
 from tests.support.noises import Relay, RoundNoise, ScaledNoise
 
 ALARM, POWER = 1e-6, 0.99
-ALONE, STACKED = 250, 400
-"""How often noise is drawn for one party at a time, and how many parties draw it together."""
+ALONE, STACKED, AGAIN = 250, 400, 60
+"""How often noise is drawn for one party at a time, how many parties draw it together, and how often elsewhere."""
 N, PARTIES, MINIMUM, COLLUDERS = 6, 5, 5, 1
 LONG = 20
 """Rounds of a long run."""
 AUDITED = 3_000
 """How often each neighbour of an audit answers."""
 ROUNDING = 1e-9
+_PAIRS, _BITS, _READ = 10, 16, 0.01
+"""Neighbours for each message; bits that noise must reach; how far noise that is read may be off, in parts of it."""
 
 
 class UnprovenError(AssertionError):
@@ -78,14 +80,17 @@ class Setting:
     case: Case
     terms: Mapping[str, object] = field(default_factory=dict)
     classes: int = 2
+    size: int = N
 
-    def facts(self, k: int, n: int = N, **more: object) -> FederationFacts:
+    def facts(self, k: int, n: int | None = None, **more: object) -> FederationFacts:
         """Facts of k parties of n examples; of a curator's algorithm, of the curator."""
+        n = self.size if n is None else n
         sums = {"minimum_contributors": MINIMUM, "colluders": COLLUDERS} if self.case.secure_sum and k > 1 else {}
         return self.case.equal_facts(k, n, **(sums | dict(self.terms) | more))
 
-    def shard(self, rng: np.random.Generator, n: int = N) -> Shard:
+    def shard(self, rng: np.random.Generator, n: int | None = None) -> Shard:
         """A shard of n examples."""
+        n = self.size if n is None else n
         y = labels(rng, n) if self.classes == 2 else rng.integers(0, self.classes, n) * 2.0 / (self.classes - 1) - 1
         return Shard(ball(rng, n, D), y)
 
@@ -127,8 +132,10 @@ def prove(case: Case) -> list[Proven]:
     if not proven:
         raise UnprovenError(f"{case.name} accepts none of the terms that it is tried on")
     if hasattr(case.algorithm, "n_rounds"):
-        longer = Setting(replace(case, algorithm=with_parameters(case.algorithm, n_rounds=LONG)))
-        list(_proofs_of(longer, _all_rounds(longer)[-1:], first=False))
+        case = replace(case, algorithm=with_parameters(case.algorithm, n_rounds=LONG))
+    elsewhere = Setting(case, {"epsilon": 0.6, "delta": 1e-3}, size=2 * N)  # noise may be right in one place alone
+    if elsewhere.accepts():
+        list(_proofs_of(elsewhere, _all_rounds(elsewhere), first=False))
     return list(dict.fromkeys(proven))
 
 
@@ -138,9 +145,8 @@ def with_parameters(algorithm: Algorithm, **parameters: float) -> Algorithm:
 
 
 def _all_rounds(setting: Setting) -> list[Query]:
-    """A query of each round; their messages are such as a curious learner may send."""
-    asked = conversation(setting.case, setting.facts(setting.parties), seed=3)[0]
-    return [queries(query, np.random.default_rng(4))[-1] for query in asked]
+    """A query of each round."""
+    return conversation(setting.case, setting.facts(setting.parties), seed=3)[0]
 
 
 def _proofs_of(setting: Setting, asked: Sequence[Query], *, first: bool = True) -> Iterator[Proven]:
@@ -312,7 +318,7 @@ def check_cost(declared: Event, law: NoiseLaw, vectors: int = 1) -> None:
 
 @dataclass
 class Trial:
-    """One question to parties that do the same, ``group``; ``first`` tries stacks of parties too, and whole audits."""
+    """One question to parties that do the same, ``group``; ``first`` tries all that there is, and else a little."""
 
     setting: Setting
     query: Query
@@ -325,8 +331,15 @@ class Trial:
         self.where = f"{self.setting.case.name}, round {self.query.round}"
         self.facts = self.setting.facts(self.setting.parties)
         self.owns = {i: self.facts.of(i) for i in self.group}
-        self.shard_ = self.setting.shard(np.random.default_rng(5))
-        self.prepared = {i: self.algorithm.prepare(self.shard_, own) for i, own in self.owns.items()}
+        self.runs = ALONE if self.first else AGAIN
+        self.queries = queries(self.query, np.random.default_rng(4))
+        self.query = self.queries[-1]
+        first = self.setting.shard(np.random.default_rng(5))
+        alike = Shard(np.broadcast_to(first.X[:1], first.X.shape), np.ones_like(first.y))
+        self.shards = first, Shard(0 * first.X, first.y), alike
+        self.prepared = {
+            i: [self.algorithm.prepare(shard, own) for shard in self.shards] for i, own in self.owns.items()
+        }
         self.parts = 1
         if self.setting.case.secure_sum and not self.algorithm.whole_noise(self.query.round):
             self.parts = MINIMUM - COLLUDERS
@@ -345,28 +358,51 @@ class Trial:
             case _:
                 raise UnprovenError(f"{self.where} declares {event} and no proof of it")
 
-    def released(self, prepared: Any, own: OwnFacts, noise: Noise) -> IntArray:  # noqa: ANN401 -- as `prepare` makes it
+    def released(self, prepared: Any, own: OwnFacts, noise: Noise, query: Query | None = None) -> IntArray:  # noqa: ANN401 -- as `prepare` makes it
         """What bears the noise: the answer, or what it is a function of."""
-        proof = self.algorithm.proof(self.query, own)
+        query = self.query if query is None else query
+        proof = self.algorithm.proof(query, own)
         if isinstance(proof, PostProcessing):
             return proof.release(prepared, noise)
-        return self.algorithm.local(self.query, prepared, own, noise)
+        return self.algorithm.local(query, prepared, own, noise)
 
     def alone(self, noise: Noise) -> FloatArray:
-        """Releases of single parties less what is exact, summed up by parts, (ALONE, ..., m), in reals."""
-        rng = np.random.default_rng(6)
-        exact = {i: self.released(self.prepared[i], own, NoNoise()) for i, own in self.owns.items()}
-        sums = []
-        for _ in range(ALONE):
+        """Releases of single parties less what is exact, summed up by parts, (runs, ..., m), in sensitivities.
+
+        They are asked by several messages, and hold several shards, in turn.
+        """
+        rng, turns = np.random.default_rng(6), list(product(range(len(self.shards)), self.queries))
+        exact: dict[tuple[int, int], IntArray] = {}
+        drawn, moved = [], []
+        for run in range(self.runs):
+            turn = run % len(turns)
+            place, query = turns[turn]
             members = rng.choice(self.group, self.parts, replace=len(self.group) < self.parts).tolist()
-            sums.append(sum(self.released(self.prepared[i], self.owns[i], noise) - exact[i] for i in members))
-        return to_reals(np.array(sums))
+            for i in members:
+                prepared, own = self.prepared[i][place], self.owns[i]
+                if (i, turn) not in exact:
+                    exact[i, turn] = self.released(prepared, own, NoNoise(), query)
+                drawn.append(self.released(prepared, own, noise, query) - exact[i, turn])
+            moved.append(self.sensitivity(self.owns[members[0]], query))
+        each = np.array(drawn)
+        self.check_bits(each, np.array(list(exact.values())))
+        sums = to_reals(each.reshape(self.runs, self.parts, *each.shape[1:]).sum(axis=1))
+        return np.asarray(sums / np.reshape(moved, (-1, *[1] * (sums.ndim - 1))))
+
+    def check_bits(self, noise: IntArray, exact: IntArray) -> None:
+        """That noise has all the bits that exact answers have: coarser noise would leave the last ones as they are."""
+        for bit in range(_BITS):
+            if not (exact >> bit & 1).any() or np.abs(noise).mean() < 2.0 ** (bit + 5):
+                continue
+            odd = (noise >> bit & 1).reshape(-1)
+            if 2 * stats.norm.sf(abs(odd.mean() - 0.5) * 2 * math.sqrt(len(odd))) * _BITS < ALARM:
+                raise UnprovenError(f"{self.where}: the noise leaves bit {bit} of an answer as it is")
 
     def together(self, noise: Noise) -> FloatArray:
         """Likewise of a stack of parties that hold the same, (STACKED, ..., m)."""
         k = STACKED * self.parts
         facts = self.setting.facts(k).everyone
-        shard = repeated(self.shard_, k)
+        shard = repeated(self.shards[0], k)
         prepared = self.algorithm.prepare(shard, facts)
         drawn = self.released(prepared, facts, noise) - self.released(prepared, facts, NoNoise())
         drawn = np.random.default_rng(7).permutation(drawn)
@@ -381,13 +417,12 @@ class Trial:
             raise UnprovenError(
                 f"{self.where}: no law of noise follows from {event}: say which it has, or give another proof"
             )
-        own = self.owns[self.group[0]]
-        sensitivity = self.sensitivity(own)
-        self.check_sensitivity(law, sensitivity)
+        for query in self.queries:
+            self.check_sensitivity(law, query)
         noise = self.alone(RoundNoise(SeededNoise(8)))
         check_cost(event, law, math.prod(noise.shape[1:-1]))
-        words = self.check_law("alone", noise, law, sensitivity)
-        flat = noise.reshape(ALONE, -1)
+        words = self.check_law("alone", noise, law, 1.0)
+        flat = noise.reshape(self.runs, -1)
         if p_of_correlation(flat[1:], flat[:-1]) < ALARM:
             raise UnprovenError(f"{self.where}: the noise of one answer tells of the next one's")
         if not self.stacked:
@@ -396,11 +431,11 @@ class Trial:
         proof = cast("Additive", self.proven_noise(stack))
         law = cast("NoiseLaw", self.algorithm.event(self.query.round, stack) if proof.law is None else proof.law)
         noise = self.together(RoundNoise(SeededNoise(9)))
-        return f"{words}; {self.check_law('stacked', noise, law, self.sensitivity(stack))}"
+        return f"{words}; {self.check_law('stacked', noise, law, self.sensitivity(stack, self.query))}"
 
-    def sensitivity(self, own: OwnFacts) -> float:
+    def sensitivity(self, own: OwnFacts, query: Query) -> float:
         """What the algorithm declares; refused unless it is finite."""
-        declared = float(np.max(self.algorithm.sensitivity(self.query, own)))
+        declared = float(np.max(self.algorithm.sensitivity(query, own)))
         if not 0 < declared < math.inf:
             raise UnprovenError(f"{self.where}: additive noise hides a finite sensitivity, not {declared}")
         return declared
@@ -417,16 +452,18 @@ class Trial:
             raise UnprovenError(
                 f"{self.where}: noise drawn {way} does not fit {law} for a sensitivity of {sensitivity:g}"
             )
-        if halved >= ALARM:
+        if halved >= ALARM and self.first:
             raise UnprovenError(f"{self.where}: half of the noise drawn {way} would not be noticed")
         return f"{way} p = {p:.2g}, halved {halved:.0e}"
 
-    def check_sensitivity(self, law: NoiseLaw, bound: float) -> None:
+    def check_sensitivity(self, law: NoiseLaw, query: Query) -> None:
         """That no neighbour's release is further off."""
         rng, own = np.random.default_rng(11), self.setting.facts(self.setting.parties, 2).of(self.group[0])
-        pairs = neighbours(rng, 15, 2, self.algorithm.adjacency)
-        for i in range(15):
-            one, other = (self.released(self.algorithm.prepare(each.party(i), own), own, NoNoise()) for each in pairs)
+        pairs, bound = neighbours(rng, _PAIRS, 2, self.algorithm.adjacency), self.sensitivity(own, query)
+        for i in range(_PAIRS if self.first else 0):
+            one, other = (
+                self.released(self.algorithm.prepare(each.party(i), own), own, NoNoise(), query) for each in pairs
+            )
             if too_far(one - other, law, bound):
                 raise UnprovenError(
                     f"{self.where}: a neighbour's release is further off than the sensitivity, {bound:g}"
@@ -438,11 +475,11 @@ class Trial:
         """That the answer is the function of the release, which sees nothing of the shard, alone or stacked."""
         rng = np.random.default_rng(12)
         for own in [self.owns[self.group[0]], *([self.facts.everyone] if self.stacked else [])]:
-            for seed in range(6):
-                shard, other = (self.setting.shard(rng) for _ in range(2))
+            for seed, shard in enumerate((*self.shards, *self.shards)):
+                pair = [shard, self.setting.shard(rng)]
                 if own.own_epsilon.ndim:  # a stack
-                    shard, other = (repeated(each, self.setting.parties) for each in (shard, other))
-                prepared, of_other = (self.algorithm.prepare(each, own) for each in (shard, other))
+                    pair = [repeated(each, self.setting.parties) for each in pair]
+                prepared, of_other = (self.algorithm.prepare(each, own) for each in pair)
                 release = self.proof_(own).release(prepared, SeededNoise(seed))
                 answer = self.algorithm.local(self.query, prepared, own, SeededNoise(seed))
                 if self.proof_(own).places_only and not np.array_equal(numbers(release), numbers(answer)):
@@ -463,18 +500,37 @@ class Trial:
             raise UnprovenError(f"{self.where}: noise inside a minimisation is not drawn in shares")
         index = self.group[0]
         own, noise = self.owns[index], RoundNoise(SeededNoise(8))
-        answers = {"alone": np.stack([self.released(self.prepared[index], own, noise) for _ in range(ALONE)])}
+        drawn = {"alone": np.concatenate([self.noise_alone(place) for place in range(len(self.shards))])}
         if self.stacked:
-            answers["stacked"] = self.answers_together(noise)
-        drawn = {way: self.noise_of(own)(self.prepared[index], to_reals(each)) for way, each in answers.items()}
+            answers = to_reals(self.answers_together(noise))
+            drawn["stacked"] = self.noise_of(own)(self.prepared[index][0], answers)
         self.check_inside_cost(event, proof, drawn["alone"].shape[1])
-        self.check_change(proof, to_reals(answers["alone"][:8]))
+        some = [self.released(self.prepared[index][0], own, noise) for _ in range(8)]
+        self.check_change(proof, to_reals(np.stack(some)))
         return "; ".join(self.check_law(way, each, proof.law, proof.reach) for way, each in drawn.items())
+
+    def noise_alone(self, place: int) -> FloatArray:
+        """The noise (runs, k, d) that is read off one party's answers: some of what it has drawn."""
+        index = self.group[0]
+        own, prepared = self.owns[index], self.prepared[index][place]
+        source, answers, heard = SeededNoise([8, place]), [], []
+        for _ in range(self.runs // len(self.shards)):
+            noise = KeptDraws(source)
+            answers.append(to_reals(self.released(prepared, own, noise)))
+            heard.append(noise.drawn)
+        read = self.noise_of(own)(prepared, np.stack(answers))
+        for vectors, draws in zip(read, heard, strict=True):
+            for vector in vectors:
+                like = [each.reshape(-1, len(vector)) - vector for each in draws if each.shape[-1] == len(vector)]
+                nearest = min((float(np.linalg.norm(each, axis=-1).min()) for each in like), default=math.inf)
+                if nearest > _READ * float(np.linalg.norm(vector)):
+                    raise UnprovenError(f"{self.where}: what is read off an answer is not the noise that was drawn")
+        return read
 
     def answers_together(self, noise: Noise) -> IntArray:
         """Releases of a stack of parties that hold the same."""
         facts = self.setting.facts(STACKED).everyone
-        shard = repeated(self.shard_, STACKED)
+        shard = repeated(self.shards[0], STACKED)
         return self.released(self.algorithm.prepare(shard, facts), facts, noise)
 
     def noise_of(self, own: OwnFacts) -> Callable[[Any, FloatArray], FloatArray]:
@@ -631,7 +687,7 @@ class Trial:
                                 played.algorithm.local(query, prepared[place > 0], each, noise)
                                 for place, each in enumerate(own)
                             )
-                            for _ in range(AUDITED)
+                            for _ in range(AUDITED if self.first else AUDITED // 10)
                         ]
                     )
                 )
@@ -676,6 +732,19 @@ class Attack:
         return float(
             np.mean([replace(self, hits=hits, alarms=alarms).epsilon > claim for hits, alarms in counts.tolist()])
         )
+
+
+class KeptDraws(RoundNoise):
+    """Noise that keeps what is drawn in reals."""
+
+    def __init__(self, source: Noise) -> None:
+        super().__init__(source)
+        self.drawn: list[FloatArray] = []
+
+    def draw(self, law: str, scale: Any, shape: Any, *parts: float) -> Any:  # noqa: ANN401 -- as `Noise` has them
+        drawn = super().draw(law, scale, shape, *parts)
+        self.drawn.append(np.asarray(drawn, dtype=np.float64))
+        return drawn
 
 
 class HeardDraws(Relay):
