@@ -31,6 +31,7 @@ from common.privacy.guarantee import Composition
 from common.protocol.facts import FederationFacts
 from common.runs.pricing import price, price_at_once
 from common.wire.party_api import RunProposal
+from party.ledger.audit import export, verify
 from party.ledger.books import Books
 from party.ledger.ledger import Ask
 from party.ledger.records import Answered, Approved, Begun, Ended, Entry, LedgerRecord, Limited, Released
@@ -211,3 +212,24 @@ def test_a_ledger_refuses_to_spend_elsewhere_what_a_stopped_run_saved(
         pure = price_at_once(LaplaceEvent(saved), saved, 0.0)
         with pytest.raises(BudgetExhaustedError):
             ledger.approve("ann", RunProposal(run="second", spec=spec), pure)
+
+
+def test_a_ledger_that_charged_round_by_round_opens_and_gives_nothing_back(tmp_path: Path) -> None:
+    """As older versions wrote it: the run goes on at its old price, an audit of it holds, and what it saved is gone."""
+    mu, due = run_of(100, EPSILON, DELTA)
+    older = replace(due, epsilon=tuple(math.ceil(running(mu, round) * MICRO) for round in range(1, 101)))
+    spec, budget = run_spec(Cluster(tmp_path / "cluster", n_parties=2)), limit(EPSILON, DELTA, composition="basic")
+    second = price_at_once(LaplaceEvent(0.7), 0.7, 0.0)
+    with open_ledger(tmp_path / "ledger", budget) as ledger:
+        ledger.approve("ann", RunProposal(run="run", spec=spec), older)
+        for round in range(1, 11):
+            ledger.answer(Ask("ann", "run", round, "query"), lambda kept: (b"answer", kept))
+        assert sum(each.cost.epsilon for each in ledger.answers()) == older.epsilon[9] < 0.3 * MICRO
+    with open_ledger(tmp_path / "ledger", budget) as ledger:
+        assert (ledger.account().spent.epsilon, ledger.account().reserved.epsilon) == (older.whole.epsilon, 0)
+        ledger.answer(Ask("ann", "run", 11, "query"), lambda kept: (b"answer", kept))
+        ledger.end("ann", "run")
+        assert ledger.account().spent.epsilon == older.whole.epsilon
+        with pytest.raises(BudgetExhaustedError):
+            ledger.approve("ann", RunProposal(run="second", spec=spec), second)
+        assert verify(export(ledger), ledger.identity.key)[0]
