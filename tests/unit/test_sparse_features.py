@@ -156,7 +156,7 @@ def test_decimals_are_numbers_and_infinity_is_beyond_the_bounds(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (gzip.compress(TEXT.encode()), "cannot be read: it is packed: unpack it"),
+        (gzip.compress(TEXT.encode(), mtime=0), "cannot be read: it is packed: unpack it"),
         (TEXT.encode("utf-16"), "cannot be read: it is not UTF-8: save it as such"),
     ],
 )
