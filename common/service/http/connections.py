@@ -89,7 +89,7 @@ class Crowd:
 
     def __init__(self, connections: set[Any], most: int, each: int) -> None:
         self.most = most
-        self.arrivals: dict[asyncio.Task[None], float] = {}
+        self.arrivals: dict[socket.socket, float] = {}
         """Those that are accepted, and have not finished TLS, the oldest first."""
         self._open = connections
         self._signed_in = 0
@@ -108,10 +108,11 @@ class Crowd:
         strangers = [each for each in self._open if each.caller is None]
         silent = [each for each in self._open if each.waiting_since is not None]
         oldest = min(strangers or silent, key=lambda each: each.last_heard, default=None)
-        task, arrived = next(iter(self.arrivals.items()), (None, math.inf))
-        if task is not None and (oldest is None or not strangers or arrived < oldest.last_heard):
-            del self.arrivals[task]
-            task.cancel()
+        accepted, arrived = next(iter(self.arrivals.items()), (None, math.inf))
+        if accepted is not None and (oldest is None or not strangers or arrived < oldest.last_heard):
+            del self.arrivals[accepted]
+            with suppress(OSError):  # its client has gone by itself
+                accepted.shutdown(socket.SHUT_RDWR)  # which ends TLS, and with it the connection
             return True
         if oldest is not None:
             oldest.transport.abort()
@@ -325,6 +326,7 @@ class Door:
         self._socket = socket.socket(fileno=os.dup(listening))
         self._socket.setblocking(False)  # noqa: FBT003 -- as sockets have it
         self._socket.listen(_BACKLOG)
+        self._welcomed: set[asyncio.Task[None]] = set()
         self._open()
 
     def close(self) -> None:
@@ -354,24 +356,23 @@ class Door:
                 accepted.close()
                 continue
             accepted.setblocking(False)  # noqa: FBT003 -- as sockets have it
+            crowd.arrivals[accepted] = self._loop.time()
             task = self._loop.create_task(self._welcome(accepted))
-            crowd.arrivals[task] = self._loop.time()
-            task.add_done_callback(partial(self._arrived, accepted))
+            self._welcomed.add(task)
+            task.add_done_callback(self._welcomed.discard)
 
     async def _welcome(self, accepted: socket.socket) -> None:
         """Have uvicorn serve a connection, once TLS has begun on it."""
         server, context = self._server, self._server.config.ssl
         seconds = server.limits.receive_seconds if context else None
-        with suppress(OSError):  # it was closed, or spoke no TLS
+        try:
             await self._loop.connect_accepted_socket(
                 server.protocol, accepted, ssl=context, ssl_handshake_timeout=seconds
             )
-
-    def _arrived(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
-        """It is served, or it has made room."""
-        self._server.crowd.arrivals.pop(task, None)
-        if task.cancelled():
-            accepted.close()
+        except OSError:  # it was closed, spoke no TLS, or has made room
+            return
+        finally:
+            server.crowd.arrivals.pop(accepted, None)
 
 
 class BoundedServer(uvicorn.Server):
