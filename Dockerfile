@@ -1,8 +1,8 @@
 # The images of Parley's services, from the repository's root:
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
-# --build-arg EXTRAS="postgres tracing" adds what reads tables of PostgreSQL, sends traces, or (export) writes ONNX: the
-# packages of requirements-postgres.lock and so on.
+# --build-arg EXTRAS="postgres excel" adds what reads tables of PostgreSQL, workbooks, sends traces (tracing), or writes
+# ONNX (export): the packages of requirements-postgres.lock and so on.
 # --build-arg VERSION=1.2.3 says which version it is, as git is not in it; `make release` does.
 # An image holds its own service's code, the locked packages and their bills of materials (/opt/parley/share/parley); no
 # installer, no compiler, no secret. What a service writes lives in the volume /var/lib/parley.

@@ -78,7 +78,7 @@ mutants: install  ## change the code that privacy rests on, bit by bit: tests mu
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
-	set -e; for extra in export postgres tracing; do $(EXTRA) $$extra | \
+	set -e; for extra in excel export postgres tracing; do $(EXTRA) $$extra | \
 		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-$$extra.lock -; done
 	$(BIN)/python scripts/make_sbom.py
 

@@ -186,11 +186,14 @@ def _plain_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) -
             if not possible:
                 continue
             cells = batch.column(name)
-            full = cells.filter(compute.invert(compute.is_in(cells, value_set=empty)))
+            full = cells.filter(compute.not_equal(cells, ""))
             if _has_codes(full):
                 kinds[name] = []
                 continue
             kinds[name] = [kind for kind in possible if casts(full, kind)]
+            if len(kinds[name]) < len(possible):  # some may be missing
+                full = full.filter(compute.invert(compute.is_in(full, value_set=empty)))
+                kinds[name] = [kind for kind in possible if casts(full, kind)]
             if not kinds[name] and any(_kinds(cells, decimal, list(_NUMBERS), missing) for decimal in _DECIMALS):
                 return None
     return {name: possible[0] for name, possible in kinds.items() if possible}
