@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("runtime", "export", "postgres", "tracing")
+PARTS = ("runtime", "excel", "export", "postgres", "tracing")
 
 
 def lock_of(part: str) -> Path:

@@ -11,7 +11,12 @@ import pytest
 from tests.support.containers import docker, image, output
 
 BUILD_SECONDS = 1200
-PACKAGES = {"excel": "python_calamine", "export": "onnx", "postgres": "adbc_driver_postgresql", "tracing": "opentelemetry.sdk"}
+PACKAGES = {
+    "excel": "python_calamine",
+    "export": "onnx",
+    "postgres": "adbc_driver_postgresql",
+    "tracing": "opentelemetry.sdk",
+}
 NEEDS = (
     "adbc_driver_postgresql.dbapi, common.files.postgres_tables, common.service.tracing.spans, "
     "learner.models.onnx_graph, learner.models.sklearn_pipeline"
