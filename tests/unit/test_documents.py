@@ -20,6 +20,8 @@ from common.learning.losses import Logistic, Softmax
 from common.privacy.noise import NoNoise
 from common.protocol.facts import FederationFacts
 from common.protocol.simulation import simulate
+from tests.contracts.algorithms import Case
+from tests.contracts.proving import prove
 
 ROOT = Path(__file__).parents[2]
 TOP = {path.name for path in ROOT.iterdir()}
@@ -151,3 +153,10 @@ def test_the_examples_train(registry: Registry) -> None:
     print(f"without noise the examples of CONTRIBUTING.md classify {json.dumps(agreement)} rightly")
     assert len(agreement) == 3
     assert min(agreement.values()) > 0.8
+
+
+def test_the_examples_prove_their_events(registry: Registry) -> None:
+    for name in registry:
+        for secure_sum in (False, True):
+            proven = prove(Case(name, registry[name](), secure_sum))
+            assert {(each.event, each.proof) for each in proven} == {("GaussianEvent", "Additive")}
