@@ -95,7 +95,7 @@ def of_error(error: ParleyError) -> JSONResponse:
     response = JSONResponse(document_of(error), error.status, media_type=PROBLEM_MEDIA_TYPE)
     if error.status == 401:  # noqa: PLR2004 -- RFC 9110 wants the scheme named
         response.headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, ShareUsedUpError):
+    if isinstance(error, ShareUsedUpError) or "retry_after" in error.facts:
         response.headers["Retry-After"] = str(error.facts.get("retry_after", 1))
     return response
 

@@ -70,7 +70,9 @@ class Uploads:
         try:
             await asyncio.wait_for(self._places.acquire(), _PATIENCE)
         except TimeoutError:
-            raise UnavailableError("other tables are read at the moment: send this one again in some seconds") from None
+            raise UnavailableError(
+                "other tables are read at the moment: send this one again in some seconds", retry_after=round(_PATIENCE)
+            ) from None
         try:
             yield
         finally:

@@ -18,6 +18,7 @@ from common.arrays import FloatArray
 from common.data.columns import Category, Feature, Label
 from common.data.study import Study
 from common.errors import UnavailableError
+from common.service.problems import of_error
 from learner.api import uploads
 from tests.support.cluster import Cluster, asgi_cluster
 
@@ -96,8 +97,9 @@ async def test_few_tables_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 
     slow = [asyncio.create_task(reader.read(request(), STUDY, "rows")) for _ in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(UnavailableError, match="other tables are read at the moment"):
+    with pytest.raises(UnavailableError, match="other tables are read at the moment") as refused:
         await reader.read(request(), STUDY, "rows")
+    assert of_error(refused.value).headers["Retry-After"] == str(refused.value.facts["retry_after"])
     ends.set()
     assert all(isinstance(each, Exception) for each in await asyncio.gather(*slow, return_exceptions=True))
     with pytest.raises(Exception, match=r"^$"):  # a client that has gone, and no place that is taken
