@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,6 +47,37 @@ def delta_caution(delta: float, n: int, of: str = "records") -> tuple[str, ...]:
         f"{min(delta, 1) * n:,.0f} of them are published whole; take one far below {1 / n:.2g}"
     )
     return (words,)
+
+
+def in_common(assumptions: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """What all of several guarantees assume, in the first one's order: so it can be shown once.
+
+    >>> in_common([("a", "b", "c"), ("c", "a")])
+    ('a', 'c')
+    """
+    first, *others = map(tuple, assumptions or [()])
+    return tuple(each for each in dict.fromkeys(first) if all(each in other for other in others))
+
+
+def as_clause(assumption: str) -> str:
+    """An assumption so that it can stand by itself.
+
+    >>> as_clause("at most 1 of them collude")
+    'at most 1 of the parties collude'
+    """
+    if assumption == "at most 0 of them collude":
+        return "none of the parties collude"
+    return assumption.replace(" of them collude", " of the parties collude")
+
+
+def as_sentence(assumption: str) -> str:
+    """An assumption as a sentence of its own.
+
+    >>> as_sentence("how long an answer takes is not hidden")
+    'How long an answer takes is not hidden.'
+    """
+    clause = as_clause(assumption)
+    return f"{clause[:1].upper()}{clause[1:]}."
 
 
 Composition = Literal["filter", "basic"]

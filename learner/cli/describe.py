@@ -189,9 +189,9 @@ def _bars(shares: Sequence[float]) -> str:
 
 def _tell(run: str, cost: Mapping[str, float], guarantees: Sequence[Mapping[str, Any]]) -> None:
     """Say what it cost, and what it promises."""
-    from learner.cli.display import promise
+    from learner.cli.display import promises
 
     paid = ", ".join(f"{party} {epsilon:.3g}" for party, epsilon in cost.items())
     typer.echo(f"run {run} cost, in epsilon: {paid}")
-    for guarantee in guarantees:
-        typer.echo(f"  {promise(guarantee)}")
+    for line in promises(guarantees):
+        typer.echo(f"  {line}")

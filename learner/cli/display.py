@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from common.encoding.spelling import so_many
-from common.privacy.guarantee import HIDDEN
+from common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common
 from learner.client.progress import METRIC_WORDS, metrics_in_words
 from learner.run_states import RunEvent, RunState
 
@@ -172,15 +172,25 @@ def _interval(figure: Mapping[str, Any], rate: float) -> str:
     return f"{known}, between {low} and {figure['high']:.4g} at {rate:.0%}"
 
 
-def promise(guarantee: Mapping[str, Any]) -> str:
-    """A guarantee of a document in a line."""
+def promises(guarantees: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The guarantees of a document in lines: what all of them assume comes once, after them."""
+    bounded = [each for each in guarantees if each["epsilon"] is not None]
+    shared = in_common([each["assumptions"] for each in bounded])
+    for guarantee in guarantees:
+        yield _promise(guarantee)
+        if guarantee["epsilon"] is not None:
+            own = [each for each in guarantee["assumptions"] if each not in shared]
+            yield from (f"  if {as_clause(each)}" for each in own)
+    if shared:
+        yield "all of that holds if:" if len(bounded) > 1 else "that holds if:"
+        yield from (f"  - {as_sentence(each)}" for each in shared)
+
+
+def _promise(guarantee: Mapping[str, Any]) -> str:
+    """What a guarantee of a document promises, and to whom, in a line."""
     helpers = f" with the help of {guarantee['trust']} of the parties" if guarantee["trust"] else ""
     whom = f"whoever sees the {guarantee['view']}{helpers}"
     if guarantee["epsilon"] is None:
         return f"no privacy against {whom}"
     figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
-    assumptions = f", if {'; '.join(guarantee['assumptions'])}" if guarantee["assumptions"] else ""
-    return (
-        f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {whom} "
-        f"({guarantee['calibration']} calibration){assumptions}"
-    )
+    return f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {whom} ({guarantee['calibration']} calibration)"

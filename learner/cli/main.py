@@ -379,7 +379,7 @@ def model(
     output: FormatOption = "text",
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
-    from learner.cli.display import evaluation_lines, promise
+    from learner.cli.display import evaluation_lines, promises
 
     if save is None and output == "text":
         save = Path(f"{run}.json")
@@ -397,8 +397,8 @@ def model(
         figures = f"{so_many(document['rounds'], 'round')}, {document['kind']}, {width} columns"
         classes = f", {len(document['classes'])} classes" if document["classes"] else ""
         typer.echo(f"{save}: {document['algorithm']}, {figures}{classes}")
-        for guarantee in document["guarantees"]:
-            typer.echo(f"  {promise(guarantee)}")
+        for line in promises(document["guarantees"]):
+            typer.echo(f"  {line}")
         for line in evaluation_lines(document["evaluation"]):
             typer.echo(f"  {line}")
         print_next(output, f"parley-learner verify {save}")

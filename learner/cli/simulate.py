@@ -70,7 +70,7 @@ def simulate_command(
     Beside it what no model, all data without privacy, each owner's own data, and the best algorithm at the same budget,
     with its parameters left open, come to: this run itself, if none that was tried does better.
     """
-    from learner.cli.display import beside, measured, progress_bar, promise  # noqa: PLC0415 -- help comes without numpy
+    from learner.cli.display import beside, measured, progress_bar, promises  # noqa: PLC0415 -- help comes without numpy
     from learner.cli.outlook import hardly_private  # noqa: PLC0415 -- as above
     from learner.client.progress import terminal  # noqa: PLC0415
     from learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
@@ -108,7 +108,7 @@ def simulate_command(
     for name, choice in result.choices.items():
         if explain or name == "algorithm":
             typer.echo(f"  {name} = {choice}")
-    for guarantee in result.guarantees:
-        typer.echo(f"  {promise(guarantee.to_json())}")
+    for line in promises([guarantee.to_json() for guarantee in result.guarantees]):
+        typer.echo(f"  {line}")
     for warning in result.warnings:
         print_aside(output, f"warning: {warning}")

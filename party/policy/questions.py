@@ -7,8 +7,8 @@ import math
 import os
 import signal
 import subprocess
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock, Thread
 from time import monotonic
@@ -22,7 +22,7 @@ from common.encoding.spelling import so_many
 from common.errors import BudgetExhaustedError, InvalidInputError
 from common.forecast.forecast import NoForecast, forecast
 from common.privacy.account import DELTA_UNITS, MICRO, Account, Price
-from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, Unit
+from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, Unit, as_clause, as_sentence, in_common
 from common.protocol.cautions import cautions
 from common.runs.pricing import guarantees
 from common.runs.specification import RunSpec
@@ -88,10 +88,22 @@ def _seen_by_learner(spec: RunSpec, known: Collection[str]) -> str:
 def terms_in_words(own: str, spec: RunSpec) -> dict[str, Any]:
     """What is promised of a run, and what the party ``own`` may gain by it; may take seconds."""
     return {
-        "guarantee": [promise_in_words(each) for each in guarantees(spec.build(), spec.facts())],
+        "guarantee": promises_in_words(guarantees(spec.build(), spec.facts())),
         "cautions": [*cautions(spec.build(), spec.facts())],
         "you_gain": gain_in_words(spec, own),
     }
+
+
+def promises_in_words(promises: Sequence[Guarantee]) -> list[str]:
+    """Guarantees as sentences: what all of them assume comes once, after them."""
+    bounded = [each for each in promises if math.isfinite(each.epsilon)]
+    shared = in_common([each.assumptions for each in bounded])
+    words = [
+        promise_in_words(replace(each, assumptions=tuple(one for one in each.assumptions if one not in shared)))
+        for each in promises
+    ]
+    which = "All of that holds" if len(bounded) > 1 else "That holds"
+    return [*words, *([f"{which} only if each of these is true:"] if shared else []), *map(as_sentence, shared)]
 
 
 def promise_in_words(promise: Guarantee) -> str:
@@ -110,7 +122,7 @@ def promise_in_words(promise: Guarantee) -> str:
     )
     if not math.isfinite(promise.epsilon):
         return f"Of {seen} nothing is promised."
-    assumed = "".join(f" It holds if {each}." for each in promise.assumptions)
+    assumed = "".join(f" It holds if {as_clause(each)}." for each in promise.assumptions)
     colluding = f", even together with {promise.trust} of the others" if promise.trust else ""
     little = " That promises next to nothing." if promise.epsilon > NEXT_TO_NOTHING else ""
     promised = f"({promise.epsilon:.3g}, {promise.delta:.1g})"

@@ -48,12 +48,16 @@ function guarantee(promises) {
   const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
   const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
     : `Whoever sees all of this run can hardly tell it from one with ${HIDDEN[honest.adjacency]}: odds of telling change by at most a factor of ${number(Math.exp(honest.epsilon), 3)} (e to the ${number(honest.epsilon, 3)}), but for a chance of ${number(honest.delta, 2)}.`;
+  const bounded = promises.filter((each) => each.epsilon !== null);
+  const shared = bounded.length ? bounded[0].assumptions.filter((words) => bounded.every((each) => each.assumptions.includes(words))) : [];
+  const own = (each) => each.assumptions.filter((words) => !shared.includes(words)).join("; ");
   const rows = promises.map((each) => [
     each.epsilon === null ? "nothing" : `ε = ${number(each.epsilon, 3)}, δ = ${number(each.delta, 2)}`,
     CLAIMED[each.calibration] ?? each.calibration, HIDDEN[each.adjacency],
-    SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), each.assumptions.join("; ") || "nothing else"]);
+    SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), own(each) || "nothing of its own"]);
   return [h("h2", {}, "What is promised"), h("p", { id: "promise" }, words),
-    table("Each promise, and what has to hold for it", ["Promise", "Noise", "Hides", "From", "If"], rows, "promises")];
+    h("div", { id: "promises" }, table("Each promise, and what has to hold for it alone", ["Promise", "Noise", "Hides", "From", "If"], rows),
+      shared.length ? [h("p", {}, "What has to hold for each of them:"), h("ul", {}, shared.map((words) => h("li", {}, words)))] : [])];
 }
 
 /** What evaluations found, or that there is none; the last one that was asked for has an address. */
