@@ -125,15 +125,30 @@ def variants(name: str) -> Iterator[dict[str, object]]:
                 yield short | {parameter: value}
 
 
-CASES = {
-    "-".join([name, *(str(v) for v in chosen.values() if v not in {3, 0.1}), "sum" if secure else "each"]): Case(
-        name, build_algorithm(name, chosen), secure
-    )
-    for name in REGISTRY
-    if name not in ALIASES
-    for chosen in variants(name)
-    for secure in ((False,) if REGISTRY[name].curator else (False, True))
-}
+def label_of(name: str, chosen: Mapping[str, object], *, secure: bool) -> str:
+    """What a case is called: by the values that are not every case's."""
+    values = [
+        f"second_{value}" if parameter.startswith("second_") else str(value)
+        for parameter, value in chosen.items()
+        if value not in {3, 0.1}
+    ]
+    return "-".join([name, *values, "sum" if secure else "each"])
+
+
+def all_cases() -> dict[str, Case]:
+    """Each variant of each algorithm; raises ValueError for two of one label, of which one would never be tried."""
+    cases: dict[str, Case] = {}
+    for name in (name for name in REGISTRY if name not in ALIASES):
+        for chosen in variants(name):
+            for secure in (False,) if REGISTRY[name].curator else (False, True):
+                label = label_of(name, chosen, secure=secure)
+                if label in cases:
+                    raise ValueError(f"two cases are called {label}")
+                cases[label] = Case(name, build_algorithm(name, chosen), secure)
+    return cases
+
+
+CASES = all_cases()
 SHOWN = {"release-output-each", "average-objective-each", "feature-full-party-1-each", "feature-all-sum"}
 SIMILAR = {
     label
