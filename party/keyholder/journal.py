@@ -191,9 +191,10 @@ class Journal:
 
         A journal that was put back has forgotten what it opened since, and would open another set.
         """
-        with self._chain.transaction():
-            anchor = self._books.anchor
-        return [] if self._anchors.holds(anchor) else self._end_all("copy", before=math.inf)
+        with self._chain.transaction():  # or another process would write meanwhile, and delete the anchor that was read
+            if self._anchors.holds(self._books.anchor):
+                return []
+        return self._end_all("copy", before=math.inf)
 
     def active(self) -> list[int]:
         """The moduli of all sessions that have not ended."""

@@ -7,8 +7,10 @@ and asks for the others: the difference of two sets is one owner's answer.
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -210,3 +212,19 @@ def test_a_restart_goes_on(tmp_path: Path) -> None:
     with served(attack.settings) as client:
         assert open_round(client, attack.session, ROUND + 1, opened(attack.session, ROUND + 1)[0]).is_success
     assert len(list((attack.state / "anchor").iterdir())) == 1
+
+
+def test_a_second_process_starts_while_the_first_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at the anchor while nobody writes: or the first would delete it meanwhile, as of a copy."""
+    attack, looked, holds = prepare(tmp_path, by_cp), [], Anchors.holds
+
+    def locked(self: Anchors, anchor: str | None) -> bool:
+        with closing(sqlite3.connect(attack.state / "keyholder.db", timeout=0)) as other:
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+            looked.append(anchor)
+        return holds(self, anchor)
+
+    monkeypatch.setattr(Anchors, "holds", locked)
+    assert attack.ask(attack.first).content == attack.answer
+    assert len(looked) == 1
