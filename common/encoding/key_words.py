@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
+from unicodedata import normalize
 
 from mnemonic import Mnemonic
 
@@ -25,8 +27,8 @@ def words_of(public_key: str) -> tuple[str, ...]:
 
 
 def are_words(typed: str, public_key: str) -> bool:
-    """Whether these are the six words of a key; capitals and commas do not matter."""
-    return tuple(typed.lower().replace(",", " ").split()) == words_of(public_key)
+    """Whether these are the six words of a key; capitals, and what stands between words, do not matter."""
+    return _spoken(typed) == words_of(public_key)
 
 
 def named_words(text: str, option: str) -> tuple[str, str]:
@@ -38,6 +40,19 @@ def named_words(text: str, option: str) -> tuple[str, str]:
 
 
 def check_words(typed: str, public_key: str, whose: str) -> None:
-    """Raise InvalidInputError unless these are the six words of a key, as `are_words` reads them."""
-    if not are_words(typed, public_key):
+    """Raise InvalidInputError unless these are the six words of a key, as `are_words` reads them.
+
+    Words that no key has are a slip, and said to be one.
+    """
+    words = _spoken(typed)
+    if len(words) != WORDS:
+        raise InvalidInputError(f"the key of {whose} has {WORDS} words, and {len(words)} were typed")
+    if unlisted := sorted({*words} - {*Mnemonic("english").wordlist}):
+        raise InvalidInputError(f"no key has the word {', '.join(unlisted)}: say the words of {whose} again")
+    if words != words_of(public_key):
         raise InvalidInputError(f"these are not the words of {whose}: somebody may be in between; do not go on")
+
+
+def _spoken(typed: str) -> tuple[str, ...]:
+    """The words of a text, however they are set: one a line, with numbers, hyphens, quotation marks, wide letters."""
+    return tuple(re.findall("[a-z]+", normalize("NFKC", typed).lower()))
