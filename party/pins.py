@@ -59,14 +59,17 @@ def with_pin(text: str, table: Table, key: KnownKey) -> str:
 
 
 def save_settings(config: Path, text: str) -> None:
-    """Replace settings by others, if a party can start with them; raises InvalidInputError, UnavailableError."""
+    """Replace settings by others, if a party can start with them; raises InvalidInputError, UnavailableError.
+
+    Raises OwnKeyError where the party's own key cannot be read.
+    """
     from party.settings import PartySettings  # noqa: PLC0415 -- help comes faster without
 
     draft = config.resolve().with_name(f".{config.name}.draft")
     with writing(config):
         replace_private(draft, text.encode())
         try:
-            PartySettings.load(draft)
+            _ = PartySettings.load(draft).identity
         except InvalidInputError as error:
             raise InvalidInputError(error.detail.replace(str(draft), str(config))) from None
         finally:
@@ -74,10 +77,14 @@ def save_settings(config: Path, text: str) -> None:
         replace_private(config.resolve(), text.encode())
 
 
-def key_cautions(settings: PartySettings) -> list[str]:
-    """What the owner has to know of keys that it has not compared, and what to do."""
+def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:
+    """What the owner has to know of keys that it has not compared, and what to do.
+
+    ``invited`` are key holders that an invitation names and the settings do not.
+    """
     sums, uncompared = settings.secure_sum, settings.uncompared
     holders = [holder.name for holder in (sums.key_holders if sums else ()) if holder.name in uncompared]
+    holders += sorted(invited)
     strangers = [party.name for party in (sums.parties if sums else ()) if party.name in uncompared]
     told = [
         f"the key of the key holder {name} was not compared, so it opens no sum of yours: ask its operator, not the "

@@ -12,6 +12,7 @@ from pydantic_settings import SettingsConfigDict
 
 from common.algorithms import REGISTRY
 from common.client.endpoints import LearnerAddress, PeerEntry
+from common.errors import InvalidInputError
 from common.files.sources import DataSource
 from common.learning.classifiers import LocalClassifier
 from common.privacy.guarantee import Adjacency, Composition, View
@@ -259,8 +260,12 @@ class PartySettings(ServiceSettings):
 
     @cached_property
     def identity(self) -> Identity:
-        """Who the party is to others; raises OwnKeyError, see `signing_key`."""
-        return Identity(self.name, self.signing_key())
+        """Who the party is to others; raises OwnKeyError, see `signing_key`, and InvalidInputError for a pin of it."""
+        own, sums = Identity(self.name, self.signing_key()), self.secure_sum
+        for pin in (*sums.key_holders, *sums.parties) if sums else ():
+            if pin.public_key == own.key:
+                raise InvalidInputError(f"secure_sum: the key of {pin.name} is this party's own")
+        return own
 
     @property
     def key_holder_pins(self) -> dict[str, str]:

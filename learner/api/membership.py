@@ -128,7 +128,7 @@ class LiveRoster:
         if joining is None:
             raise InvalidInputError("this learner invites nobody: its settings have no [joining]")
         self._check_free(asked.name)
-        _check_apart(asked.name, {*self.store.members, *self.store.invited} - {asked.name})
+        self._check_apart(asked.name)
         if unknown := [name for name in asked.studies if name not in self.studies]:
             known = ", ".join(self.studies) or "none"
             raise InvalidInputError(f"studies: unknown are {', '.join(unknown)}; there are {known}")
@@ -268,8 +268,25 @@ class LiveRoster:
         return self.store.members[name]
 
     def _check_free(self, name: str) -> None:
-        if name in {entry.name for entry in (*self.settings.parties, *self.settings.key_holders)}:
+        if name in self._settled:
             raise ConflictError(f"{name} is in the settings file already")
+
+    def _check_apart(self, name: str) -> None:
+        """Raise ConflictError where another name differs by capitals alone: two would be told apart by them."""
+        own = self.settings.name
+        if name.casefold() == own.casefold():
+            raise ConflictError(f"{own} is the learner itself: say another name")
+        if near := _near(name, self._settled):
+            raise ConflictError(f"{near} is in the settings file: say a name that differs by more than capitals")
+        if near := _near(name, {*self.store.members, *self.store.invited} - {name}):
+            raise ConflictError(
+                f"{near} is invited or has joined: say {near}, or a name that differs by more than capitals"
+            )
+
+    @property
+    def _settled(self) -> set[str]:
+        """The names in the settings file."""
+        return {entry.name for entry in (*self.settings.parties, *self.settings.key_holders)}
 
     def _known(self, role: MemberRole, but: str) -> tuple[KnownKey, ...]:
         """The keys of all of a role."""
@@ -307,13 +324,9 @@ class LiveRoster:
             self.sums.holders[member.name] = KeyHolderClient(member.name, line, member.public_key, newest)
 
 
-def _check_apart(name: str, others: Iterable[str]) -> None:
-    """Raise ConflictError where another name differs by capitals alone: two owners would be told apart by them."""
-    near = next((other for other in others if other.casefold() == name.casefold()), None)
-    if near is not None:
-        raise ConflictError(
-            f"{near} is invited or has joined: say {near}, or a name that differs by more than capitals"
-        )
+def _near(name: str, others: Iterable[str]) -> str | None:
+    """The other that is spelt so but for capitals, if there is one."""
+    return next((other for other in others if other.casefold() == name.casefold()), None)
 
 
 def add_membership(app: FastAPI, members: LiveRoster) -> None:

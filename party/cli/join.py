@@ -113,7 +113,6 @@ def join_command(
     holder whose words you do not have yet opens no sum until parley-party pin has compared them; other owners' parties
     count as the learner's own until then. After a failure, say the same again.
     """
-    from common.secure_sum.session import Identity
     from party.data.owner_data import load_holding
     from party.joining import Enrolment
     from party.ledger.ledger import create_ledger, has_ledger
@@ -146,8 +145,9 @@ def join_command(
         told = _fitting(
             folder, settings, data, _undoubted(load_holding(settings), as_is=as_is), invited.studies[0].study
         )
+        own = settings.identity
         if not has_ledger(folder.state):
-            create_ledger(folder.state, Identity(invited.name, folder.key()), settings.policy.adjacency)
+            create_ledger(folder.state, own, settings.policy.adjacency)
         own_words = _register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
         told += _pin(folder.root / "party.toml", invited, compared)
@@ -353,7 +353,9 @@ def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str
     for holder in invited.key_holders:
         if holder.name in compared and known.get(holder.name) != holder.public_key:
             save_settings(config, with_pin(read_text(config), "key_holders", holder))
-    return [f"caution: {caution}" for caution in key_cautions(PartySettings.load(config))]
+    settings = PartySettings.load(config)
+    others = {holder.name for holder in invited.key_holders} - {*settings.key_holder_pins, *settings.uncompared}
+    return [f"caution: {caution}" for caution in key_cautions(settings, others)]
 
 
 def _proxy(text: str | None) -> ProxyAccess | None:

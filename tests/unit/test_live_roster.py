@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from common.encoding.key_words import words_of
-from common.errors import NotFoundError
-from learner.api.membership import LiveRoster
+from common.errors import ConflictError, NotFoundError
+from learner.api.membership import InvitationRequest, LiveRoster
 from learner.storage.roster_store import JoinedMember, RosterStore
 
 KEY = "0b" * 32
@@ -35,3 +36,21 @@ async def test_a_member_that_is_removed_while_it_is_confirmed_stays_away(tmp_pat
     with pytest.raises(NotFoundError, match="nobody has joined as clinic"):
         await confirming
     assert RosterStore(tmp_path).members == store.members == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Clinic", "clinic is in the settings file: say a name that differs by more than capitals"),
+        ("clinic", "clinic is in the settings file already"),
+        ("NOTARY", "notary is in the settings file"),
+        ("Learner", "learner is the learner itself"),
+        ("learner", "learner is the learner itself"),
+    ],
+)
+async def test_nobody_is_invited_by_a_name_that_is_taken_but_for_capitals(tmp_path: Path, name: str, told: str) -> None:
+    entries = {"parties": [SimpleNamespace(name="clinic")], "key_holders": [SimpleNamespace(name="notary")]}
+    settings = cast("Any", SimpleNamespace(name="learner", joining=True, **entries))
+    roster = LiveRoster(settings, UNUSED, UNUSED, {}, UNUSED, RosterStore(tmp_path), {}, dict)
+    with pytest.raises(ConflictError, match=told):
+        await roster.invite(InvitationRequest(name=name, studies=("s",)))

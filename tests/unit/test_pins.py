@@ -134,6 +134,19 @@ def test_who_joined_later_is_added(tmp_path: Path, told: dict[str, dict[str, str
     assert "the learner knows no hospital-d" in say(path, "hospital-d", *words_of(KEYS["swapped"])).output
 
 
+def test_a_party_is_nobody_else(tmp_path: Path, told: dict[str, dict[str, str]]) -> None:
+    """A learner knows each member's key, and may name it as another's."""
+    path = written(tmp_path)
+    own = PartySettings.load(path).identity.key
+    before = path.read_text()
+    for kind in ("parties", "key_holders"):
+        told[kind] = {"mirror": own}
+        done = say(path, "mirror", *words_of(own))
+        assert (done.exit_code, path.read_text()) == (3, before)
+        assert "the key of mirror is this party's own" in done.output
+        told[kind] = {}
+
+
 @pytest.mark.parametrize(
     ("name", "key", "why"),
     [

@@ -239,6 +239,8 @@ def test_names_that_differ_by_capitals_alone_are_not_both_invited(shared: Scene)
     refused = shared.learner("invite", "Spelt-Once", "--study", "made-up", "--out", shared.root / "twice.json")
     assert refused.exit_code == 3
     assert "spelt-once is invited or has joined: say spelt-once, or a name that differs by more" in refused.stderr
+    own = shared.learner("invite", "Learner", "--study", "made-up", "--out", shared.root / "twice.json")
+    assert "learner is the learner itself: say another name" in own.stderr
     assert not (shared.root / "twice.json").exists()
 
 

@@ -143,11 +143,17 @@ def test_a_member_that_joins_again_keeps_what_it_has_compared(shared: Scene) -> 
         done = shared.join(invitation, VICTIM, "--out", folder)
         assert done.exit_code == exit_code, done.output
         assert ("has another key" in done.stderr) == (exit_code == 3), "the learner swaps a key that was compared"
+        assert ("the key of the key holder renamed was not compared" in done.output) == (name == "renamed")
         assert PartySettings.load(folder / "party.toml").key_holder_pins == pinned
+    own = PartySettings.load(folder / "party.toml").identity.key
+    mirror = resealed(shared, shared.invite("again"), key_holders=(KnownKey(name="mirror", public_key=own),))
+    done = shared.join(mirror, VICTIM, "--out", folder)
+    assert done.exit_code == 3
+    assert "the key of mirror is this party's own" in done.stderr
     stranger = resealed(shared, shared.invite("again"))
     strangers = Ed25519PrivateKey.generate()
-    own = Invitation.opened(stranger.read_text(), datetime.now(UTC))
-    other = own.model_copy(update={"learner": KnownKey(name="learner", public_key=public_hex(strangers))})
+    invited = Invitation.opened(stranger.read_text(), datetime.now(UTC))
+    other = invited.model_copy(update={"learner": KnownKey(name="learner", public_key=public_hex(strangers))})
     stranger.write_text(other.sealed(strangers))
     done = shared.join(stranger, VICTIM, "--out", folder, words=" ".join(words_of(public_hex(strangers))))
     assert done.exit_code == 3
