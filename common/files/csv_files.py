@@ -21,13 +21,14 @@ import lzma
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from threading import Event, Lock
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -48,7 +49,11 @@ _PACKED: tuple[tuple[bytes, Any], ...] = (
 )  # fmt: skip
 """How packed files begin, and what unpacks them."""
 _UNPACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"),
+)  # fmt: skip
+"""Marks of encodings; of two that begin alike the longer one stands first."""
 _EIGHT_BITS = "cp1252"
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _UNUSED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
@@ -57,8 +62,13 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
 _TOTALS = frozenset({"total", "totals", "sum", "grand total", "subtotal", "summe", "gesamt", "insgesamt", "somme"})
 """What the first cell of a last line says that is no row."""
 _RAGGED = re.compile(r"CSV parse error: (Row #\d+: )?Expected \d+ columns, got \d+")
+_LAST_READ = 0.2
+"""Seconds that a reader may take to find that its file has ended."""
 _SAY = "--csv, or data.csv in the settings"
-_WORDS = {"cp1252": "Windows-1252", "iso8859-1": "Latin-1", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16"}
+_WORDS = {
+    "cp1252": "Windows-1252", "iso8859-1": "Latin-1", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16",
+    "utf-32-le": "UTF-32", "utf-32-be": "UTF-32",
+}  # fmt: skip
 _PLURALS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 
 
@@ -66,8 +76,8 @@ _PLURALS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 class _Layout:
     """How a beginning is laid out with a separator: ``names`` below ``above`` lines.
 
-    ``line`` is the number of the last line of names, ``body`` the characters up to the first row, ``misfits`` how many
-    of the records there, above and below the names, have more or fewer cells.
+    ``line`` is the number of the last line of names, ``body`` the characters up to the first row, ``width`` how many
+    cells most records there have, and ``misfits`` how many have more or fewer.
     """
 
     separator: str
@@ -75,17 +85,22 @@ class _Layout:
     above: int
     line: int
     body: int
+    width: int
     misfits: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """What all of a file tells: its encoding, how many lines end in it, whether quotes are in pairs, and its end."""
+    """What all of a file tells: its encoding, how many lines end in it, whether quotes are in pairs, and its end.
+
+    ``bare`` is whether there may be a line of empty cells alone.
+    """
 
     encoding: str
     n_ends: int
     paired: bool
     tail: bytes
+    bare: bool
 
 
 class CsvFile:
@@ -96,6 +111,7 @@ class CsvFile:
 
     def __init__(self, path: Path, said: CsvFormat | None = None) -> None:
         self.path, self.said = path, said or CsvFormat()
+        self._n_bare = 0
         first, ended = self._beginning()
         if not first:
             raise self._fault("it is empty")
@@ -152,6 +168,7 @@ class CsvFile:
             *([_WORDS.get(encoding, encoding.upper())] if encoding != "utf-8" else []),
             *([f"{so_many(above, 'title line')} skipped"] if above else []),
             *([f"{so_many(self.said.end, 'line')} below the table skipped"] if self.said.end else []),
+            *([f"{so_many(self._n_bare, 'line')} of empty cells skipped"] if self._n_bare else []),
         ]
 
     def batches(
@@ -179,7 +196,7 @@ class CsvFile:
         parse = arrow_csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
         schema = pa.schema([(name, columns[name]) for name in columns])
         try:
-            with arrow_csv.open_csv(_Source(self._rows()), read, parse, convert) as file:
+            with _Source(self._filled_rows()) as source, arrow_csv.open_csv(source, read, parse, convert) as file:
                 for batch in file:
                     yield pa.record_batch(batch.columns, schema=schema)
         except pa.ArrowInvalid as error:
@@ -287,14 +304,16 @@ class CsvFile:
         place = 0 if self.said.skip is not None else _names_at([cells for cells, _, _ in records])
         cells, first, last = records[place]
         names = tuple(name.strip().removeprefix("\ufeff").strip() for name in cells)
-        others = [*records[:place], *records[place + 1 :]]
+        counts = [len(cells) for cells, _, _ in records if any(cell.strip() for cell in cells)]
+        width = _usual(counts)
         return _Layout(
             separator,
             names,
             first if self.said.skip is None and place else skipped,
             last,
             sum(map(len, lines[:last])),
-            sum(len(each) != len(names) for each, _, _ in others),
+            width,
+            sum(count != width for count in counts),
         )
 
     # ── all of it ────────────────────────────────────────────────────────────
@@ -302,18 +321,18 @@ class CsvFile:
     @cached_property
     def _whole(self) -> _Whole:
         """All of the file, once, block by block; raises InvalidDataError where it is not one text."""
-        if self._encoding not in {None, "utf-8"}:
-            n_lines, n_quotes, tail = 0, 0, b""
-            try:
-                for block in self._decoded(str(self._encoding)):
-                    n_lines, n_quotes, tail = n_lines + _ends(block), n_quotes + block.count(b'"'), _last(tail, block)
-            except UnicodeDecodeError:
-                raise self._not_in(str(self._encoding)) from None
-            return _Whole(str(self._encoding), n_lines, n_quotes % 2 == 0, tail)
-        n_lines, n_quotes, tail, text = 0, 0, b"", _Utf8()
-        for block in self._bytes():
-            n_lines, n_quotes, tail = n_lines + _ends(block), n_quotes + block.count(b'"'), _last(tail, block)
-            text.take(block)
+        n_lines, n_quotes, tail, bare, text = 0, 0, b"", False, _Utf8()
+        is_said = self._encoding not in {None, "utf-8"}
+        try:
+            for block in self._decoded(str(self._encoding)) if is_said else self._bytes():
+                bare = bare or self._may_be_bare(tail, block)
+                n_lines, n_quotes, tail = n_lines + _ends(block), n_quotes + block.count(b'"'), _last(tail, block)
+                if not is_said:
+                    text.take(block)
+        except UnicodeDecodeError:
+            raise self._not_in(str(self._encoding)) from None
+        if is_said:
+            return _Whole(str(self._encoding), n_lines, n_quotes % 2 == 0, tail, bare)
         text.end()
         if text.is_utf8:
             encoding = "utf-8"
@@ -323,19 +342,30 @@ class CsvFile:
             raise self._not_in(None)
         else:
             encoding = _EIGHT_BITS
-        return _Whole(encoding, n_lines, n_quotes % 2 == 0, tail)
+        return _Whole(encoding, n_lines, n_quotes % 2 == 0, tail, bare)
+
+    def _may_be_bare(self, before: bytes, block: bytes) -> bool:
+        """Whether a line of a block may hold empty cells alone: one begins as such lines do."""
+        separator = self.separator.encode()
+        begins = {separator * (len(self.names) - 1), b'""' + separator + b'""', b" ", b"\t", b"\x1a"} - {separator}
+        longest = max(map(len, begins)) + 1
+        starts = [end + each for end in (b"\n", b"\r") for each in begins]
+        edge = before[-longest:] + block[:longest]
+        return len(self.names) > 1 and any(each in block or each in edge for each in starts)
 
     def _check_quotes(self) -> None:
         """Raise InvalidDataError for a quoted cell that does not end: it would hold all rows after it."""
         end = "\0end"
-        for start, cells in self._records([f"\n{end}"]):
-            if cells and cells[-1] != end and cells[-1].endswith(end):
+        for start, cells in self._records([end]):
+            if cells != [end] and cells[-1].endswith(end):
                 raise self._fault(f"a quoted cell in the row of line {start:,} does not end")
 
     def _check_last_line(self) -> None:
         """Raise InvalidDataError for a last line of totals, by the word that it begins with."""
         encoding = "utf-8" if self._encoding not in {None, "utf-8"} else self._whole.encoding
-        lines = [line for line in self._whole.tail.decode(encoding, errors="replace").splitlines() if line.strip()]
+        lines = [
+            line for line in self._whole.tail.decode(encoding, errors="replace").splitlines() if line.strip(self._bare)
+        ]
         starts = [
             next((cell for each in line.split(self.separator) if (cell := each.strip(' "'))), "") for line in lines
         ]
@@ -355,8 +385,18 @@ class CsvFile:
     def _ragged(self) -> InvalidDataError:
         """What to say of the first row that has more or fewer cells than there are names."""
         width = len(self.names)
-        number, count = next(((start, len(cells)) for start, cells in self._records() if len(cells) != width), (0, 0))
+        ragged = (
+            (start, len(cells))
+            for start, cells in self._records()
+            if len(cells) != width and any(cell.strip(self._bare) for cell in cells)
+        )
+        number, count = next(ragged, (0, 0))
         words = f"line {number:,} has {so_many(count, 'cell')}, and the line of names {width:,}"
+        if count == self._layout.width:
+            return self._fault(
+                f"{words}, as most lines: name each column, that of row numbers too, and end all lines alike, with "
+                f"or without {_PLURALS[self.separator]}"
+            )
         if count > width:
             return self._fault(f"{words}: quote cells that have {_PLURALS[self.separator]}")
         return self._fault(f"{words}: if it stands below the table, say end= in {_SAY}")
@@ -415,11 +455,35 @@ class CsvFile:
             yield decoder.decode(block).encode()
         yield decoder.decode(b"", final=True).encode()
 
+    @property
+    def _bare(self) -> str:
+        """The characters of a line of empty cells; the last is an end of files of old."""
+        return f'{self.separator} \t\r\n"\x1a'
+
+    def _filled_rows(self) -> Iterator[bytes]:
+        """Blocks below the names, without lines of empty cells, as spreadsheets save them, nor any below the table."""
+        self._n_bare = 0
+        if not self._whole.bare:
+            yield from self._rows()
+            return
+        in_quotes, bare, bare_end = False, self._bare.encode(), b" \t\r\n\x1a"
+        for lines in _whole_lines(self._rows()):
+            kept = []
+            for line in lines:
+                odd = line.count(b'"') % 2 == 1
+                if in_quotes or odd or line.strip(bare):
+                    kept.append(line)
+                else:
+                    self._n_bare += bool(line.strip(bare_end))
+                in_quotes ^= odd
+            if kept:
+                yield b"".join(kept)
+
     def _rows(self) -> Iterator[bytes]:
         """Blocks below the names, without the lines below the table."""
         blocks = self._below_names(self._whole.encoding)
         if self.said.end:
-            blocks = _without_last(blocks, self.said.end)
+            blocks = _without_last(blocks, self.said.end, self._bare.encode())
         return filter(None, blocks)  # an empty one would be taken for the end
 
     def _below_names(self, encoding: str) -> Iterator[bytes]:
@@ -490,16 +554,34 @@ class _Utf8:
 class _Source:
     """Blocks as a file that pyarrow reads: none ends between CR and LF, and each but the last holds the end of a row.
 
-    A block may be longer than what is asked for, up to what a row may take.
+    A block may be longer than what is asked for, up to what a row may take. pyarrow reads ahead in a thread of its own,
+    and goes on after an error: at the end of ``with`` it finds the end, for a process that ends before it would hang.
     """
 
     closed = False
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._in_quotes = blocks, False
+        self._turn, self._stopped, self._ended = Lock(), False, Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped = True
+        with self._turn:  # after a read that goes on
+            self.closed = True
+        self._ended.wait(_LAST_READ)  # no longer, for a reader that has read far ahead reads no more
 
     def read(self, _: int = -1) -> bytes:
         """The next block; empty at the end."""
+        with self._turn:
+            block = b"" if self._stopped else self._next()
+        if not block:
+            self._ended.set()
+        return block
+
+    def _next(self) -> bytes:
         block = next(self._blocks, b"")
         while block and (block.endswith(b"\r") or not self._ends_a_row(block)):
             if not (more := next(self._blocks, b"")):
@@ -545,15 +627,21 @@ def _names_at(records: Sequence[Sequence[str]]) -> int:
 
     One whose first cell alone is filled is a title. One that lacks a single cell holds names, of which one is missing.
     """
-    counts = Counter(len(cells) for cells in records if len(cells) > 1)
-    width = max(counts, key=lambda count: counts[count], default=1)  # the first of several
+    width = _usual(len(cells) for cells in records)
     if width == 1:
         return 0
     for place, cells in enumerate(records):
         if len(cells) == width and (not cells[0].strip() or any(cell.strip() for cell in cells[1:])):
             above = records[place - 1] if place else ()
-            return place - 1 if len(above) == width - 1 > 1 and all(cell.strip() for cell in above) else place
+            n_above = sum(bool(cell.strip()) for cell in above)
+            return place - 1 if n_above > 1 and width - 1 <= n_above and len(above) != width else place
     return 0
+
+
+def _usual(counts: Iterable[int]) -> int:
+    """How many cells most records have that have more than one; 1 where none has."""
+    several = Counter(count for count in counts if count > 1)
+    return max(several, key=lambda count: several[count], default=1)  # the first of several
 
 
 def _line_end(block: bytes, place: int) -> int:
@@ -590,8 +678,18 @@ def _lines(blocks: Iterator[bytes]) -> Iterator[str]:
     yield from io.StringIO(rest, newline="")
 
 
-def _without_last(blocks: Iterator[bytes], n_lines: int) -> Iterator[bytes]:
-    """Blocks but for the last lines that are not empty."""
+def _whole_lines(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Blocks as lists of lines with their ends."""
+    rest = b""
+    for block in blocks:
+        lines = (rest + block).splitlines(keepends=True)
+        rest = lines.pop()
+        yield lines
+    yield rest.splitlines(keepends=True)
+
+
+def _without_last(blocks: Iterator[bytes], n_lines: int, bare: bytes) -> Iterator[bytes]:
+    """Blocks but for the last lines that hold more than characters of ``bare``."""
     held = b""
     for block in blocks:
         held += block
@@ -600,7 +698,7 @@ def _without_last(blocks: Iterator[bytes], n_lines: int) -> Iterator[bytes]:
             held = held[-_BLOCK:]
     lines = held.splitlines(keepends=True)
     for _ in range(n_lines):
-        while lines and not lines[-1].strip():
+        while lines and not lines[-1].strip(bare):
             lines.pop()
         if lines:
             lines.pop()

@@ -1,0 +1,65 @@
+"""CSV files whose lines are not alike: each is read as it is meant, or refused by its line and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import InvalidDataError
+from common.files.csv_files import _Source
+from common.files.file_tables import read_columns
+
+_ROWS = [f"{i},{'x|y' if i % 3 else 'x'},no" for i in range(30)]
+
+
+def _saved(folder: Path, names: str, rows: list[str]) -> Path:
+    path = folder / "table.csv"
+    path.write_text("\n".join([names, *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        ("age,note,ill", [f"{row}," for row in _ROWS]),  # a separator at the end
+        ("age,note,ill", [f"{i},{row}" for i, row in enumerate(_ROWS)]),  # as R numbers rows
+        ("age,note,ill,", _ROWS),
+    ],
+)
+def test_rows_that_all_differ_from_the_names_are_refused_with_what_to_do(
+    tmp_path: Path, names: str, rows: list[str]
+) -> None:
+    """Nor does a pipe, which stands in most rows, become the separator."""
+    with pytest.raises(InvalidDataError, match=r"line 2 has \d cells, .* names \d, as most lines: name each column"):
+        read_columns(_saved(tmp_path, names, rows))
+
+
+@pytest.mark.parametrize("bare", [",,", ' ,"",', "   ", "\x1a", '"","",""'])
+def test_lines_of_empty_cells_are_no_rows(tmp_path: Path, bare: str) -> None:
+    columns = read_columns(_saved(tmp_path, "age,note,ill", [*_ROWS[:9], bare, *_ROWS[9:], bare, bare]))
+    assert columns["age"].tolist() == list(range(30))
+
+
+def test_a_line_of_separators_in_a_quoted_cell_stays(tmp_path: Path) -> None:
+    columns = read_columns(_saved(tmp_path, "age,note,ill", ['1,"a\n,,\nb",no', ",,", "2,c,no"]))
+    assert columns["note"].tolist() == ["a\n,,\nb", "c"]
+
+
+def test_a_quote_within_a_cell_is_a_sign_like_others(tmp_path: Path) -> None:
+    columns = read_columns(_saved(tmp_path, "age,note,ill", [*_ROWS, '31,5" pipe,no']))
+    assert columns["note"][-1] == '5" pipe'
+
+
+def test_a_quote_that_does_not_end_is_refused_by_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidDataError, match="a quoted cell in the row of line 12 does not end"):
+        read_columns(_saved(tmp_path, "age,note,ill", [*_ROWS[:10], '10,"x,no', *_ROWS[10:]]))
+
+
+def test_nothing_is_read_once_an_error_has_ended_a_read() -> None:
+    """A reader that is left in its thread keeps the process from ending."""
+    blocks = iter([b"1\n", b"2\n", b"3\n"])
+    with _Source(blocks) as source:
+        assert source.read() == b"1\n"
+    assert source.read() == b""
+    assert next(blocks) == b"2\n"
