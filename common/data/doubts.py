@@ -30,7 +30,8 @@ _TWO_DIGITS, _LONE = 99, 999
 """Where codes begin: -9 may be one of a few degrees, and a column may hold 99 alone."""
 
 _TRUTHS = (
-    ("no", "yes"), ("false", "true"), ("0", "1"), ("n", "y"), ("f", "t"), ("nein", "ja"), ("non", "oui"),
+    ("no", "yes"), ("false", "true"), ("0", "1"), ("0.0", "1.0"), ("n", "y"), ("f", "t"), ("nein", "ja"),
+    ("non", "oui"),
     ("no", "si"), ("no", "sí"), ("não", "sim"), ("nee", "ja"), ("nie", "tak"), ("nej", "ja"), ("off", "on"),
     ("absent", "present"), ("negative", "positive"), ("-", "+"), ("1", "2"),
 )  # fmt: skip

@@ -60,7 +60,15 @@ def _records(text: str) -> Sequence[Mapping[str, Any]] | None:
         if not isinstance(record, dict):
             raise _LineError(number)
         records.append(record)
-    return records
+    return None if len(records) == 1 and _holds_tables(records[0]) else records
+
+
+def _holds_tables(record: Mapping[str, Any]) -> bool:
+    """Whether an object is no row: it holds nothing but lists and objects, and not only lists of numbers."""
+    cells = [*record.values()]
+    lists = [cell for cell in cells if isinstance(cell, list)]
+    are_numbers = len(lists) == len(cells) and all(isinstance(each, int | float) for cell in lists for each in cell)
+    return bool(cells) and all(isinstance(cell, list | dict) for cell in cells) and not are_numbers
 
 
 def sheet_table(path: Path, name: str | None = None) -> TableStream:

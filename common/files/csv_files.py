@@ -42,12 +42,21 @@ _LONGEST_ROW = 2**26
 """Bytes that a row may take."""
 _FIRST, _HEADER = 2**18, 2**22
 """Bytes of a file's beginning that are looked at, and at most, where it holds no three lines."""
+_TAIL = 2**12
+"""Bytes that hold some last lines."""
 _UNPACKED, _MOST_PACKED = 2**28, 200
 """A packed file may unpack to the first in bytes, or else to so many times its size."""
 _PACKED: tuple[tuple[bytes, Any], ...] = (
     (b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open),
 )  # fmt: skip
 """How packed files begin, and what unpacks them."""
+_OTHERS = (
+    (b"PK\x03\x04", "it is a ZIP archive or a workbook: unpack it, or let its name end in .xlsx"),
+    (b"PAR1", "it is Parquet: let its name end in .parquet"),
+    (b"ARROW1", "it is Feather: let its name end in .feather"),
+    (b"SQLite format 3", "it is a database: let its name end in .sqlite, and say FILE::TABLE"),
+)
+"""How files of other kinds begin, which have a name of CSV, and what to do."""
 _UNPACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -237,7 +246,7 @@ class CsvFile:
                 return "utf-16-le", 0
             if even > many and odd <= few:
                 return "utf-16-be", 0
-            raise self._fault("it is no text")
+            raise self._fault(next((words for magic, words in _OTHERS if first.startswith(magic)), "it is no text"))
         return None, 0
 
     def _said_or(self, detected: str) -> str:
@@ -304,7 +313,7 @@ class CsvFile:
         place = 0 if self.said.skip is not None else _names_at([cells for cells, _, _ in records])
         cells, first, last = records[place]
         names = tuple(name.strip().removeprefix("\ufeff").strip() for name in cells)
-        counts = [len(cells) for cells, _, _ in records if any(cell.strip() for cell in cells)]
+        counts = [len(cells) for cells, _, _ in records if any(map(str.strip, cells))]
         width = _usual(counts)
         return _Layout(
             separator,
@@ -322,15 +331,21 @@ class CsvFile:
     def _whole(self) -> _Whole:
         """All of the file, once, block by block; raises InvalidDataError where it is not one text."""
         n_lines, n_quotes, tail, bare, text = 0, 0, b"", False, _Utf8()
+        empty = rb"[\x1a \t\"" + re.escape(self.separator.encode()) + rb"]+"
+        below_feed, below_return = (re.compile(end + empty + rb"[\r\n]") for end in (b"\n", b"\r"))
         is_said = self._encoding not in {None, "utf-8"}
         try:
             for block in self._decoded(str(self._encoding)) if is_said else self._bytes():
-                bare = bare or self._may_be_bare(tail, block)
+                for each in (
+                    () if bare else (tail + block[:_TAIL], block)
+                ):  # a pattern that begins with one byte is fast
+                    bare |= bool(below_feed.search(each) or (b"\r" in each and below_return.search(each)))
                 n_lines, n_quotes, tail = n_lines + _ends(block), n_quotes + block.count(b'"'), _last(tail, block)
                 if not is_said:
                     text.take(block)
         except UnicodeDecodeError:
             raise self._not_in(str(self._encoding)) from None
+        bare = len(self.names) > 1 and (bare or re.search(rb"[\r\n]" + empty + rb"\Z", tail) is not None)
         if is_said:
             return _Whole(str(self._encoding), n_lines, n_quotes % 2 == 0, tail, bare)
         text.end()
@@ -343,15 +358,6 @@ class CsvFile:
         else:
             encoding = _EIGHT_BITS
         return _Whole(encoding, n_lines, n_quotes % 2 == 0, tail, bare)
-
-    def _may_be_bare(self, before: bytes, block: bytes) -> bool:
-        """Whether a line of a block may hold empty cells alone: one begins as such lines do."""
-        separator = self.separator.encode()
-        begins = {separator * (len(self.names) - 1), b'""' + separator + b'""', b" ", b"\t", b"\x1a"} - {separator}
-        longest = max(map(len, begins)) + 1
-        starts = [end + each for end in (b"\n", b"\r") for each in begins]
-        edge = before[-longest:] + block[:longest]
-        return len(self.names) > 1 and any(each in block or each in edge for each in starts)
 
     def _check_quotes(self) -> None:
         """Raise InvalidDataError for a quoted cell that does not end: it would hold all rows after it."""
@@ -567,11 +573,12 @@ class _Source:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stopped = True
         with self._turn:  # after a read that goes on
             self.closed = True
-        self._ended.wait(_LAST_READ)  # no longer, for a reader that has read far ahead reads no more
+        if kind not in {None, GeneratorExit}:  # an error, after which the process may end
+            self._ended.wait(_LAST_READ)  # no longer, for a reader that has read far ahead reads no more
 
     def read(self, _: int = -1) -> bytes:
         """The next block; empty at the end."""
@@ -661,7 +668,7 @@ def _ends(block: bytes) -> int:
 
 def _last(tail: bytes, block: bytes) -> bytes:
     """The end of what came, which holds some last lines."""
-    return block[-4096:] if len(block) >= 4096 else (tail + block)[-4096:]  # noqa: PLR2004
+    return block[-_TAIL:] if len(block) >= _TAIL else (tail + block)[-_TAIL:]
 
 
 def _lines(blocks: Iterator[bytes]) -> Iterator[str]:

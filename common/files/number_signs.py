@@ -149,7 +149,7 @@ def _decided(evidence: SignEvidence, separators: Iterable[str], where: str) -> s
     if len(proved) == 2:  # noqa: PLR2004 -- both signs
         raise InvalidDataError(
             f"{where}: numbers have a decimal point in column {proved['point']!r}, and a decimal comma in column "
-            f"{proved['comma']!r}: {say}"
+            f"{proved['comma']!r}: {say}; of several files all have to have the same sign"
         )
     if proved:
         return next(iter(proved))

@@ -63,3 +63,41 @@ def test_nothing_is_read_once_an_error_has_ended_a_read() -> None:
         assert source.read() == b"1\n"
     assert source.read() == b""
     assert next(blocks) == b"2\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "remedy"),
+    [
+        (b"PK\x03\x04\0", "unpack it"),
+        (b"PAR1\0", r"end in \.parquet"),
+        (b"ARROW1\0\0", r"end in \.feather"),
+        (b"SQLite format 3\0", "FILE::TABLE"),
+    ],
+)
+def test_a_file_of_another_kind_that_is_called_csv_says_what_it_is(tmp_path: Path, start: bytes, remedy: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(start + bytes(50))
+    with pytest.raises(InvalidDataError, match=remedy):
+        read_columns(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"age": [1, 2], "ill": ["no", "yes"]}',
+        '{"age": {"0": 1}, "ill": {"0": "no"}}',
+        '{"columns": ["age"], "data": [[1]]}',
+        '{"data": [{"age": 1}]}',
+    ],
+)
+def test_json_that_is_no_list_of_rows_is_refused_with_what_to_do(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(content)
+    with pytest.raises(InvalidDataError, match="save the rows as a list of objects"):
+        read_columns(path)
+
+
+def test_one_row_of_lists_of_numbers_is_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text('{"index": [3, 17], "value": [0.5, -1]}')
+    assert len(read_columns(path)["index"]) == 1
