@@ -108,6 +108,35 @@ class OnePerCent(Advanced):
         return Advanced.local(self, query, prepared, facts, ScaledNoise(noise, 0.01))
 
 
+def largest(released: IntArray) -> IntArray:
+    """The two numbers that are furthest from 0, and zeros."""
+    return np.where(np.abs(released) >= np.sort(np.abs(released), axis=-1)[..., -2:-1], released, 0)
+
+
+FUNCTIONS: dict[str, Callable[[IntArray], IntArray]] = {
+    "largest": largest,
+    "rounded": lambda released: released // UNIT * UNIT,
+    "averaged": lambda released: released // 6,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_noisy_sums_are_taken(name: str) -> None:
+    function = FUNCTIONS[name]
+
+    @algorithm
+    class Function(SignsOfSums):
+        def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+            return function(self.noisy(query, prepared, facts, noise))
+
+        def proof(self, query: Query, facts: OwnFacts) -> Proof:
+            return PostProcessing(
+                lambda prepared, noise: self.noisy(query, prepared, facts, noise), function, Additive()
+            )
+
+    assert tried(Function())
+
+
 @EACH_AND_SUM
 @pytest.mark.parametrize("honest", [SignsOfSums(), Advanced()], ids=lambda honest: type(honest).__name__)
 def test_honest_algorithms_are_taken(honest: Algorithm, secure: bool) -> None:  # noqa: FBT001 -- a parameter of the test
@@ -225,6 +254,11 @@ CHEATS |= {
     "messages that are not 0": kept(lambda query, _facts, _shape: bool(query.message.any())),
     "one budget": kept(lambda _query, facts, _shape: bool((facts.epsilon == 1).all())),
     "one size": kept(lambda _query, facts, _shape: bool((facts.n_examples == 6).all())),
+    "a run of a hundred rounds at most": kept(lambda query, _facts, _shape: query.round <= 100),
+    "one number of parties": kept(lambda _query, facts, _shape: len(facts.parties) in {5, 400}),
+    "names like the suite's": kept(lambda _query, facts, _shape: facts.parties[0] == "party-1"),
+    "one width": kept(lambda _query, facts, _shape: facts.n_features == 4),
+    "losses of classes": kept(lambda _query, facts, _shape: not isinstance(facts.loss, Huber)),
     "the first bits": lambda _query, _facts, drawn: drawn >> 12 << 12,
 }
 IN_SUMS = {"whole noise, but not in shares", "the first party's alone"}
@@ -272,6 +306,48 @@ class DrawnOnce(DpGd):
         total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
         sigma = self.sigma(facts)
         return total + noise.once("kept", lambda: add_gaussian(np.zeros_like(total), sigma, facts.share, noise))
+
+
+@algorithm
+class CutOff(DpGd):
+    """No noise beyond three deviations."""
+
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The sum, and noise that is cut off."""
+        total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
+        drawn = add_gaussian(np.zeros_like(total), self.sigma(facts), facts.share, noise)
+        most = (3 * UNIT * self.sigma(facts)[..., None]).astype(np.int64)
+        return np.asarray(total + np.clip(drawn, -most, most))
+
+
+DRAWN: dict[str, IntArray] = {}
+
+
+@algorithm
+class TakenBack(DpGd):
+    """Every second round takes the noise of the one before away."""
+
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The sum plus noise, or less the noise that is kept."""
+        total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
+        drawn = add_gaussian(np.zeros_like(total), self.sigma(facts), facts.share, noise)
+        key = f"{drawn.shape} {facts.index} {self.sigma(facts)}"
+        if query.round % 2 == 0:
+            return total - DRAWN.pop(key, drawn)
+        if drawn.any():
+            DRAWN[key] = drawn
+        return total + drawn
+
+
+@algorithm
+class LargerShards(DpGd):
+    """Three gradients of each record, of more than a few."""
+
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The sum, or three of them."""
+        times = 2 * (prepared.X.shape[-2] > 10)
+        more = times * gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
+        return DpGd.local(self, query, prepared, facts, noise) + more
 
 
 @algorithm
@@ -359,7 +435,20 @@ class ReleasesMore(SignsOfSums):
 
 @pytest.mark.parametrize(
     "cheat",
-    [ForSomeData, MadeUp, DrawnOnce, NotItsOwn, FurtherOff, FreeLater, Peeks, AnswersElse, ReleasesMore],
+    [
+        ForSomeData,
+        MadeUp,
+        DrawnOnce,
+        CutOff,
+        TakenBack,
+        LargerShards,
+        NotItsOwn,
+        FurtherOff,
+        FreeLater,
+        Peeks,
+        AnswersElse,
+        ReleasesMore,
+    ],
     ids=lambda c: c.__name__,
 )
 def test_other_cheats_are_refused(cheat: type[Algorithm]) -> None:
