@@ -336,7 +336,7 @@ class TakenBack(DpGd):
             return total - DRAWN.pop(key, drawn)
         if drawn.any():
             DRAWN[key] = drawn
-        return total + drawn
+        return np.asarray(total + drawn)
 
 
 @algorithm
@@ -347,7 +347,7 @@ class LargerShards(DpGd):
         """The sum, or three of them."""
         times = 2 * (prepared.X.shape[-2] > 10)
         more = times * gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
-        return DpGd.local(self, query, prepared, facts, noise) + more
+        return np.asarray(DpGd.local(self, query, prepared, facts, noise) + more)
 
 
 @algorithm
