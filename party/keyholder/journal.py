@@ -11,7 +11,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,10 +135,15 @@ class Journal:
         self._chain.look()
         return self._books.begun_today(learner, _now())
 
-    def add(self, learner: str, session: str, n: int) -> None:
-        """Begin a session with the key of this modulus, unless it has begun."""
+    def add(self, learner: str, session: str, n: int, keep: Callable[[], None] | None = None) -> None:
+        """Begin a session with the key of this modulus, unless it has begun; ``keep`` puts the key on the disk first.
+
+        Nobody else writes meanwhile: or a process that starts would take the key for one of no session (`sweep`).
+        """
         with self._appending() as chain:
             if (learner, session) not in self._books.sessions:
+                if keep:
+                    keep()
                 self._append(chain, SessionBegun(learner, session, f"{n:x}"))
 
     def sign(self, session: Session, roster: Signed) -> None:
@@ -199,7 +204,15 @@ class Journal:
     def active(self) -> list[int]:
         """The moduli of all sessions that have not ended."""
         with self._chain.transaction():
-            return [book.n for book in self._books.sessions.values() if not book.end]
+            return self._active()
+
+    def sweep(self, keep_only: Callable[[Collection[int]], None]) -> None:
+        """Have all keys deleted but those of sessions that have not ended, while nobody begins one."""
+        with self._chain.transaction():
+            keep_only(self._active())
+
+    def _active(self) -> list[int]:
+        return [book.n for book in self._books.sessions.values() if not book.end]
 
     def _end_all(self, by: SessionEnd, before: float) -> list[int]:
         """End all sessions that were last used so long ago, in seconds since 1970; the moduli of their keys."""

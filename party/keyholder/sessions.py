@@ -95,7 +95,7 @@ class Sessions:
                 "all sessions ended: their files were put back, or the machine restarted", sessions=len(copied)
             )
         self.expire()
-        self._vault.keep_only(self.journal.active())
+        self.journal.sweep(self._vault.keep_only)
 
     def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
         """What some work gives for a learner who has ``shown`` its newest receipt, and the journal's receipt after it.
@@ -126,11 +126,8 @@ class Sessions:
         if (found := self.journal.find(learner, session)) is None:
             self._check_today(learner)
             key = self._keys.take()
-            self._vault.store(key)
-            self.journal.add(learner, session, key.public_key.n)
+            self.journal.add(learner, session, key.public_key.n, lambda: self._vault.store(key))
             found = self.journal.get(learner, session)
-            if found.n != key.public_key.n:  # another request was faster
-                self._vault.destroy(key.public_key.n)
             structlog.get_logger().info("session", learner=learner, session=session)
         _check_not_ended(found)
         return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+from phe import PaillierPrivateKey
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
@@ -217,6 +219,31 @@ def test_a_key_file_that_cannot_be_deleted_stops_nothing_else(tmp_path: Path, mo
     monkeypatch.undo()
     vault.retry()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_starts_leaves_the_key_of_a_session_that_another_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is on the disk before its session is in the journal, and the other sweeps while neither is half done."""
+    settings, store = keyholder_settings(tmp_path), Vault.store
+    starting: list[Future[None]] = []
+
+    def start() -> None:
+        with served(settings):
+            pass
+
+    def stored(vault: Vault, key: PaillierPrivateKey) -> None:
+        store(vault, key)
+        starting.append(others.submit(start))
+        with pytest.raises(TimeoutError):
+            starting[0].result(1.0)  # it waits for the journal
+
+    with ThreadPoolExecutor(1) as others, served(settings) as client:
+        monkeypatch.setattr(Vault, "store", stored)
+        session = begin(client)
+        starting[0].result(30)
+    with served(settings) as client:
+        assert open_some(client, session, 1).is_success, "it reads the key from the disk"
 
 
 def test_sums_of_a_round_that_is_over_are_erased(tmp_path: Path) -> None:
