@@ -49,8 +49,11 @@ class CsvTable:
         for path in paths:
             with reading(path):
                 self.files.append(CsvFile(path, self.said))
-                if set(self.files[-1].places) != set(self.files[0].places):
+                own, first = self.files[-1].places, self.files[0].places
+                meant = columns_meant(own, first)
+                if len(meant) != len(first) or len(own) != len(first):
                     raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
+                self.files[-1].places = {name: own[column] for name, column in meant.items()}
 
     @property
     def columns(self) -> tuple[str, ...]:

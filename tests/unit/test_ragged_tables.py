@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import InvalidDataError
 from common.files.csv_files import _Source
-from common.files.file_tables import read_columns
+from common.files.file_tables import file_table, read_columns
 
 _ROWS = [f"{i},{'x|y' if i % 3 else 'x'},no" for i in range(30)]
 
@@ -101,3 +101,13 @@ def test_one_row_of_lists_of_numbers_is_a_row(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_text('{"index": [3, 17], "value": [0.5, -1]}')
     assert len(read_columns(path)["index"]) == 1
+
+
+def test_files_of_a_pattern_may_spell_names_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("age,ill\n1,no\n")
+    (tmp_path / "b.csv").write_text(" ILL;AGE \nno;2\n")
+    stream = file_table(f"{tmp_path}/*.csv")
+    assert [row for batch in stream.batches() for row in batch.to_pylist()] == [
+        {"age": 1, "ill": "no"},
+        {"age": 2, "ill": "no"},
+    ]
