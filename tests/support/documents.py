@@ -19,22 +19,25 @@ from tests.support.keyholder import FreshKeys, keyholder_settings
 from tests.support.lines import line_over
 
 SERVICES = ("learner", "party", "key holder")
+PATIENT: dict[str, Any] = {"shares": {"failed_sign_ins": 10**6}}
+"""Settings of a service that answers 401 as often as it is due: requests without a token come from one address here."""
 
 
 @contextmanager
 def application(service: str, cluster: Cluster) -> Iterator[FastAPI]:
     """A service's application, which whoever asks starts and stops; a learner's parties are in this process."""
     if service == "party":
-        yield create_party_app(cluster.party_settings(cluster.names[0]))
+        yield create_party_app(cluster.party_settings(cluster.names[0], **PATIENT))
     elif service == "key holder":
-        yield create_key_holder_app(keyholder_settings(cluster.root / "key-holder"), FreshKeys())
+        yield create_key_holder_app(keyholder_settings(cluster.root / "key-holder", **PATIENT), FreshKeys())
     else:
         with ExitStack() as stack:
             parties = {name: create_party_app(cluster.party_settings(name)) for name in cluster.names}
             for party in parties.values():
                 stack.enter_context(TestClient(party))
             wires = {name: httpx.ASGITransport(party) for name, party in parties.items()}
-            yield create_learner_app(cluster.learner_settings(), lambda entry: line_over(entry, wires[entry.name]))
+            settings = cluster.learner_settings(**PATIENT)
+            yield create_learner_app(settings, lambda entry: line_over(entry, wires[entry.name]))
 
 
 def document_of(service: str, root: Path) -> dict[str, Any]:
