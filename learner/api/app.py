@@ -295,9 +295,10 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
 def _add_events(app: FastAPI, learner: LearnerService) -> None:
     """Watch a run, or the list of them."""
 
-    def readable(run: str, last_event_id: LastEventId = 0) -> None:
-        """Answer 404, or that the run is damaged, before the stream begins, not in it."""
+    def readable(run: str, last_event_id: LastEventId = 0) -> int:
+        """The event after which to begin; a 404, or that the run is damaged, is answered before the stream begins."""
         learner.store.news(run, last_event_id)
+        return last_event_id
 
     def summaries(runs: list[str]) -> list[str]:
         """Runs in short, as JSON."""
@@ -327,14 +328,13 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         summary="Watch a run",
         tags=["runs"],
         response_class=EventStream,
-        dependencies=[Depends(readable)],
     )
-    async def watch_run(run: str, request: Request, last_event_id: LastEventId = 0) -> EventStream:
+    async def watch_run(run: str, request: Request, after: Annotated[int, Depends(readable)]) -> EventStream:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
 
         The stream ends with the run, or when the token no longer counts.
         """
-        news = watch(learner.store, learner.notifier, run, last_event_id)
+        news = watch(learner.store, learner.notifier, run, after)
         return EventStream.of(_while_known(news, request), shared(request))
 
 

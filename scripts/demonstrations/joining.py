@@ -82,7 +82,8 @@ def join(root: Path, name: str, table: Path, client: LearnerClient, stack: ExitS
     told = typed(root, "parley-learner", "invite", name, "--study", "adult", "--out", invitation)
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PARLEY_", "SSL_"))}
     began, words = time.monotonic(), after(told, "telephone: ")
-    told = typed(root / name, "parley-party", "join", invitation, "--data", table, "--words", words, environment=own)
+    own_table = ("--data", table, "--value", "capital_gain:99999=99999")  # the census's largest, no missing value
+    told = typed(root / name, "parley-party", "join", invitation, *own_table, "--words", words, environment=own)
     config = root / name / name / "party.toml"
     serve: list[str | Path] = [COMMANDS / "parley-party", "serve", "--config", config]
     running = stack.enter_context(processes({name: serve}, root))

@@ -293,7 +293,7 @@ def tilted(algorithm: Algorithm, facts: OwnFacts) -> tuple[ObjectivePerturbation
     """
     if isinstance(algorithm, Gop):
         _, epsilon = slack(1.0, algorithm.regularization, 1, facts.loss.smoothness, algorithm.calibration)
-        paper = algorithm.calibration == "paper"
+        paper = algorithm.calibration != "tight"
         sigma = sigma_star(D, epsilon, 1e-5) if paper else gaussian_sigma(epsilon, 1e-5, 2.0)
         return algorithm.mechanism(facts), GaussianEvent(2 / sigma)
     assert isinstance(algorithm, Releases)

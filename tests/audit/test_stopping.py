@@ -9,6 +9,7 @@ Gaussian release has, so what is computed is the true delta and no estimate: not
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -187,15 +188,14 @@ def test_who_stops_by_what_it_sees_gets_no_more_than_the_budget(
 @pytest.mark.parametrize("composition", ["filter", "basic"])
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_ledger_refuses_to_spend_elsewhere_what_a_stopped_run_saved(
-    tmp_path: Path, composition: Composition, stop: Stop
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, composition: Composition, stop: Stop
 ) -> None:
     mu, due = run_of(100, EPSILON, DELTA)
     saved = EPSILON - running(mu, 10)
     assert saved == pytest.approx(0.7155, abs=1e-3)
     spec = run_spec(Cluster(tmp_path / "cluster", n_parties=2))
     budget = limit(EPSILON, DELTA, composition=composition)
-    days = 1e-9 if stop == "expired" else 30.0
-    with open_ledger(tmp_path / "ledger", budget, reservation_days=days) as ledger:
+    with open_ledger(tmp_path / "ledger", budget) as ledger:
         ledger.approve("ann", RunProposal(run="run", spec=spec), due)
         for round in range(1, 11):
             ledger.answer(Ask("ann", "run", round, "query"), lambda kept: (b"answer", kept))
@@ -203,6 +203,7 @@ def test_a_ledger_refuses_to_spend_elsewhere_what_a_stopped_run_saved(
             case "learner" | "owner":
                 ledger.end("ann", "run", stop)
             case "expired":
+                monkeypatch.setattr("party.ledger.ledger._now", lambda: int(time.time()) + 400 * 86_400)
                 ledger.expire()
             case "failed":
                 ledger.fail("ann", "run")

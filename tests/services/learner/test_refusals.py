@@ -197,19 +197,20 @@ async def test_does_not_know_an_unknown_run(
 
 
 @pytest.mark.parametrize("token", [None, "", "Bearer wrong", "Basic YWxpY2U6", "Bearer the-learners-token"])
-async def test_asks_everybody_for_a_token(client: httpx.AsyncClient, token: str | None) -> None:
-    document = (await client.get("/openapi.json")).json()
-    client.headers.pop("authorization")
-    headers = {} if token is None else {"Authorization": token}
-    for path, operations in document["paths"].items():
-        for method in operations:
-            response = await client.request(method, path.replace("{run}", "nobody"), headers=headers)
-            if path in ("/healthz", "/readyz", "/metrics"):
-                assert response.status_code == 200
-            else:
-                assert response.status_code == 401
-                assert problem(response)["type"] == "urn:parley:problem:unauthorized"
-                assert response.headers["www-authenticate"] == "Bearer"
+async def test_asks_everybody_for_a_token(cluster: Cluster, parties: dict[str, Intercepted], token: str | None) -> None:
+    async with learner_of(cluster, parties, shares={"failed_sign_ins": 1000}) as client:
+        document = (await client.get("/openapi.json")).json()
+        client.headers.pop("authorization")
+        headers = {} if token is None else {"Authorization": token}
+        for path, operations in document["paths"].items():
+            for method in operations:
+                response = await client.request(method, path.replace("{run}", "nobody"), headers=headers)
+                if path in ("/healthz", "/readyz", "/metrics"):
+                    assert response.status_code == 200
+                else:
+                    assert response.status_code == 401
+                    assert problem(response)["type"] == "urn:parley:problem:unauthorized"
+                    assert response.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize(
