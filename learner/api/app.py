@@ -300,6 +300,8 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         learner.store.news(run, last_event_id)
         return last_event_id
 
+    begun = Depends(readable)  # no annotation finds what is defined in a function
+
     def summaries(runs: list[str]) -> list[str]:
         """Runs in short, as JSON."""
         unwritten, told = learner.engine.unwritten, []
@@ -329,7 +331,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         tags=["runs"],
         response_class=EventStream,
     )
-    async def watch_run(run: str, request: Request, after: Annotated[int, Depends(readable)]) -> EventStream:
+    async def watch_run(run: str, request: Request, after: int = begun) -> EventStream:
         """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
 
         The stream ends with the run, or when the token no longer counts.
