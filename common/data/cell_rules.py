@@ -60,8 +60,8 @@ class CellRules:
                     numbers[column == number] = math.nan if spelling(meaning) is None else float(meaning)
             return numbers
         coded = as_coded(column)
-        known = {spelling(text): meaning or None for text, meaning in meanings.items()}
-        return Coded(coded.codes, tuple(known.get(spelling(value), value) for value in coded.values))
+        by_spelling = {spelling(text): meaning or None for text, meaning in meanings.items()}
+        return Coded(coded.codes, tuple(by_spelling.get(spelling(value), value) for value in coded.values))
 
 
 AS_THEY_ARE = CellRules()
@@ -74,14 +74,14 @@ def said_values(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
     >>> said_values(("smoker:True=yes", "smoker:False=no", "age:-999="))
     {'smoker': {'True': 'yes', 'False': 'no'}, 'age': {'-999': ''}}
     """
-    said: dict[str, dict[str, str]] = {}
+    by_column: dict[str, dict[str, str]] = {}
     for text in texts:
         column, colon, rest = text.partition(":")
         value, equals, meaning = rest.rpartition("=")
         if not (column and colon and equals and value):
             raise InvalidDataError("--value: say COLUMN:VALUE=MEANING, and nothing after = for a missing value")
-        said.setdefault(column, {})[value] = meaning
-    return said
+        by_column.setdefault(column, {})[value] = meaning
+    return by_column
 
 
 def _number(text: str) -> float | None:

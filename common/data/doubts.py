@@ -69,17 +69,17 @@ def missing_code(column: str, rows: int) -> Doubt:
     return Doubt(column, what, f"{_mapped(column, '-999', '')} says that it is missing, with the code that you have")
 
 
-def other_truths(column: str, declared: Iterable[str], found: Iterable[str]) -> Doubt | None:
-    """A study's no and yes are spelt by other words for these, of ``found``; None where they are not."""
-    known = {frozenset(words): words for words in _TRUTHS}
-    spelt, told = ({each.lower(): each for each in words} for words in (declared, found))
-    words, others = known.get(frozenset(spelt)), known.get(frozenset(told))
-    if words is None or others is None or {*spelt.values()} == {*told.values()}:
+def other_truths(column: str, declared: Iterable[str], values: Iterable[str]) -> Doubt | None:
+    """A study's no and yes are spelt by other words in a table's ``values``; None where they are not."""
+    pairs = {frozenset(words): words for words in _TRUTHS}
+    in_study, in_table = ({each.lower(): each for each in words} for words in (declared, values))
+    words, others = pairs.get(frozenset(in_study)), pairs.get(frozenset(in_table))
+    if words is None or others is None or {*in_study.values()} == {*in_table.values()}:
         return None
-    said = " ".join(
-        _mapped(column, told[other], spelt[word]) for word, other in zip(words[::-1], others[::-1], strict=True)
+    remedy = " ".join(
+        _mapped(column, in_table[other], in_study[word]) for word, other in zip(words[::-1], others[::-1], strict=True)
     )
-    return Doubt(column, f"it spells {' and '.join(words[::-1])} as {' and '.join(others[::-1])}", said)
+    return Doubt(column, f"it spells {' and '.join(words[::-1])} as {' and '.join(others[::-1])}", remedy)
 
 
 def _mapped(column: str, value: str, meaning: str) -> str:

@@ -198,8 +198,8 @@ class Loading:
         least, most = values.min(axis=1, initial=math.inf), values.max(axis=1, initial=-math.inf)
         unfit = np.flatnonzero(~((least >= lower) & (most <= upper))).tolist()  # NaN is not fine either
         for i in unfit:
-            known = values[i][~np.isnan(values[i])]
-            least[i], most[i] = known.min(initial=math.inf), known.max(initial=-math.inf)
+            present = values[i][~np.isnan(values[i])]
+            least[i], most[i] = present.min(initial=math.inf), present.max(initial=-math.inf)
         self._codes.add(which, values, least, most)
         for i in unfit:
             values[i] = self._mended(start, numbers.features[which[i]], values[i], cells[i][1])
@@ -251,8 +251,8 @@ class Loading:
             self._y[rows] = encode_classes(np.maximum(codes, 0), len(self._label.values))
         else:
             values, strange = as_numbers(column)
-            known = values[~np.isnan(values)]
-            ends = (np.array([known.min(initial=math.inf)]), np.array([known.max(initial=-math.inf)]))
+            present = values[~np.isnan(values)]
+            ends = (np.array([present.min(initial=math.inf)]), np.array([present.max(initial=-math.inf)]))
             self._codes.add(np.array([len(self._layout.numbers.features)]), values[None], *ends)
             within = self._mended(start, self._label, values, strange)
             self._y[rows] = scaled(within, np.asarray(self._label.lower), np.asarray(self._label.upper))

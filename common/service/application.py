@@ -187,7 +187,7 @@ class Boundary:
         self.metrics.failed_sign_ins.labels(error.why).inc()
         try:
             is_last = self.sign_ins.fail(address, error.detail)
-        except ShareUsedUpError as too_many:  # which are not logged each: whoever looks on reads that there are many
+        except ShareUsedUpError as too_many:  # which are not logged each: the log says once that there are many
             return too_many
         log.warning("sign-in", why=error.why, peer=address, **({"then": "unlogged for a minute"} if is_last else {}))
         return error

@@ -8,7 +8,7 @@ processes take `WriterTurns` at whole transactions, within which all checkpoints
 tables: an unknown one is refused, an older one is migrated.
 
 What is committed counts only where somebody will find it: the names of all open files are looked at before a
-transaction and again after its commit (see `OpenFiles`), and whoever uses a database hears of an error instead.
+transaction and again after its commit (see `OpenFiles`), and a mismatch is an error.
 """
 
 from __future__ import annotations

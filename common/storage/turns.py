@@ -1,7 +1,7 @@
-"""WriterTurns of processes that write to one database, in about the order in which they asked.
+"""Turns of processes that write to one database, in about the order in which they asked.
 
-Two locks on two files beside the database, which the system takes back from a process that dies. Whoever wants to write
-holds the first, the queue, until it has the second, and lets go of that once it has written: so a process that writes
+Two locks on two files beside the database, which the system takes back from a process that dies. A writer holds the
+first, the queue, until it has the second, and lets go of that once it has written: so a process that writes
 again and again has to queue behind those that wait, and none of them waits for ever. `flock` holds between processes of
 one machine: a database must lie on a disk of this machine (SQLite's own log asks for the same).
 """
