@@ -16,6 +16,7 @@ from pathlib import Path
 
 _UNUSED = (
     "**/tests",
+    "dp_accounting/**/*_test.py",
     "joblib/test",
     "numpy/_core/_simd*",  # tests' too
     "numpy/distutils",
@@ -33,6 +34,7 @@ _UNUSED = (
     "scipy/differentiate",
     "scipy/fftpack",
     "scipy/odr",
+    "sklearn/datasets/images/*.jpg",
 )
 _SOURCES = {".a", ".c", ".cc", ".cpp", ".f90", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx"}
 
