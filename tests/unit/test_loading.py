@@ -192,7 +192,10 @@ def test_a_number_past_all_integers_is_beyond_the_bounds(tmp_path: Path) -> None
         ("age,ward,dose,ill,age\n1,north,0,1,2\n", "names columns twice: see places 1, 5"),
         ("age,ward,dose,ill\n1,north\n", "cannot be read"),
         ("age,ward,dose,ill\n1,nan,0,1\n", "column 'ward': missing in 1 row"),
-        ("age,ward,dose,ill,note\n,,,,1\n", "column 'age': missing .*'ward': missing .*'dose': missing .*'ill': missing"),
+        (
+            "age,ward,dose,ill,note\n,,,,1\n",
+            "column 'age': missing .*'ward': missing .*'dose': missing .*'ill': missing",
+        ),
         ("a,b\n1,2\n", "column 'age': absent"),
     ],
 )
