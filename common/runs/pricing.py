@@ -197,7 +197,8 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
         epsilon, delta = max(1, math.ceil(claimed.epsilon * MICRO - 1e-6)), claimed.delta
         totals = [epsilon * part for part in began]
     elif delta > 0:
-        totals = [_micro_units(epsilon_after(costs, delta)) * part for part in began]
+        whole = _micro_units(epsilon_after(costs, delta))
+        totals = [whole * part for part in began]
     else:
         totals = _rising([_micro_units(epsilon) for epsilon in pure_epsilons(costs)], has_part)
     deltas = [delta_units(delta) * part for part in began]

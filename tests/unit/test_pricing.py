@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -29,6 +31,7 @@ from common.privacy.events import (
 )
 from common.privacy.guarantee import Adjacency, Guarantee, View
 from common.protocol.facts import FederationFacts, OwnFacts
+from common.runs import pricing
 from common.runs.pricing import (
     ALWAYS,
     against_co_owner,
@@ -40,6 +43,8 @@ from common.runs.pricing import (
     schedule,
     transcript,
 )
+from tests.support.cluster import Cluster
+from tests.support.rounds import run_spec
 
 
 @dataclass(frozen=True)
@@ -326,3 +331,17 @@ def test_a_budget_bears_no_answer_without_noise_even_beside_others() -> None:
         for charge in (price, schedule, highest_charge):
             with pytest.raises(BudgetExhaustedError, match="without noise"):
                 charge(run, OWN)
+
+
+def test_a_long_run_is_composed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    composed = []
+
+    def counting(costs: Sequence[Event], delta: float) -> float:
+        composed.append(len(costs))
+        return epsilon_after(costs, delta)
+
+    spec = run_spec(Cluster(tmp_path, n_parties=2), 3000)
+    monkeypatch.setattr(pricing, "epsilon_after", counting)
+    due = pricing.price(spec.build(), spec.facts().of(0))
+    assert len(set(due.epsilon)) == 1
+    assert composed == [3000]

@@ -11,7 +11,6 @@ export async function show(main, _, signal) {
   document.title = "Runs · Parley";
   const list = new RunList(signal);
   main.append(h("h1", {}, "Runs"), ...list.elements);
-  get(`/v1/runs?limit=${FIRST}`, signal).then((page) => list.warn(page)).catch(() => {}); // the stream tells the others
   let isFirst = true;
   const broken = (error) => {
     tell(error ? "The learner does not answer; this list is taken up again when it does." : "");

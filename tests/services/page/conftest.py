@@ -41,7 +41,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 @pytest.fixture(scope="module")
 def site(cluster: Cluster) -> Iterator[Site]:
     """The learner, served."""
-    with party_processes(cluster) as urls, served(cluster.learner_settings(urls)) as site:
+    with (
+        party_processes(cluster) as urls,
+        served(cluster.learner_settings(urls, shares={"streams": 256, "connections": 512})) as site,
+    ):
         yield site
 
 
