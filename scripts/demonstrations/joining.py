@@ -45,7 +45,17 @@ def main() -> None:
         token, authority = learner / "secrets" / "operator.token", learner / "secrets" / "authority.pem"
         os.environ |= {"PARLEY_URL": url, "PARLEY_TOKEN_FILE": str(token), "PARLEY_CA": str(authority)}
         draft = ("study", "init", root / "adult.csv", "--public", "--label", LABEL, "--positive", POSITIVE)
-        typed(root, "parley-learner", *draft, "--name", "adult", "--out", learner / "studies" / "adult.json")
+        typed(
+            root,
+            "parley-learner",
+            *draft,
+            "--missing",
+            "value",
+            "--name",
+            "adult",
+            "--out",
+            learner / "studies" / "adult.json",
+        )
         serve: list[str | Path] = [COMMANDS / "parley-learner", "serve", "--config", learner / "learner.toml"]
         stack.enter_context(processes({"learner": serve}, root))
         with LearnerClient(url, token_file=token, ca=authority) as client:

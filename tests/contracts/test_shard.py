@@ -197,7 +197,7 @@ def test_a_design_knows_the_bounds_alone_and_stays_in_the_ball(case: tuple[Study
     assert X.shape[1] == study.n_features == len(study.column_names)
     design = designed(study, columns)
     assert np.linalg.norm(design, axis=-1).max() <= 1 + 1e-12
-    assert np.abs(X - design).max() <= 2.0**-FEATURE_BITS + 1e-12  # the shard moves no row but onto the grid
+    assert np.abs(X - design).max() <= 2.0**-FEATURE_BITS + 2.0**-30  # the shard moves no row but onto the grid
 
 
 def test_the_ball_is_used_to_its_edge() -> None:

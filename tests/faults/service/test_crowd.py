@@ -15,13 +15,13 @@ import httpx
 import pytest
 
 from common.service.tokens import hash_token
-from party.settings import PartySettings
+from party.settings import KnownLearner, PartySettings
 from tests.support.attackers import half_sent, under_attack
 from tests.support.cluster import AUTHORIZED, LEARNER, USER, Cluster
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 from tests.support.rounds import ASKING
 
-MOST = 20
+MOST, ANOTHER = 20, "the-token-of-another-learner"
 
 
 @pytest.fixture
@@ -29,6 +29,8 @@ def port(tmp_path: Path) -> Iterator[int]:
     """A party that takes few connections, and waits long for what they say."""
     limits = {"connections": MOST, "receive_seconds": 60}
     settings = Cluster(tmp_path, n_parties=1).party_settings("party-1", port=free_port(), limits=limits)
+    another = KnownLearner(name="another", token_hash=hash_token(ANOTHER))
+    settings = settings.model_copy(update={"learners": (*settings.learners, another)})
     with stopped_at_exit(start_party(settings)):
         wait_until_ready(f"http://127.0.0.1:{settings.port}")
         yield settings.port
@@ -37,7 +39,7 @@ def port(tmp_path: Path) -> Iterator[int]:
 @pytest.mark.slow
 def test_half_sent_requests_make_room_for_whole_ones(port: int) -> None:
     url = f"http://127.0.0.1:{port}"
-    with under_attack(lambda: half_sent(port, LEARNER, "/v1/runs", count=10 * MOST, seconds=10)) as attack:
+    with under_attack(lambda: half_sent(port, ANOTHER, "/v1/runs", count=10 * MOST, seconds=10)) as attack:
         answered = 0
         for _ in range(50):
             with httpx.Client(base_url=url, headers=ASKING, trust_env=False, timeout=30) as client:

@@ -86,7 +86,7 @@ def test_a_secret_may_stand_in_a_file_of_its_own(path: Path, tmp_path: Path) -> 
     identity = PartySettings.load(path).identity_key
     assert identity is not None
     assert identity.get_secret_value() == "of the owner"
-    secret.write_bytes(b"\xff\xfe")
+    secret.write_bytes(b"\xff\x81")
     with pytest.raises(InvalidInputError, match=r"party\.toml: identity_key_file: not a text"):
         PartySettings.load(path)
     secret.unlink()
@@ -165,7 +165,7 @@ def test_a_malformed_variable_is_refused(path: Path, monkeypatch: pytest.MonkeyP
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"none\.toml: No such file or directory: say --config FILE$"):
         PartySettings.load(tmp_path / "none.toml")
-    path.write_bytes(b"\xff\xfe = 3")
+    path.write_bytes(b"\xff\x81 = 3")
     with pytest.raises(InvalidInputError, match="not a TOML file, for it is not UTF-8"):
         PartySettings.load(path)
     path.write_text('name = "a"\ntoken = secret\n')
