@@ -10,6 +10,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 from common.errors import TooLargeError
@@ -21,9 +22,20 @@ PIECE = 2**13
 """The most numbers that are spelt at once: some milliseconds, for which all other threads wait."""
 
 _MOST_DIGITS = 320
+_MANY_NAMES = 2**16  # in a text, beyond which the scanner in C may keep all other threads waiting for long
+_MOST_NAMES = 2**17  # in one object: more than a study has columns, or a run parties
 _MOST_VALUES = 2**20
 _MOST_NESTS = 3 * 2**17
 """Arrays and objects: more than a run of the most members has, and three for each of the most records to predict."""
+
+
+class _UnhurriedDecoder(json.JSONDecoder):
+    """Reads JSON with the scanner in Python, which takes thrice as long as that in C, and lets other threads run."""
+
+    def __init__(self, **hooks: Any) -> None:  # noqa: ANN401 -- those of json.loads
+        super().__init__(**hooks)
+        self.scan_once = py_make_scanner(self)
+
 
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _UNSPELT = json.JSONEncoder(ensure_ascii=False, default=lambda _: None)
@@ -104,8 +116,9 @@ def check_counts(body: bytes, most_values: int = _MOST_VALUES) -> None:
 def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: ANN401 -- any JSON value
     r"""A JSON value without a name twice in an object, NaN, a number that overflows, or half a character.
 
-    Raises ValueError or RecursionError for anything else. Of a name that is there twice nobody could tell which counts,
-    of an epsilon, say; and what is half a character (``"\ud800"``) has no bytes, and so no digest.
+    Raises ValueError or RecursionError for anything else, and TooLargeError for an object of more than 2^17 names. Of a
+    name that is there twice nobody could tell which counts, of an epsilon, say; and what is half a character
+    (``"\ud800"``) has no bytes, and so no digest.
 
     What is ``absent`` from the body comes in, and is used up, for each NaN of it in turn: there are no more of them.
     """
@@ -114,7 +127,12 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
         return absent.popleft() if absent and text == "NaN" else _finite(text)
 
     value = json.loads(
-        body, parse_constant=constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_distinct
+        body,
+        cls=_UnhurriedDecoder if body.count(b":") > _MANY_NAMES else None,
+        parse_constant=constant,
+        parse_float=_finite,
+        parse_int=_whole,
+        object_pairs_hook=_distinct,
     )
     if b"\\u" in body or b"\0" in body:  # the second: of UTF-16, which may spell the first otherwise
         _UNSPELT.encode(value).encode()
@@ -123,20 +141,22 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
 
 def _finite(text: str) -> float:
     """A number as JSON has it."""
-    if not math.isfinite(value := float(text)):
+    if not (text.isascii() and math.isfinite(value := float(text))):
         raise ValueError(text)
     return value
 
 
 def _whole(text: str) -> int:
     """A whole number, of no more digits than a real one has: of many more they take long to read."""
-    if len(text) > _MOST_DIGITS:
-        raise ValueError("a number of many digits")
+    if len(text) > _MOST_DIGITS or not text.isascii():  # Python's scanner takes any script's digits for digits
+        raise ValueError("a number of many digits, or of digits that JSON has not")
     return int(text)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, each of whose names is there once."""
+    """An object, each of whose names is there once; raises TooLargeError where it has more than any."""
+    if len(pairs) > _MOST_NAMES:
+        raise TooLargeError(f"an object in JSON may have at most {_MOST_NAMES} names")
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name twice")

@@ -35,6 +35,8 @@ from common.service.tracing.switch import begin_tracing
 _WARNING_DAYS = 30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGE = 2**23
+_COLLECT_AFTER = (50_000, 5, 5)
+"""New objects before the collector looks at them, not 700: it took most of the time that a large JSON body took."""
 """Bytes of an array so large that its memory goes back to the system as soon as it is free."""
 
 
@@ -71,6 +73,7 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
     _give_memory_back()
     gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
+    gc.set_threshold(*_COLLECT_AFTER)
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         BoundedServer(config, settings.limits, upkeep.tend, beside, most, settings.shares.connections).run()
 

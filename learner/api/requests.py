@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import FailFast, Field, JsonValue, ValidationError
 
 from common.algorithms import AUTO, given_of
 from common.data.study import Study
@@ -43,7 +43,10 @@ class RunRequest(Strict):
     epsilon: Annotated[float, Field(description="what the run may cost each party")]
     delta: Annotated[float, Field(description="what the run may cost each party")]
     budgets: Annotated[dict[str, Budget], Field(default_factory=dict, description="by party: other than the above")]
-    parties: Annotated[tuple[str, ...] | None, Field(description="names from GET /v1/parties")] = None
+    parties: Annotated[
+        tuple[str, ...] | None,
+        Field(max_length=MOST_PARTIES, description="names from GET /v1/parties"),
+    ] = None
     minimum_contributors: Annotated[int | None, Field(ge=1, description="least number of parties in a sum")] = None
     colluders: Annotated[
         int | None,
@@ -246,4 +249,6 @@ class PredictionRequest(Strict):
     Of sparse features {index: places, value: numbers}, in the study's names for them.
     """
 
-    records: Annotated[tuple[dict[str, float | str | tuple[float, ...] | None], ...], Field(max_length=100_000)]
+    records: Annotated[
+        tuple[dict[str, float | str | tuple[float, ...] | None], ...], FailFast(), Field(max_length=100_000)
+    ]

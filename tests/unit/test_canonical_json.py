@@ -1,0 +1,80 @@
+"""JSON with one meaning, read by either of Python's two scanners: a long text by the one that lets others run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import FrameType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.encoding import canonical_json
+from common.encoding.canonical_json import read_json
+from common.errors import TooLargeError
+
+MANY = 2**16 + 1
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@pytest.fixture(params=[MANY, -1], ids=["C", "Python"])
+def scanner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has short texts read by one of the scanners."""
+    monkeypatch.setattr(canonical_json, "_MANY_NAMES", request.param)
+
+
+@given(JSON_VALUES, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32-le"]))
+def test_both_scanners_read_the_same(value: object, encoding: str) -> None:
+    body = json.dumps(value, ensure_ascii=False).encode(encoding, "surrogatepass")
+    outcomes: list[object] = []
+    for many in (MANY, -1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(canonical_json, "_MANY_NAMES", many)
+            try:
+                outcomes.append(read_json(body))
+            except ValueError:
+                outcomes.append(ValueError)
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "1 2", "NaN", "-Infinity", "[1,]", "{'a': 1}", '{"a": 1, "a": 2}', "01", "+1", "1.", ".5", "1e999",
+        "\u0661", "1\u0662", "1.\u0663", "1e\u0664", "9" * 400, '"\\ud800"', '"\n"', "\ufeff\ufeff1", "\u00a01", "tru",
+        "[" * 100_000,
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("scanner")
+def test_both_scanners_refuse_what_is_no_json(text: str) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        read_json(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("value", [b"null", b'""', b"[]"])
+def test_a_long_object_is_read_name_by_name(value: bytes) -> None:
+    """Between two calls from Python other threads have their turn."""
+    body = b"{" + b",".join(b'"%d":%s' % (number, value) for number in range(MANY)) + b"}"
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "c_call"
+
+    sys.setprofile(count)
+    try:
+        read_json(body)
+    finally:
+        sys.setprofile(None)
+    assert calls > MANY
+
+
+def test_an_object_has_no_more_names_than_any() -> None:
+    body = b'{"x":{' + b",".join(b'"%d":0' % number for number in range(2**17 + 1)) + b"}}"
+    with pytest.raises(TooLargeError, match="an object in JSON may have at most 131072 names"):
+        read_json(body)
