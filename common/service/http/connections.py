@@ -320,9 +320,8 @@ class Door:
     """Where connections are accepted, in place of asyncio's own way: a few at a time, and counted before TLS begins."""
 
     def __init__(self, server: BoundedServer, listening: int) -> None:
-        """Accept on the socket with the descriptor ``listening``, on which the loop listens already."""
+        """Accept on the socket with the descriptor ``listening``, of which this has one of its own."""
         self._server, self._loop = server, asyncio.get_running_loop()
-        self._loop.remove_reader(listening)
         self._socket = socket.socket(fileno=os.dup(listening))
         self._socket.setblocking(False)  # noqa: FBT003 -- as sockets have it
         self._socket.listen(_BACKLOG)
@@ -413,6 +412,8 @@ class BoundedServer(uvicorn.Server):
         if self.started:
             listening = [each.fileno() for server in self.servers for each in server.sockets]
             self._doors = [Door(self, each) for each in listening]
+            for server in self.servers:
+                server.close()  # it would accept connections beside the doors, and count none in its TLS handshake
             self._running = [asyncio.create_task(_kept_up(start, self)) for start in self._beside]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

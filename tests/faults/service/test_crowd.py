@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import selectors
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from common.service.tokens import hash_token
 from party.settings import KnownLearner, PartySettings
 from tests.support.attackers import half_sent, under_attack
+from tests.support.certificates import make_certificates
 from tests.support.cluster import AUTHORIZED, LEARNER, USER, Cluster
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 from tests.support.rounds import ASKING
@@ -148,6 +150,25 @@ def test_idle_strangers_shut_nobody_out_where_few_files_may_be_open(few_files: P
             stack.enter_context(socket.create_connection(("127.0.0.1", few_files.port)))
         answered = [httpx.get(f"{url}/v1/party", headers=ASKING, trust_env=False, timeout=10) for _ in range(10)]
         assert [answer.status_code for answer in answered] == [200] * 10
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_idle_strangers_hold_no_more_connections_than_there_may_be(tmp_path: Path, scheme: str) -> None:
+    files = make_certificates(tmp_path / "tls")
+    tls = {"certificate": files.certificate, "key": files.key} if scheme == "https" else None
+    limits = {"connections": MOST, "receive_seconds": 60}
+    settings = Cluster(tmp_path, n_parties=1).party_settings("party-1", port=free_port(), tls=tls, limits=limits)
+    with stopped_at_exit(start_party(settings)), ExitStack() as stack:
+        wait_until_ready(f"{scheme}://127.0.0.1:{settings.port}", files.authority)
+        watched = stack.enter_context(selectors.DefaultSelector())
+        for _ in range(10 * MOST):
+            stranger = stack.enter_context(socket.create_connection(("127.0.0.1", settings.port)))
+            watched.register(stranger, selectors.EVENT_READ)
+        while len(watched.get_map()) > MOST:
+            closed = watched.select(timeout=10)
+            assert closed, f"{len(watched.get_map())} strangers stay connected"
+            for key, _ in closed:
+                watched.unregister(key.fileobj)
 
 
 def test_a_service_that_may_have_too_few_files_open_does_not_start(few_files: PartySettings) -> None:
