@@ -35,9 +35,9 @@ from common.service.tracing.switch import begin_tracing
 _WARNING_DAYS = 30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGE = 2**23
+"""Bytes of an array so large that its memory goes back to the system as soon as it is free."""
 _COLLECT_AFTER = (50_000, 5, 5)
 """New objects before the collector looks at them, not 700: it took most of the time that a large JSON body took."""
-"""Bytes of an array so large that its memory goes back to the system as soon as it is free."""
 
 
 def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()) -> None:
