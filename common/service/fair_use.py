@@ -13,10 +13,11 @@ import asyncio
 import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
+from typing import Self
 
 from common.errors import ShareUsedUpError
 
@@ -73,12 +74,19 @@ class Share:
 
 
 class Turn:
-    """A caller's turn, until it ends."""
+    """A caller's turn, once it has come, while a block lasts or until it is ended."""
 
     __slots__ = ("_turns", "began", "caller")
 
     def __init__(self, turns: CallerTurns, caller: str) -> None:
         self._turns, self.caller, self.began = turns, caller, 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._turns.begin(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
 
     def end(self) -> None:
         """End the turn, if it has not ended."""
@@ -111,18 +119,16 @@ class CallerTurns:
         self._seen: dict[str, float] = {}  # when each caller's last turn began, the oldest first
         self._recheck: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def turn(self, caller: str) -> AsyncIterator[Turn]:
-        """A turn of a caller, once it has come, while the block lasts."""
-        turn = Turn(self, caller)
-        if caller not in self._waiting and self._may_begin(caller, time.monotonic()):
+    def turn(self, caller: str) -> Turn:
+        """A turn of a caller, to be entered."""
+        return Turn(self, caller)
+
+    async def begin(self, turn: Turn) -> None:
+        """Begin a turn, once it may begin."""
+        if turn.caller not in self._waiting and self._may_begin(turn.caller, time.monotonic()):
             self._begin(turn)
         else:
             await self._come(turn, self._enqueue(turn))
-        try:
-            yield turn
-        finally:
-            turn.end()
 
     def end(self, turn: Turn) -> None:
         """See `Turn.end`. It counts until the loop has looked at all others: else one queue would be one turn."""

@@ -35,21 +35,23 @@ class OpenFiles:
 
     def check(self) -> None:
         """Raise UnavailableError where a name does not stand for the open file any more; the log says what to do."""
-        for path in self._identities:
-            self._check(path)
+        for path, identity in self._identities.items():
+            if _identity(path) != identity:
+                raise self._replaced(path)
         self._logged = None
 
-    def check_first(self) -> None:
-        """The same of the name alone that was watched first."""
-        self._check(next(iter(self._identities)))
+    def check_one(self, path: Path) -> None:
+        """The same of one name."""
+        name = str(path)
+        if _identity(name) != self._identities[name]:
+            raise self._replaced(name)
 
-    def _check(self, path: str) -> None:
-        if _identity(path) == self._identities[path]:
-            return
+    def _replaced(self, path: str) -> UnavailableError:
+        """The error for a name of another file, which is logged once."""
         if self._logged != path:
             self._logged = path
             structlog.get_logger().error("replaced", what=self._what, path=path, advice=_ADVICE)
-        raise UnavailableError(
+        return UnavailableError(
             f"a file of the {self._what} was replaced, moved or deleted while it was open: nothing is read from it or "
             "written until its service is started again"
         )
@@ -64,7 +66,7 @@ class OpenFiles:
 def _identity(path: str) -> tuple[int, int] | None:
     """The device and the number of the file that a name stands for; None where it cannot be seen."""
     try:
-        status = os.stat(path)  # noqa: PTH116 -- twice in each transaction: a Path costs as much as the call
+        status = os.stat(path)  # noqa: PTH116 -- for each file in each transaction: a Path costs as much as the call
     except OSError:
         return None
     return status.st_dev, status.st_ino

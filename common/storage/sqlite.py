@@ -7,8 +7,8 @@ connection, lent to one thread at a time (to close a connection that a thread us
 processes take `WriterTurns` at whole transactions, within which all checkpoints are. Files carry the version of their
 tables: an unknown one is refused, an older one is migrated.
 
-What is committed counts only where somebody will find it: the names of all open files are looked at before a
-transaction and again after its commit (see `OpenFiles`), and a mismatch is an error.
+What is committed counts only where somebody will find it: the name of the file is looked at before a transaction, and
+the names of all open files after its commit (see `OpenFiles`); a mismatch is an error.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, committed at the end, rolled back by whatever is raised."""
-        with self._lock, self._understood(), self._turns.taken():
+        with self._lock, self._understood(), self._turns:
             connection = self._connection
-            self.files.check()
+            self.files.check_one(self.path)  # so that nothing is added to a file that was moved away
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -128,7 +128,7 @@ class Database:
         """The connection, for one thread: inside a transaction of this thread or without one."""
         with self._lock, self._understood():
             if not self._connection.in_transaction:
-                self.files.check_first()
+                self.files.check_one(self.path)
             yield self._connection
 
     @contextmanager
@@ -141,7 +141,7 @@ class Database:
         """Raise UnavailableError unless the next transaction can add so many bytes: room is kept for them and more."""
         with self.transaction() as connection:  # a version written anew is a page written, and changes nothing
             connection.execute(f"PRAGMA user_version = {self._schema.version}")
-        with self._lock, self._understood(), self._turns.taken():
+        with self._lock, self._understood(), self._turns:
             _, frames, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             (page,) = self._connection.execute("PRAGMA page_size").fetchone()
             frames += (_LEAST_ROOM + room + room // 8) // page  # an eighth more: for what a page holds beside
@@ -166,7 +166,7 @@ class Database:
 
     def _open(self) -> None:
         """Have the tables, and all files open whose names are to be watched."""
-        with self._understood(), self._turns.taken():
+        with self._understood(), self._turns:
             self.files.watch(self.path)
             for pragma in _PRAGMAS:
                 self._connection.execute(pragma)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 _PAUSE = 0.0005  # seconds until the next look at whether a lock is free; who is not the next to write looks less often
@@ -20,7 +18,7 @@ _LONGEST_PAUSE = 0.01
 
 
 class WriterTurns:
-    """The turns at a database's path; raises OSError where the files cannot be made."""
+    """The turns at a database's path, each a context; raises OSError where the files cannot be made."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         """``seconds`` is how long a turn is waited for."""
@@ -34,19 +32,18 @@ class WriterTurns:
             raise
         self._is_closed = False
 
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """One turn; raises TimeoutError where none came in time. For one thread of this process at a time."""
+    def __enter__(self) -> None:
+        """Take a turn; raises TimeoutError where none came in time. For one thread of this process at a time."""
         deadline = time.monotonic() + self._seconds
         _take(self._queue, deadline, _LONGEST_PAUSE)
         try:
             _take(self.lock, deadline, _PAUSE)
         finally:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
-        try:
-            yield
-        finally:
-            fcntl.flock(self.lock, fcntl.LOCK_UN)
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        fcntl.flock(self.lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Close the files; again, do nothing."""

@@ -172,7 +172,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     database = Database(tmp_path / "table.db", TABLE, busy_seconds=0.05)
     hold = (
         "import sys, time; from pathlib import Path; from common.storage.turns import WriterTurns\n"
-        "with WriterTurns(Path(sys.argv[1]), 5).taken():\n"
+        "with WriterTurns(Path(sys.argv[1]), 5):\n"
         "    print('taken', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", hold, database.path], stdout=subprocess.PIPE, text=True) as other:
@@ -192,20 +192,20 @@ def test_who_writes_again_queues_behind_who_waits(tmp_path: Path) -> None:
     first, hasty = WriterTurns(tmp_path / "table.db", 60), WriterTurns(tmp_path / "table.db", 0)
     wait = (
         "import sys; from pathlib import Path; from common.storage.turns import WriterTurns\n"
-        "with WriterTurns(Path(sys.argv[1]), 60).taken():\n"
+        "with WriterTurns(Path(sys.argv[1]), 60):\n"
         "    print('taken', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", wait, str(tmp_path / "table.db")]
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
-        with first.taken():
+        with first:
             while not is_locked(tmp_path / "table.db-queue"):
                 assert waiting.poll() is None
-        with pytest.raises(TimeoutError), hasty.taken():
+        with pytest.raises(TimeoutError), hasty:
             pass
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "taken\n"
         waiting.communicate("")
-    with hasty.taken():
+    with hasty:
         pass
     first.close()
     hasty.close()
