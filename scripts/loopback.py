@@ -25,23 +25,28 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def make_ledgers(*configs: Path) -> None:
-    """Have each party make its ledger, by its settings file, all at once."""
+def make_ledgers(*configs: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Have each party make its ledger, by its settings file, all at once; in this process's environment or another."""
     commands = [(COMMANDS / "parley-party", "init", "--config", config) for config in configs]
-    begun = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]  # noqa: S603 -- our own
+    begun = [subprocess.Popen(each, stdout=subprocess.DEVNULL, env=environment) for each in commands]  # noqa: S603 -- our own
     for process in begun:
         if process.wait():
             raise RuntimeError("a party's ledger could not be made")
 
 
 @contextmanager
-def processes(commands: Mapping[str, Sequence[str | Path]], logs: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Run commands, each as a process by its name with a log in a folder; all are ended when the block ends."""
+def processes(
+    commands: Mapping[str, Sequence[str | Path]], logs: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Run commands, each as a process by its name with a log in a folder; all are ended when the block ends.
+
+    They have this process's environment, or the given one.
+    """
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, command in commands.items():
             with (logs / f"{name}.log").open("wb") as log:
-                started[name] = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 -- our own commands
+                started[name] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)  # noqa: S603 -- ours
         yield started
     finally:
         for process in started.values():

@@ -1,6 +1,6 @@
 """What a round costs: five parties and a learner as real processes, with tokens, noise and ledgers, beside a floor.
 
-    python scripts/benchmarks/rounds.py [--rounds 200] [--against ../before --pairs 3]
+    python scripts/benchmarks/rounds.py [--rounds 200] [--against ../before --pairs 25]
 
 One JSON line for each number of features d. ``ms_per_round`` is the mean time from one round's news to the next, as a
 user who watches the run sees it. The floors are what five bare FastAPI processes and one httpx client need for the same
@@ -8,8 +8,9 @@ bodies, measured in the same run with the same pattern (all five are asked at on
 answered): ``floor_ms`` where each computes the plain gradient on as many examples, ``echo_floor_ms`` where it computes
 nothing. The goal is a ``ratio_to_floor`` of at most 2, and a first round within 3 s of the submission.
 
-With ``--against``, another checkout's services are measured in turn with these, by its own copy of this script, and a
-last line for each d has the ratio of the medians: what a change has cost, on a machine whose speed changes by itself.
+With ``--against``, the services of another checkout and these are up side by side, and each pair is a run of as many
+rounds with the one and then with the other. A line for each d has the ratio that half of the pairs exceed, and the
+quartiles of all: what a change has cost, on a machine whose speed changes by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +52,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What a round costs, beside a bare FastAPI and httpx floor.")
     parser.add_argument("--rounds", type=int, default=200, help="rounds to measure (default: %(default)s)")
     parser.add_argument("--against", type=Path, help="a checkout to compare with, which this environment can run")
-    parser.add_argument("--pairs", type=int, default=3, help="how often both are measured (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=25, help="how often both are measured (default: %(default)s)")
     arguments = parser.parse_args()
     rounds: int = arguments.rounds
     if arguments.against is not None:
         compare(arguments.against.resolve(), rounds, arguments.pairs)
         return
     for d in FEATURES:
-        with tempfile.TemporaryDirectory(prefix="parley-rounds-") as folder:
+        with new_folder() as folder:
             echo, floor = bare_floors(Path(folder), d, rounds)
             measured = real_rounds(Path(folder), d, rounds)
         ms = measured["ms_per_round"]
@@ -67,27 +70,30 @@ def main() -> None:
 
 
 def compare(other: Path, rounds: int, pairs: int) -> None:
-    """Measure two checkouts in turn, and print the ratios of their medians, ours to the other's."""
-    times: dict[tuple[int, Path], list[float]] = {}
-    for _ in range(pairs):
-        for checkout in (other, ROOT):
-            script = checkout / "scripts/benchmarks/rounds.py"
-            for line in run_script(script, checkout, "--rounds", str(rounds)).splitlines():
-                measured = json.loads(line)
-                times.setdefault((measured["d"], checkout), []).append(measured["ms_per_round"])
-                print(json.dumps({"checkout": checkout.name} | measured), flush=True)
+    """Measure two checkouts in turn, and print the ratio of a round's time, ours to the other's."""
     for d in FEATURES:
-        before, now = (sorted(times[d, checkout]) for checkout in (other, ROOT))
-        ratio = round(statistics.median(now) / statistics.median(before), 3)
-        print(json.dumps({"benchmark": "rounds", "d": d, "before": before, "now": now, "ratio": ratio}), flush=True)
+        with ExitStack() as stack:
+            before, now = (
+                stack.enter_context(federation(Path(stack.enter_context(new_folder())), d, checkout))
+                for checkout in (other, ROOT)
+            )
+            times: list[tuple[float, float]] = []
+            for pair in range(pairs + 1):  # the first is not counted: files grow and caches fill in it
+                is_turned = pair % 2 == 1  # neither is always the second
+                measured = [
+                    each.measure(rounds).ms_per_round for each in ((now, before) if is_turned else (before, now))
+                ]
+                if pair:
+                    times.append((measured[is_turned], measured[not is_turned]))
+        medians = [round(statistics.median(column), 2) for column in zip(*times, strict=True)]
+        quartiles = [round(value, 3) for value in statistics.quantiles([now / before for before, now in times])]
+        line = {"benchmark": "rounds", "d": d, "pairs": pairs, "ms_before": medians[0], "ms_now": medians[1]}
+        print(json.dumps(line | {"ratio": quartiles[1], "quartiles": quartiles[::2]}), flush=True)
 
 
-def run_script(script: Path, checkout: Path, *arguments: str) -> str:
-    """What a script prints that finds its own checkout's packages."""
-    command: list[str | Path] = [sys.executable, script, *arguments]
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 -- ours
-    return done.stdout
+def new_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the services' files."""
+    return tempfile.TemporaryDirectory(prefix="parley-rounds-")
 
 
 def bare_floors(folder: Path, d: int, rounds: int) -> tuple[float, float]:
@@ -122,8 +128,32 @@ async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
         return round((time.perf_counter() - started) / rounds * 1000, 2)
 
 
-def real_rounds(folder: Path, d: int, rounds: int) -> dict[str, Any]:
-    """The same with real services: time of a round, time to the first, and memory of a party."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run took: milliseconds a round, and seconds until the first."""
+
+    ms_per_round: float
+    seconds_to_first_round: float
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """A learner and its parties, as processes by name: where the learner is, and a user's token for it."""
+
+    url: str
+    token: str
+    running: Mapping[str, subprocess.Popen[bytes]]
+
+    def measure(self, rounds: int) -> Measured:
+        """Submit a run of so many rounds after some that do not count, and watch it."""
+        first, times = watch(self.url, self.token, rounds + WARM_UP)
+        ms = (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) * 1000
+        return Measured(round(ms, 2), round(first, 2))
+
+
+@contextmanager
+def federation(folder: Path, d: int, checkout: Path) -> Iterator[Federation]:
+    """Real services of a checkout's code, until the block ends."""
     names = ("learner", *(f"party-{number}" for number in range(1, PARTIES + 1)))
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     token = new_token()
@@ -133,16 +163,19 @@ def real_rounds(folder: Path, d: int, rounds: int) -> dict[str, Any]:
         for name in names
     }
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-    make_ledgers(*(folder / f"{name}.toml" for name in names if name != "learner"))
-    with processes(commands, folder) as running:
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    make_ledgers(*(folder / f"{name}.toml" for name in names if name != "learner"), environment=environment)
+    with processes(commands, folder, environment) as running:
         wait_until_ready(urls)
-        first, times = watch(urls["learner"], token, rounds + WARM_UP)
-        memory = [resident_mb(process.pid) for name, process in running.items() if name != "learner"]
-    return {
-        "ms_per_round": round((times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) * 1000, 2),
-        "seconds_to_first_round": round(first, 2),
-        "party_mb": round(max(memory), 1),
-    }
+        yield Federation(urls["learner"], token, running)
+
+
+def real_rounds(folder: Path, d: int, rounds: int) -> dict[str, Any]:
+    """The same with real services: time of a round, time to the first, and memory of a party."""
+    with federation(folder, d, ROOT) as real:
+        measured = real.measure(rounds)
+        memory = [resident_mb(process.pid) for name, process in real.running.items() if name != "learner"]
+    return asdict(measured) | {"party_mb": round(max(memory), 1)}
 
 
 def watch(url: str, token: str, rounds: int) -> tuple[float, list[float]]:
@@ -151,8 +184,8 @@ def watch(url: str, token: str, rounds: int) -> tuple[float, list[float]]:
         "study": "benchmark",
         "algorithm": "dp_gd",
         "parameters": {"n_rounds": rounds, "step": 0.1},
-        "epsilon": 1.0,
-        "delta": 1e-5,
+        "epsilon": 0.1,
+        "delta": 1e-6,
     }
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60.0) as client:
