@@ -10,6 +10,8 @@ delta, whatever the records say: of runs that go on, and of those that have ende
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -32,6 +34,7 @@ from party.ledger.records import (
     Released,
 )
 
+_MOST = 2**63 - 1  # a round
 NOTHING = Cost(0, 0)
 RunKey = tuple[str, str]
 """Learner and run."""
@@ -39,6 +42,42 @@ ONCE = "once:"
 """What the names of attached one-time noise begin with."""
 OWNER = "(owner)"
 """Who asks in a run of the owner's own; no learner can be called so."""
+
+
+class RoundEntries(Mapping[int, int]):
+    """The entries of a run's answers by round, in the order in which they came, which is that of the rounds.
+
+    It takes sixteen bytes an answer, a sixth of what a dict takes: a party keeps those of all runs that ever were.
+    """
+
+    __slots__ = ("_entries", "_rounds")
+
+    def __init__(self) -> None:
+        self._rounds, self._entries = array("q"), array("q")
+
+    def __getitem__(self, round: int) -> int:
+        place = bisect_left(self._rounds, round)
+        if place == len(self._rounds) or self._rounds[place] != round:
+            raise KeyError(round)
+        return self._entries[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rounds)
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    @property
+    def last(self) -> int:
+        """The last round; 0 for none."""
+        return self._rounds[-1] if self._rounds else 0
+
+    def add(self, round: int, entry: int) -> None:
+        """One more answer; raises LedgerError for one to a round before the last."""
+        if not self.last < round <= _MOST:
+            raise LedgerError(f"entry {entry}: an answer to round {round} does not come after one to round {self.last}")
+        self._rounds.append(round)
+        self._entries.append(entry)
 
 
 @dataclass(slots=True)
@@ -49,7 +88,7 @@ class RunBook:
     approved: Approved
     reserved: Cost
     expires: int
-    answers: dict[int, int] = field(default_factory=dict)
+    answers: RoundEntries = field(default_factory=RoundEntries)
     once: dict[str, int] = field(default_factory=dict)
     joined: int | None = None
     ended: str | None = None
@@ -59,7 +98,7 @@ class RunBook:
     @property
     def last(self) -> int:
         """The last round that was answered; 0 for none."""
-        return next(reversed(self.answers), 0)
+        return self.answers.last
 
 
 @dataclass(slots=True)
@@ -185,7 +224,7 @@ class Books:
         run.reserved = run.reserved - taken
         self.account = self.account.release(taken)
         self._charge(run, record)
-        run.answers[record.round] = entry.number
+        run.answers.add(record.round, entry.number)
         for name in entry.attached:
             if name.startswith(ONCE):
                 run.once[name.removeprefix(ONCE)] = entry.number

@@ -10,7 +10,7 @@ import pytest
 from common.errors import BudgetExhaustedError, InvalidInputError, LedgerError, VersionError
 from common.privacy.account import Account, Cost
 from common.privacy.guarantee import Adjacency
-from party.ledger.books import Books, learner_day
+from party.ledger.books import Books, RoundEntries, learner_day
 from party.ledger.records import (
     Answered,
     Approved,
@@ -111,7 +111,7 @@ def test_a_run_stands_where_its_records_leave_it() -> None:
     books = told(approved("run", Cost(10, 3)))
     run = books.runs["ann", "run"]
     assert (run.number, run.reserved, run.expires) == (3, Cost(10, 3), 1002 + 50)
-    assert (run.answers, run.once, run.joined, run.ended, run.last) == ({}, {}, None, None, 0)
+    assert (dict(run.answers), run.once, run.joined, run.ended, run.last) == ({}, {}, None, None, 0)
     attached = {"body": "b", "once:eta": "e", "other": "o"}
     for number, record, more in (
         (4, answered("run", 1, Cost(1, 3)), attached),
@@ -119,7 +119,7 @@ def test_a_run_stands_where_its_records_leave_it() -> None:
         (6, answered("run", 3, Cost(2, 0)), {"body": "b", "once:more": "m"}),
     ):
         books.tell(Entry(number, 2000 + number, record, more))
-    assert (run.answers, run.last, run.joined) == ({1: 4, 3: 6}, 3, 5)
+    assert (dict(run.answers), run.last, run.joined) == ({1: 4, 3: 6}, 3, 5)
     assert run.once == {"eta": 4, "more": 6}
     assert run.expires == 2006 + 50, "a run lasts from its last answer"
     assert [key for key, _ in books.unended()] == [("ann", "run")]
@@ -283,3 +283,17 @@ def test_costs_are_spelt_as_four_units() -> None:
         from_json(1, to_json(RECORDS[3], 1) | {"cost": [-1, 0, 0, 0]})
     with pytest.raises(VersionError):
         from_json(1, to_json(RECORDS[3], 1) | {"cost": [1, 0, 0, 0, 0]})
+
+
+def test_answers_come_in_the_order_of_their_rounds() -> None:
+    rounds = RoundEntries()
+    for round, entry in ((2, 5), (3, 6), (9, 8)):
+        rounds.add(round, entry)
+    assert (dict(rounds), len(rounds), rounds.last) == ({2: 5, 3: 6, 9: 8}, 3, 9)
+    assert [rounds.get(round) for round in range(11)] == [None, None, 5, 6, None, None, None, None, None, 8, None]
+    books = told(approved("run", Cost(9, 0)), answered("run", 2, Cost(1, 0)))
+    for round in (1, 2, 2**63):
+        with pytest.raises(
+            LedgerError, match=f"entry 5: an answer to round {round} does not come after one to round 2"
+        ):
+            books.tell(Entry(5, 2000, answered("run", round, Cost(1, 0))))
