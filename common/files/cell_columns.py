@@ -17,7 +17,7 @@ _INT64 = 2**63
 
 
 def cell_type(cells: Iterable[Any]) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    """The type of a column of such cells, None where one holds nothing."""
+    """The type of a column of such cells, None where one holds nothing; of no cell that of nothing."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds == {bool}:
         return pa.bool_()
@@ -28,7 +28,7 @@ def cell_type(cells: Iterable[Any]) -> Any:  # noqa: ANN401 -- pyarrow has no ty
         return pa.float64()
     if kinds == {list} and all(_is_number(each) for cell in cells if cell is not None for each in cell):
         return pa.list_(pa.float64())
-    return pa.string() if kinds else pa.int64()
+    return pa.string() if kinds else pa.null()
 
 
 def cell_array(cells: Sequence[Any], kind: Any) -> Any:  # noqa: ANN401 -- as above

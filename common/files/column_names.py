@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from common.errors import InvalidDataError
 
@@ -97,6 +98,42 @@ def columns_meant(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]
 def renamed(meant: Mapping[str, str]) -> list[str]:
     """What to say of columns that are not spelt as the names that mean them."""
     return [f"column {column!r} is read as {name!r}" for name, column in meant.items() if name != column]
+
+
+def same_columns(path: Path, names: Collection[str], first: Path, first_names: Collection[str]) -> dict[str, str]:
+    """Which column of a file each of the first file's names means, where all of them mean one and none is left.
+
+    Raises InvalidDataError that names the file and a column, where both files have a line of names.
+
+    >>> same_columns(Path("b.csv"), ["age", "dose"], Path("a.csv"), ["age", "ill"])
+    Traceback (most recent call last):
+    common.errors.InvalidDataError: data file b.csv lacks column 'ill', which a.csv has
+    """
+    meant = columns_meant(names, first_names)
+    if len(meant) == len(names) == len(first_names):
+        return meant
+    if not meant:
+        raise InvalidDataError(f"data file {path} has none of the columns of {first}")
+    for where, header in ((first, first_names), (path, names)):
+        check_header(str(where), [name for name in header if name.strip()])
+    if lacking := [name for name in first_names if name not in meant]:
+        raise lacks(path, lacking[0], first)
+    raise lacks(first, next(name for name in names if name not in meant.values()), path)
+
+
+def lacks(path: Path, column: str, other: Path) -> InvalidDataError:
+    """The error for a file without a column that another file of the same table has."""
+    return InvalidDataError(f"data file {path} lacks column {column!r}, which {other} has")
+
+
+def same_wanted(path: Path, meant: Collection[str], first: Path, first_meant: Collection[str]) -> None:
+    """Raise InvalidDataError where one of two files has a column that is wanted, and the other has not."""
+    for name in first_meant:
+        if name not in meant:
+            raise lacks(path, name, first)
+    for name in meant:
+        if name not in first_meant:
+            raise lacks(first, name, path)
 
 
 def _by_folded(names: Iterable[str]) -> dict[str, list[str]]:

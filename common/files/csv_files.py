@@ -36,6 +36,7 @@ from pyarrow import csv as arrow_csv
 from common.encoding.spelling import so_many
 from common.errors import InvalidDataError
 from common.files.csv_format import SEPARATORS, CsvFormat
+from common.files.number_signs import AS_PROGRAMS
 
 _BLOCK = 2**19
 _LONGEST_ROW = 2**26
@@ -120,6 +121,8 @@ class CsvFile:
 
     def __init__(self, path: Path, said: CsvFormat | None = None) -> None:
         self.path, self.said = path, said or CsvFormat()
+        self.signs = AS_PROGRAMS
+        self._thousands: set[str] = set()
         self._n_bare = 0
         first, ended = self._beginning()
         if not first:
@@ -170,7 +173,7 @@ class CsvFile:
 
     @property
     def notes(self) -> list[str]:
-        """How the file is read, in words, where that is not as programs write them."""
+        """How the file is read, in words, where that is not as programs write them; of numbers what was read so far."""
         encoding, above = self._whole.encoding, self._layout.above
         return [
             *([_PLURALS[self.separator]] if self.separator != "," else []),
@@ -178,11 +181,15 @@ class CsvFile:
             *([f"{so_many(above, 'title line')} skipped"] if above else []),
             *([f"{so_many(self.said.end, 'line')} below the table skipped"] if self.said.end else []),
             *([f"{so_many(self._n_bare, 'line')} of empty cells skipped"] if self._n_bare else []),
+            *([f"decimal {self.signs.decimal}"] if self.signs.decimal != "point" else []),
+            *(f"thousands by {sign}" for sign in sorted(self._thousands)),
         ]
 
-    def batches(
-        self, columns: Mapping[str, Any], decimal_point: str = ".", missing: Collection[str] = ()
-    ) -> Iterator[Any]:
+    def numbers(self, cells: Any, missing: Collection[str]) -> Any:  # noqa: ANN401 -- pyarrow has no types
+        """Texts (n,) of a column of numbers as programs spell numbers, null where one is missing."""
+        return self.signs.cleaned(cells, missing, self._thousands)
+
+    def batches(self, columns: Mapping[str, Any], missing: Collection[str] = ()) -> Iterator[Any]:
         """The rows of some columns, by name and type, in the order of ``columns``; texts as they stand in the file.
 
         Of numbers the texts ``missing`` are null. Raises pyarrow's ArrowInvalid for a cell that is no number, and
@@ -200,7 +207,7 @@ class CsvFile:
             include_columns=list(places),
             null_values=["", *missing],
             strings_can_be_null=False,
-            decimal_point=decimal_point,
+            decimal_point=self.signs.decimal_point,
         )
         parse = arrow_csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
         schema = pa.schema([(name, columns[name]) for name in columns])

@@ -2,13 +2,14 @@
 
 A CSV file tells no types. A column that a study tells apart by spelling is of texts, as they stand in the file; another
 is of numbers where all of its cells are such or missing, in all files, and of texts where not, or where a number begins
-with a 0 as codes do. How numbers are written is one for the table (`common.files.number_signs`).
+with a 0 as codes do. Each file tells itself how it is written, and with which signs its numbers are
+(`common.files.number_signs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ from pyarrow import compute
 
 from common.data.cells import MISSING_TEXTS
 from common.encoding.spelling import spelling
-from common.errors import InvalidDataError
-from common.files.column_names import columns_meant
+from common.files.column_names import columns_meant, same_columns, same_wanted
 from common.files.csv_files import CsvFile
 from common.files.csv_format import CsvFormat
-from common.files.number_signs import AS_PROGRAMS, NumberSigns, SignEvidence, casts, decide
+from common.files.number_signs import NumberSigns, SignEvidence, casts, decide, first_sign, said_sign
 from common.files.streams import TableStream, gathered
 from common.files.tables import check_names, reading, unreadable
 
@@ -38,22 +38,38 @@ _DECIMALS = ("point", "comma")
 class CsvTable:
     """Files of the same columns, in their order; ``where`` is what to call them in errors.
 
-    Raises InvalidDataError as `CsvFile`, and for a file that has other columns than the first.
+    Of columns that are ``wanted``, if any are, alone: others are in whichever file.
+
+    Raises InvalidDataError as `CsvFile`, and for a file that has other columns than the first, by its name and theirs.
     """
 
-    def __init__(self, where: str, paths: Sequence[Path], said: CsvFormat | None = None) -> None:
+    def __init__(
+        self, where: str, paths: Sequence[Path], said: CsvFormat | None = None, wanted: Collection[str] = ()
+    ) -> None:
         self.where, self.said = where, said or CsvFormat()
         self.files: list[CsvFile] = []
-        self.signs = AS_PROGRAMS
-        self._thousands: set[str] = set()
+        self._repeated: list[set[str]] = []
         for path in paths:
             with reading(path):
-                self.files.append(CsvFile(path, self.said))
-                own, first = self.files[-1].places, self.files[0].places
-                meant = columns_meant(own, first)
-                if len(meant) != len(first) or len(own) != len(first):
-                    raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
-                self.files[-1].places = {name: own[column] for name, column in meant.items()}
+                file = CsvFile(path, self.said)
+                self._repeated.append({name for name in file.names if name} - file.places.keys())
+                self.files.append(file)
+        if wanted:
+            self.check_wanted(wanted)
+        first = self.files[0]
+        of_first = columns_meant(first.places, wanted) if wanted else {}
+        for file in self.files[1:]:
+            if wanted:
+                own = columns_meant(file.places, wanted)
+                same_wanted(file.path, own, first.path, of_first)
+                meant = {of_first[name]: column for name, column in own.items()}
+            else:
+                if not self._repeated[0]:
+                    check_names(file.path, [name for name in file.names if name])
+                meant = same_columns(file.path, file.places, first.path, first.places)
+            file.places = {name: file.places[column] for name, column in meant.items()}
+        if wanted:
+            first.places = {column: first.places[column] for column in of_first.values()}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -62,70 +78,61 @@ class CsvTable:
 
     def check_wanted(self, names: Collection[str]) -> None:
         """Raise InvalidDataError where several columns have one of some names, and more than one of them is filled."""
-        for file in self.files:
-            twice = {name for name in file.names if name} - file.places.keys()
-            if columns_meant(twice, names):
+        for file, repeated in zip(self.files, self._repeated, strict=True):
+            if columns_meant(repeated, names):
                 check_names(file.path, file.names)
 
     @property
-    def separators(self) -> set[str]:
-        """The separators of the files."""
-        return {file.separator for file in self.files}
+    def are_as_programs(self) -> bool:
+        """Whether commas separate cells in all files, and a point is not said to be anything but decimal."""
+        return said_sign(self.said) != "comma" and all(file.separator == "," for file in self.files)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """How the files are read, where that is not as programs write them; of numbers what has been read so far."""
-        signs = [f"decimal {self.signs.decimal}"] if self.signs.decimal != "point" else []
-        signs += [f"thousands by {sign}" for sign in sorted(self._thousands)]
         told: dict[str, list[str]] = {}
         for file in self.files:
             with reading(file.path):
-                told.setdefault(", ".join([*file.notes, *signs]), []).append(file.path.name)
+                told.setdefault(", ".join(file.notes), []).append(file.path.name)
         of_all = len(told) == 1
-        return tuple(f"{'' if of_all else f'{names[0]}: '}read as: {words}" for words, names in told.items() if words)
+        return tuple(
+            f"{'' if of_all else f'{_some(names)}: '}read as: {words}" for words, names in told.items() if words
+        )
 
-    def cells(
-        self, columns: Mapping[str, Any], decimal_point: str = ".", missing: Collection[str] = ()
-    ) -> Iterator[Any]:
-        """The rows of all files as `CsvFile.batches` has them, file by file."""
-        for file in self.files:
-            yield from self.cells_of(file, columns, decimal_point, missing)
+    def cells_of(self, file: CsvFile, columns: Mapping[str, Any], missing: Collection[str] = ()) -> Iterator[Any]:
+        """The rows of one file as `CsvFile.batches` has them.
 
-    def cells_of(
-        self, file: CsvFile, columns: Mapping[str, Any], decimal_point: str = ".", missing: Collection[str] = ()
-    ) -> Iterator[Any]:
-        """The rows of one file; raises InvalidDataError, and ArrowInvalid for a cell that is not of its type."""
+        Raises InvalidDataError, and ArrowInvalid for a cell that is not of its type.
+        """
         try:
-            yield from file.batches(columns, decimal_point, missing)
+            yield from file.batches(columns, missing)
         except pa.ArrowInvalid:
             raise
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise unreadable(file.path, error) from None
 
-    def first_sign(self, numbers: Collection[str]) -> str | None:
-        """The decimal sign that the first rows of columns of numbers tell, to try; None where they tell too little."""
-        if self.said.decimal is not None:
-            return self.said.decimal
-        evidence = SignEvidence()
+    def try_signs(self, numbers: Collection[str]) -> bool:
+        """Give each file the decimal sign that its first rows tell, to try; False where one tells too little."""
         for file in self.files:
-            for batch in islice(self.cells_of(file, dict.fromkeys(numbers, pa.string())), 1):
-                for name in numbers:
-                    evidence.add(name, batch.column(name))
-        if len(evidence.proved) == 1:
-            return next(iter(evidence.proved))
-        return "point" if self.separators == {","} and "comma" not in {*evidence.proved, *evidence.possible} else None
+            evidence, decimal = SignEvidence(), said_sign(self.said)
+            if decimal is None:
+                for batch in islice(self.cells_of(file, dict.fromkeys(numbers, pa.string())), 1):
+                    for name in numbers:
+                        evidence.add(name, batch.column(name))
+                decimal = first_sign(evidence, file.separator)
+            if decimal is None:
+                return False
+            file.signs = NumberSigns.of(decimal)
+        return True
 
     def find_signs(self, numbers: Collection[str]) -> None:
-        """Have all cells of columns of numbers tell how numbers are written; raises InvalidDataError as `decide`."""
-        evidence = SignEvidence()
-        for batch in self.cells(dict.fromkeys(numbers, pa.string())) if numbers else ():
-            for name in numbers:
-                evidence.add(name, batch.column(name))
-        self.signs = decide(evidence, self.said, self.separators, self.where)
-
-    def numbers(self, cells: Any, missing: Collection[str] | None = None) -> Any:  # noqa: ANN401 -- pyarrow has no types
-        """Texts (n,) of a column of numbers as programs spell numbers, null where one is missing."""
-        return self.signs.cleaned(cells, self.missing() if missing is None else missing, self._thousands)
+        """Have all cells of columns of numbers tell how each file writes them; raises InvalidDataError as `decide`."""
+        for file in self.files:
+            evidence = SignEvidence()
+            for batch in self.cells_of(file, dict.fromkeys(numbers, pa.string())) if numbers else ():
+                for name in numbers:
+                    evidence.add(name, batch.column(name))
+            file.signs = decide(evidence, self.said, file.separator, f"data file {file.path}")
 
     def texts(self, cells: Any, declared: Collection[str]) -> Any:  # noqa: ANN401 -- as above
         """Texts (n,) as they stand, null where its owner says that one is missing and no study declares it."""
@@ -162,15 +169,16 @@ def csv_stream(table: CsvTable, texts: TextColumns, *, as_texts: bool = False) -
     def read() -> Iterator[Any]:
         direct = plain and not as_texts
         wanted = {field.name: field.type if direct else pa.string() for field in schema}
-        for batch in table.cells(wanted, missing=missing):
-            columns = []
-            for field, cells in zip(schema, batch.columns, strict=True):
-                if field.name not in types:
-                    made = table.texts(cells, texts.get(field.name, ()))
-                else:
-                    made = cells if plain else table.numbers(cells, missing).cast(field.type)
-                columns.append(made)
-            yield pa.record_batch(columns, schema=schema)
+        for file in table.files:
+            for batch in table.cells_of(file, wanted, missing):
+                columns = []
+                for field, cells in zip(schema, batch.columns, strict=True):
+                    if field.name not in types:
+                        made = table.texts(cells, texts.get(field.name, ()))
+                    else:
+                        made = cells if plain else file.numbers(cells, missing).cast(field.type)
+                    columns.append(made)
+                yield pa.record_batch(columns, schema=schema)
         stream.notes[:] = table.notes
 
     stream = TableStream(table.where, schema, read)
@@ -180,11 +188,13 @@ def csv_stream(table: CsvTable, texts: TextColumns, *, as_texts: bool = False) -
 
 def _plain_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) -> dict[str, Any] | None:
     """The types of columns of numbers as programs write them; None where some are written otherwise."""
-    if table.separators != {","} or table.said.decimal == "comma":
+    if not table.are_as_programs:
         return None
     kinds = {name: list(_NUMBERS) for name in table.columns if name not in texts}
     empty = pa.array(["", *missing])
-    for batch in gathered(table.cells(dict.fromkeys(table.columns, pa.string())), _LOOKED_AT):
+    all_cells = dict.fromkeys(table.columns, pa.string())
+    by_file = (gathered(table.cells_of(file, all_cells), _LOOKED_AT) for file in table.files)
+    for batch in chain.from_iterable(by_file):
         for name, possible in kinds.items():
             if not possible:
                 continue
@@ -203,11 +213,29 @@ def _plain_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) -
 
 
 def _signed_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) -> dict[str, Any]:
-    """The types of columns of numbers by how the table writes them, which all cells of such columns tell."""
+    """The types of columns of numbers by how each file writes them, which all cells of such columns tell."""
+    looks = [_look(table, file, texts, missing) for file in table.files]
+    numeric = [name for name in table.columns if all(any(kinds.get(name, {}).values()) for kinds, _ in looks)]
+    types = {name: list(_NUMBERS) for name in numeric}
+    for file, (kinds, evidence) in zip(table.files, looks, strict=True):
+        told = SignEvidence()
+        for name in numeric:
+            told.join(evidence[name])
+        file.signs = decide(told, table.said, file.separator, f"data file {file.path}")
+        types = {
+            name: [kind for kind in each if kind in kinds[name][file.signs.decimal]] for name, each in types.items()
+        }
+    return {name: possible[0] for name, possible in types.items() if possible}
+
+
+def _look(
+    table: CsvTable, file: CsvFile, texts: TextColumns, missing: frozenset[str]
+) -> tuple[dict[str, dict[str, list[Any]]], dict[str, SignEvidence]]:
+    """Of each column that may hold numbers in a file: its types by decimal sign, and what its cells tell of signs."""
     candidates = [name for name in table.columns if name not in texts]
     kinds = {name: {decimal: list(_NUMBERS) for decimal in _DECIMALS} for name in candidates}
     evidence = {name: SignEvidence() for name in candidates}
-    for batch in gathered(table.cells(dict.fromkeys(table.columns, pa.string())), _LOOKED_AT):
+    for batch in gathered(table.cells_of(file, dict.fromkeys(table.columns, pa.string())), _LOOKED_AT):
         for name, by_decimal in kinds.items():
             if not any(by_decimal.values()):
                 continue
@@ -218,13 +246,7 @@ def _signed_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) 
             for decimal, possible in by_decimal.items():
                 by_decimal[decimal] = _kinds(cells, decimal, possible, missing) if possible else []
             evidence[name].add(name, cells)
-    told = SignEvidence()
-    for name, by_decimal in kinds.items():
-        if any(by_decimal.values()):
-            told.join(evidence[name])
-    table.signs = decide(told, table.said, table.separators, table.where)
-    types = {name: by_decimal[table.signs.decimal] for name, by_decimal in kinds.items()}
-    return {name: possible[0] for name, possible in types.items() if possible}
+    return kinds, evidence
 
 
 def _kinds(cells: Any, decimal: str, possible: list[Any], missing: frozenset[str]) -> list[Any]:  # noqa: ANN401 -- as above
@@ -240,3 +262,8 @@ def _has_codes(column: Any) -> bool:  # noqa: ANN401 -- as above
         compute.starts_with(bare, "0"), compute.or_(compute.starts_with(bare, "0."), compute.starts_with(bare, "0,"))
     )
     return bool(compute.any(compute.match_substring_regex(column.filter(suspects), _CODE)).as_py())
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names of files, the first of them where they are many."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"

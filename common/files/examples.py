@@ -24,11 +24,10 @@ from common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
 from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
-from common.files.column_names import columns_meant, renamed
+from common.files.column_names import columns_meant, renamed, same_wanted
 from common.files.csv_format import CsvFormat
 from common.files.csv_tables import CsvTable
 from common.files.file_tables import file_table, source_files
-from common.files.number_signs import NumberSigns
 from common.files.sources import DataSource
 from common.files.sparse_examples import list_blocks, sparse_blocks
 from common.files.streams import TableStream, gathered
@@ -69,7 +68,7 @@ def _load_files(where: str, paths: Sequence[Path], study: Study, said: CsvFormat
         return _load_sparse(paths, study, rules)
     match one_kind(where, paths):
         case "csv":
-            return load_csv(CsvTable(f"data file {where}", paths, said), study, rules)
+            return load_csv(CsvTable(f"data file {where}", paths, said, study.table_names), study, rules)
         case "parquet":
             return load_parquet(paths, study, rules)
         case _:
@@ -141,8 +140,7 @@ def load_parquet(paths: Sequence[Path], study: Study, rules: CellRules) -> Loade
         for path, file in zip(paths, files, strict=True):
             check_names(path, names := file.schema_arrow.names)
             wanted.append(columns_meant(names, study.table_names))
-            if set(wanted[-1]) != set(wanted[0]):
-                raise InvalidDataError(f"data file {path} has other columns than {paths[0]}")
+            same_wanted(path, wanted[-1], paths[0], wanted[0])
         n_rows = sum(file.metadata.num_rows for file in files)
         loading = Loading(study, n_rows, rules)
         loading.expect(wanted[0])
@@ -174,11 +172,8 @@ def _add_parquet(loading: Loading, first: int, file: Any, meant: Mapping[str, st
 def load_csv(table: CsvTable, study: Study, rules: CellRules) -> Loaded:
     """The rows as they are parsed, numbers as numbers where they are written as the first are."""
     meant = columns_meant(table.columns, study.table_names)
-    table.check_wanted(study.table_names)
     numbers = [column for name, column in meant.items() if name not in study.text_names]
-    decimal = table.first_sign(numbers)
-    if decimal is not None:
-        table.signs = NumberSigns.of(decimal)
+    if table.try_signs(numbers):
         with suppress(pa.ArrowInvalid):  # a cell of a numeric column is no number, or has signs of its own
             return _load_csv(table, study, meant, rules, as_text=False)
     table.find_signs(numbers)
@@ -194,10 +189,11 @@ def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], rules: Ce
     loading = Loading(study, n_lines, rules)
     loading.expect(meant)
     types = {column: pa.string() if as_text or name in texts else pa.float64() for name, column in meant.items()}
+    missing = table.missing()
     for file in table.files if meant else ():
-        for batch in gathered(table.cells_of(file, types, table.signs.decimal_point, table.missing()), _GATHERED_ROWS):
+        for batch in gathered(table.cells_of(file, types, missing), _GATHERED_ROWS):
             columns = [
-                table.texts(cells, texts[name]) if name in texts else table.numbers(cells) if as_text else cells
+                table.texts(cells, texts[name]) if name in texts else file.numbers(cells, missing) if as_text else cells
                 for name, cells in zip(meant, batch.columns, strict=True)
             ]
             loading.add(start, block_of(pa.record_batch(columns, list(meant)), study.text_names))

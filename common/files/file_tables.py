@@ -12,7 +12,7 @@ import pyarrow as pa
 from common.data.columns import Columns
 from common.errors import InvalidDataError
 from common.files.cell_tables import json_table, sheet_table
-from common.files.column_names import columns_meant
+from common.files.column_names import columns_meant, same_columns
 from common.files.csv_format import CsvFormat
 from common.files.csv_tables import CsvTable, TextColumns, csv_stream
 from common.files.sources import DataSource, sqlite_table
@@ -62,7 +62,7 @@ def file_table(
             table.check_wanted(wanted)
             return csv_stream(table, texts, as_texts=as_texts)
         case "parquet":
-            return _parquet_table(pattern, paths)
+            return _joined(pattern, [(path, _parquet_table(path)) for path in paths])
         case "arrow":
             return _joined(pattern, [(path, _arrow_table(path)) for path in paths])
         case "json":
@@ -104,39 +104,51 @@ def column_names(path: Path, said: CsvFormat | None = None) -> tuple[str, ...]:
 
 
 def _joined(pattern: str, tables: Sequence[tuple[Path, TableStream]]) -> TableStream:
-    """The rows of some tables of the same columns and types, after one another."""
+    """The rows of some tables after one another, in the columns of the first, of types that hold the cells of all."""
     first, schema = tables[0][0], tables[0][1].schema
-    for path, table in tables:
+    check_names(first, schema.names)
+    orders = [schema.names]
+    for path, table in tables[1:]:
         check_names(path, table.schema.names)
-        if not table.schema.equals(schema):
-            raise InvalidDataError(f"data file {path} has other columns, or of other types, than {first}")
+        meant = same_columns(path, table.schema.names, first, schema.names)
+        orders.append([meant[name] for name in schema.names])
+        schema = pa.schema([_wider(path, first, field, table.schema.field(meant[field.name]).type) for field in schema])
 
     def read() -> Iterator[Any]:
-        for _, table in tables:
-            yield from table.batches()
+        for (_, table), order in zip(tables, orders, strict=True):
+            for batch in table.batches():
+                cells = [batch.column(column).cast(field.type) for column, field in zip(order, schema, strict=True)]
+                yield pa.record_batch(cells, schema=schema)
 
     return TableStream(f"data file {pattern}", schema, read)
 
 
-def _parquet_table(pattern: str, paths: Sequence[Path]) -> TableStream:
-    schema = None
-    for path in paths:
-        with reading(path), _parquet(path) as file:
-            found = pa.schema([(field.name, field.type) for field in file.schema_arrow])
-        check_names(path, found.names)
-        schema = schema or found
-        if not found.equals(schema):
-            raise InvalidDataError(f"data file {path} has other columns, or of other types, than {paths[0]}")
-    assert schema is not None  # noqa: S101 -- there is a file
+def _wider(path: Path, first: Path, column: Any, kind: Any) -> Any:  # noqa: ANN401 -- pyarrow has no types
+    """A column of a type that holds what it held and cells of another type; raises InvalidDataError."""
+    if kind == column.type:
+        return column
+    plain = [pa.field("x", each.value_type if pa.types.is_dictionary(each) else each) for each in (column.type, kind)]
+    try:
+        both = pa.unify_schemas([pa.schema([each]) for each in plain], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        raise InvalidDataError(
+            f"data file {path}: column {column.name!r} is of type {kind}, and of type {column.type} in {first}: "
+            "make them alike"
+        ) from None
+    return pa.field(column.name, both.field(0).type)
+
+
+def _parquet_table(path: Path) -> TableStream:
+    with reading(path), _parquet(path) as file:
+        schema = pa.schema([(field.name, field.type) for field in file.schema_arrow])
 
     def read() -> Iterator[Any]:
-        for path in paths:
-            with _parquet(path) as file:
-                for batch in file.iter_batches(STREAM_ROWS, use_threads=False):
-                    yield pa.record_batch(batch.columns, schema=schema)
+        with _parquet(path) as file:
+            for batch in file.iter_batches(STREAM_ROWS, use_threads=False):
+                yield pa.record_batch(batch.columns, schema=schema)
         pa.default_memory_pool().release_unused()  # pages of all columns, while the query goes on
 
-    return TableStream(f"data file {pattern}", schema, read)
+    return TableStream(f"data file {path}", schema, read)
 
 
 def _parquet(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types

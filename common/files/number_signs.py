@@ -1,14 +1,15 @@
 """Which signs the numbers of CSV files have: imported only while a file is read, because pyarrow is large.
 
 A cell such as ``1,5`` or ``1.234,5`` tells that commas are decimal signs; ``0.5`` or ``1,234.5`` that points are.
-``1.234`` tells nothing: it is 1.234 or 1234. The signs of a table are one for all of its columns. They are what its
-cells tell; nothing is guessed: where cells contradict one another, or a sign stands in some and none of them tells,
-the table is refused until its owner says. One convention is taken without proof: between commas, a point is decimal.
+``1.234`` tells nothing: it is 1.234 or 1234. The signs of a file are one for all of its columns. They are what its
+cells tell; nothing is guessed, nor taken from other files of a pattern: where cells contradict one another, or a sign
+stands in some and none of them tells, the file is refused until its owner says. One convention is taken without proof:
+between commas, a point is decimal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,35 +127,43 @@ AS_PROGRAMS = NumberSigns()
 """How programs write numbers."""
 
 
-def decide(evidence: SignEvidence, said: CsvFormat, separators: Iterable[str], where: str) -> NumberSigns:
-    """The signs of a table's numbers, by what its owner says, else by its cells.
+def said_sign(said: CsvFormat) -> str | None:
+    """The decimal sign that an owner says, or leaves by saying which stands between thousands."""
+    return said.decimal or _OTHER.get(said.thousands or "")
+
+
+def first_sign(evidence: SignEvidence, separator: str) -> str | None:
+    """The decimal sign that some cells of a file tell; None where they tell too little, or contradict one another."""
+    if len(evidence.proved) == 1:
+        return next(iter(evidence.proved))
+    return "point" if separator == "," and "comma" not in {*evidence.proved, *evidence.possible} else None
+
+
+def decide(evidence: SignEvidence, said: CsvFormat, separator: str, where: str) -> NumberSigns:
+    """The signs of a file's numbers, by what its owner says, else by its cells.
 
     Raises InvalidDataError, which names columns and never a value, where cells contradict one another or tell too
     little.
     """
-    decimal: str | None = said.decimal
-    if decimal is None and said.thousands in _OTHER:
-        decimal = _OTHER[said.thousands]
-    if decimal is None:
-        decimal = _decided(evidence, separators, where)
+    decimal = said_sign(said) or _decided(evidence, separator, where)
     if said.thousands is None:
         return NumberSigns.of(decimal)
     return NumberSigns(decimal, () if said.thousands == "none" else (said.thousands,))
 
 
-def _decided(evidence: SignEvidence, separators: Iterable[str], where: str) -> str:
+def _decided(evidence: SignEvidence, separator: str, where: str) -> str:
     """The decimal sign that cells tell of."""
     say = 'say which by --csv "decimal=comma" or "decimal=point", or data.csv in the settings'
     proved, possible = evidence.proved, evidence.possible
     if len(proved) == 2:  # noqa: PLR2004 -- both signs
         raise InvalidDataError(
             f"{where}: numbers have a decimal point in column {proved['point']!r}, and a decimal comma in column "
-            f"{proved['comma']!r}: {say}; of several files all have to have the same sign"
+            f"{proved['comma']!r}: {say}"
         )
     if proved:
         return next(iter(proved))
     doubtful: Mapping[str, str] = possible
-    if "comma" not in possible and set(separators) == {","}:
+    if "comma" not in possible and separator == ",":
         doubtful = {}
     for sign, column in doubtful.items():
         raise InvalidDataError(

@@ -298,6 +298,10 @@ def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 --
     table = shared.root / "short.csv"
     table.write_text("x0,x1,y\n0.1,0.2,yes\n")
     assert "x2" in refused(invitation, "--data", table)
+    for number, line in enumerate(("x0;x1;x2;y\n0,1;0,2;0,3;yes\n", "x0,x1,y\n0.1,0.2,yes\n")):
+        (shared.root / f"months-{number}.csv").write_text(line)
+    told = refused(invitation, "--data", f"{shared.root}/months-*.csv")
+    assert f"{shared.root}/months-1.csv lacks column 'x2', which {shared.root}/months-0.csv has" in told
     assert "--data: name your table" in refused(invitation, "--data", "")
     table.write_text("x0,x1,x2,y\n0.1,0.2,7.5,yes\n")
     assert "7.5" not in refused(invitation, "--data", table)
