@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.encoding.saved_text import decode_text
 from common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
 from common.secure_sum.envelope import public_hex
-from common.service.http.proxy import ProxyAccess
+from common.service.http.proxy import ProxyAccess, spell_hosts
 from common.service.tokens import hash_token, new_token
 from common.storage.certificates import request_certificate
 from common.storage.keys import identity_key, read_private, replace_private, write_private, writing
@@ -156,7 +156,8 @@ class Enrolment:
     def _send(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> httpx.Response:
         url = f"{self._invitation.url}{path}"
         proxy = self._proxy.for_client() if self._proxy else None
-        way = httpx.Client(verify=self._context, proxy=proxy, trust_env=False, timeout=_TIMEOUT)
+        hooks = {"request": [spell_hosts]}
+        way = httpx.Client(verify=self._context, proxy=proxy, trust_env=False, timeout=_TIMEOUT, event_hooks=hooks)
         try:
             with way:
                 return way.request(method, url, content=body or None, headers=headers)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, HttpUrl, ValidationError
 from common.client.endpoints import LearnerAddress
 from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError, UnavailableError
-from common.service.http.proxy import ProxyAccess
+from common.service.http.proxy import ProxyAccess, spell_hosts
 from common.service.http.tls import client_context
 from common.storage.certificates import hosts_of
 
@@ -119,7 +119,13 @@ def ask_as_member(address: LearnerAddress, path: str, answer: type[_A], deed: st
     headers = {"Authorization": f"Bearer {address.token_text()}"}
     url = f"{str(address.url).rstrip('/')}{path}"
     try:
-        with httpx.Client(verify=context, proxy=proxy_of(address), trust_env=False, headers=headers) as client:
+        with httpx.Client(
+            verify=context,
+            proxy=proxy_of(address),
+            trust_env=False,
+            headers=headers,
+            event_hooks={"request": [spell_hosts]},
+        ) as client:
             response = client.get(url) if body is None else client.post(url, json=body.model_dump(mode="json"))
         return answer.model_validate_json(response.raise_for_status().content)
     except httpx.HTTPStatusError as error:

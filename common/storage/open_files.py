@@ -40,11 +40,13 @@ class OpenFiles:
                 raise self._replaced(path)
         self._logged = None
 
-    def check_one(self, path: Path) -> None:
-        """The same of one name."""
-        name = str(path)
-        if _identity(name) != self._identities[name]:
-            raise self._replaced(name)
+    def check_first(self, *paths: Path) -> None:
+        """The same of some names; of all, once one of all was another file's, so that nothing more is done then."""
+        if self._logged is not None:
+            self.check()
+        for name in map(str, paths):
+            if _identity(name) != self._identities[name]:
+                raise self._replaced(name)
 
     def _replaced(self, path: str) -> UnavailableError:
         """The error for a name of another file, which is logged once."""

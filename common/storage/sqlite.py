@@ -7,8 +7,9 @@ connection, lent to one thread at a time (to close a connection that a thread us
 processes take `WriterTurns` at whole transactions, within which all checkpoints are. Files carry the version of their
 tables: an unknown one is refused, an older one is migrated.
 
-What is committed counts only where somebody will find it: the name of the file is looked at before a transaction, and
-the names of all open files after its commit (see `OpenFiles`); a mismatch is an error.
+What is committed counts only where somebody will find it: the names of the file and of its lock are looked at before a
+transaction, and those of all open files at its end (see `OpenFiles`). A mismatch is an error, and from then on
+nothing is read or written while it lasts.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Database:
         """One transaction, committed at the end, rolled back by whatever is raised."""
         with self._lock, self._understood(), self._turns:
             connection = self._connection
-            self.files.check_one(self.path)  # so that nothing is added to a file that was moved away
+            self.files.check_first(self.path, self._turns.path)  # else others may write, here or there, meanwhile
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -120,6 +121,7 @@ class Database:
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+                self.files.check()  # a refusal may be one by the wrong file
                 raise
             self.files.check()
 
@@ -128,7 +130,7 @@ class Database:
         """The connection, for one thread: inside a transaction of this thread or without one."""
         with self._lock, self._understood():
             if not self._connection.in_transaction:
-                self.files.check_one(self.path)
+                self.files.check_first(self.path)
             yield self._connection
 
     @contextmanager

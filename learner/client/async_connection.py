@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from common.errors import ParleyError
+from common.service.http.proxy import spell_hosts_async
 from learner.client.call import Call, Reading, run_path
 from learner.client.connection import cut_off, options_of, read_answer, tls_of, unreachable
 from learner.client.refusals import refusal_of
@@ -36,7 +37,8 @@ class AsyncConnection:
     ) -> None:
         self.url, self.patience = url, patience
         options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
-        self._http = httpx.AsyncClient(transport=transport, **options)
+        hooks = {"request": [spell_hosts_async]}
+        self._http = httpx.AsyncClient(transport=transport, event_hooks=hooks, **options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

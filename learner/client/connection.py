@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 
 from common.errors import InvalidInputError, ParleyError, UnavailableError
-from common.service.http.proxy import ProxyAccess
+from common.service.http.proxy import ProxyAccess, spell_hosts
 from common.strict import is_loopback
 from learner.client.call import Call, Reading, run_path
 from learner.client.refusals import refusal_of
@@ -131,7 +131,7 @@ class BlockingConnection:
     ) -> None:
         self.url, self.patience = url, patience
         options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
-        self._http = httpx.Client(transport=transport, **options)
+        self._http = httpx.Client(transport=transport, event_hooks={"request": [spell_hosts]}, **options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

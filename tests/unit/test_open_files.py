@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UnavailableError
+from common.errors import NotFoundError, UnavailableError
 from common.storage.chain import Chain, chain_schema
 from common.storage.sqlite import Database, Schema
 from common.storage.turns import WriterTurns
@@ -32,6 +32,12 @@ def opened(directory: Path) -> Chain:
 def add(chain: Chain) -> None:
     with chain.transaction() as appending:
         appending.append({"a": 1})
+
+
+def refuse(chain: Chain) -> None:
+    """A transaction that finds nothing to do."""
+    with chain.transaction():
+        raise NotFoundError("there is no such run")
 
 
 def rename_over(state: Path, name: str) -> None:
@@ -61,7 +67,10 @@ CHANGES: tuple[Callable[[Path, str], None], ...] = (rename_over, delete, restore
 
 
 def test_a_name_that_is_another_file_or_gone_is_noticed(tmp_path: Path) -> None:
-    """Before a transaction or within one, too late for its commit and not for the answer; and by a probe."""
+    """Before a transaction, which may commit or refuse, or within one, too late for its commit and not for the answer.
+
+    By a probe too.
+    """
     rng, noticed = random.Random(1), 0
     opened(tmp_path / "empty").close()
     for number in range(TIMES):
@@ -73,6 +82,7 @@ def test_a_name_that_is_another_file_or_gone_is_noticed(tmp_path: Path) -> None:
         for _ in range(rng.randrange(4)):
             add(chain)
         change, name, within = rng.choice(CHANGES), rng.choice(FILES), rng.random() < 0.5
+        ends = rng.choice((add, refuse))
         with pytest.raises(UnavailableError, match="a file of the log of tests was replaced, moved or deleted"):  # noqa: PT012
             with chain.transaction() as appending:
                 if not within:
@@ -81,7 +91,7 @@ def test_a_name_that_is_another_file_or_gone_is_noticed(tmp_path: Path) -> None:
                     change(state, name)
             if not within:
                 change(state, name)
-                add(chain)
+                ends(chain)
         for refused in (chain.look, chain.probe):
             with pytest.raises(UnavailableError):
                 refused()
@@ -100,6 +110,25 @@ def test_a_file_that_is_moved_back_is_used_again(tmp_path: Path) -> None:
     (tmp_path / "away.db").rename(tmp_path / "log.db")
     add(chain)
     assert chain.head.count == 2
+    chain.close()
+
+
+@pytest.mark.parametrize(("name", "most"), [("log.db-lock", 0), ("log.db", 0), ("log.db-wal", 1), ("log.head", 1)])
+@pytest.mark.parametrize("change", [rename_over, delete])
+def test_nothing_is_written_once_a_name_is_another_files(
+    tmp_path: Path, name: str, most: int, change: Callable[[Path, str], None]
+) -> None:
+    """Nor anything at all where the lock is: another process may hold the new one, and write."""
+    chain = opened(tmp_path)
+    add(chain)
+    change(tmp_path, name)
+    uses: list[Callable[[], object]] = [partial(add, chain)] * 5 + [partial(chain.record, 1), chain.probe]
+    for refused in uses:
+        with pytest.raises(UnavailableError):
+            refused()
+    with chain._database._lock:
+        written = chain._database._connection.execute("SELECT count(*) FROM entries").fetchone()[0]
+    assert written <= 1 + most
     chain.close()
 
 

@@ -45,19 +45,24 @@ def proxy() -> Iterator[Proxy]:
     noting.close()
 
 
-@pytest.mark.parametrize(
-    ("url", "line"),
-    [
-        ("https://learner.example:8443", "CONNECT learner.example:8443 HTTP/1.1"),
-        ("http://learner.example", "GET http://learner.example/v1/user HTTP/1.1"),
-    ],
-)
-def test_a_learner_is_asked_by_a_proxy(proxy: Proxy, url: str, line: str) -> None:
+WAYS = [
+    ("https://learner.example:8443", "CONNECT learner.example:8443 HTTP/1.1", "learner.example:8443"),
+    ("http://learner.example", "GET http://learner.example/v1/user HTTP/1.1", "learner.example"),
+    ("https://[2001:db8::1]", "CONNECT [2001:db8::1]:443 HTTP/1.1", "[2001:db8::1]:443"),
+    ("https://[::ffff:192.0.2.1]:8443/at", "CONNECT [::ffff:192.0.2.1]:8443 HTTP/1.1", "[::ffff:192.0.2.1]:8443"),
+    ("http://[2001:db8::1]:81", "GET http://[2001:db8::1]:81/v1/user HTTP/1.1", "[2001:db8::1]:81"),
+    ("http://[2001:db8::1]/at/", "GET http://[2001:db8::1]/at/v1/user HTTP/1.1", "[2001:db8::1]"),
+]
+
+
+@pytest.mark.parametrize(("url", "line", "host"), WAYS)
+def test_a_learner_is_asked_by_a_proxy(proxy: Proxy, url: str, line: str, host: str) -> None:
     with Learner(url, token="a-token", proxy=f"http://ann:secret@{proxy.address}") as learner:
         with pytest.raises(UnavailableError):
             learner.user()
         assert "secret" not in repr(learner)
     assert proxy.heads[0].split("\r\n")[0] == line
+    assert f"\r\nHost: {host}\r\n" in proxy.heads[0]
     assert "Proxy-Authorization: Basic YW5uOnNlY3JldA==" in proxy.heads[0]
 
 
@@ -72,10 +77,12 @@ def test_the_environment_names_a_proxy_for_other_machines_alone(proxy: Proxy, mo
 
 @pytest.mark.asyncio
 async def test_an_event_loop_asks_by_a_proxy(proxy: Proxy) -> None:
-    async with AsyncLearner("https://learner.example", token="a-token", proxy=f"http://{proxy.address}") as learner:
-        with pytest.raises(UnavailableError):
-            await learner.user()
-    assert proxy.heads[0].startswith("CONNECT learner.example:443")
+    for url, line, _ in WAYS:
+        proxy.heads.clear()
+        async with AsyncLearner(url, token="a-token", proxy=f"http://{proxy.address}") as learner:
+            with pytest.raises(UnavailableError):
+                await learner.user()
+        assert proxy.heads[0].split("\r\n")[0] == line
 
 
 def test_what_is_no_proxy_is_refused_without_its_password() -> None:

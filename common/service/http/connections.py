@@ -248,6 +248,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.headers += self._offers
         self._offers = []
+        if self.url[:8].lower().startswith((b"http://", b"https://")):
+            self.url = _origin_form(self.url)
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
             self.cycle.__class__ = CloseDelimitedCycle
@@ -310,6 +312,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._overdue == since:
             self.transport.abort()
         self._overdue = since
+
+
+def _origin_form(target: bytes) -> bytes:
+    """The path and the query of a whole address, as a proxy is asked for it, of which the path may be left out."""
+    place = target.partition(b"://")[2].partition(b"?")
+    path, query = place[0].partition(b"/")[2], place[2]
+    return b"/" + path + place[1] + query
 
 
 Beside = Callable[["BoundedServer"], Awaitable[None]]

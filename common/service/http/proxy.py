@@ -1,9 +1,15 @@
-"""The HTTP proxy on the way to a learner, and what it is told."""
+"""The HTTP proxy on the way to a learner, and what it is told.
+
+httpx names a host of IPv6 to a proxy without its brackets, where ``::1:443`` may be any address: `spell_hosts` puts
+them back, as a hook of a client.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Self
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import unquote
 
 from pydantic import HttpUrl, TypeAdapter, UrlConstraints, ValidationError
@@ -43,3 +49,29 @@ class ProxyAccess:
 
         user, _, password = self.password.partition(":")
         return httpx.Proxy(self.url, auth=(user, password) if self.password else None)
+
+
+def spell_hosts(request: httpx.Request) -> None:
+    """Have a request name a host of IPv6 to a proxy in brackets: a hook of a client of httpx."""
+    if b":" in (host := request.url.raw_host):
+        request.extensions["trace"] = partial(_spell_host, host)
+
+
+async def spell_hosts_async(request: httpx.Request) -> None:
+    """As `spell_hosts`, for a client in an event loop."""
+    if b":" in (host := request.url.raw_host):
+
+        async def spell(step: str, parts: Mapping[str, Any]) -> None:
+            _spell_host(host, step, parts)
+
+        request.extensions["trace"] = spell
+
+
+def _spell_host(host: bytes, step: str, parts: Mapping[str, Any]) -> None:
+    """Put brackets around the host in what a proxy is asked for, before it is asked."""
+    if not step.endswith(".send_request_headers.started"):
+        return
+    asked = parts["request"]
+    if (bare := asked.url.target).startswith((host + b":", b"http://" + host)):
+        asked.url.target = bare.replace(host, b"[%b]" % host, 1)
+        asked.headers = [(name, asked.url.target if value == bare else value) for name, value in asked.headers]

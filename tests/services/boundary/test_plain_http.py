@@ -183,8 +183,17 @@ def test_a_byte_order_mark_before_json_is_ignored(port: int) -> None:
     assert b'"hello"' in ask(port, request("POST /v1/words HTTP/1.1", "Connection: close", body=body))
 
 
-def test_the_whole_address_may_be_asked_for(port: int) -> None:
-    assert b"200 OK" in ask(port, request(f"GET http://127.0.0.1:{port}/healthz HTTP/1.1", "Connection: close"))
+@pytest.mark.parametrize("host", ["127.0.0.1:{}", "[::1]:{}", "learner.example"])
+def test_the_whole_address_may_be_asked_for(port: int, host: str) -> None:
+    def answer(target: str) -> bytes:
+        return ask(port, request(f"GET {target} HTTP/1.1", "Connection: close"))
+
+    for scheme in ("http", "https", "HTTP"):
+        at = f"{scheme}://{host.format(port)}"
+        assert b"200 OK" in answer(f"{at}/healthz")
+        assert answer(f"{at}/v1/words?size=2").endswith(b'"xx"')
+        for root in (at, f"{at}?size=2", f"{at}/"):
+            assert answer(root).startswith(b"HTTP/1.1 404 ")
 
 
 @pytest.mark.parametrize("method", ["DELETE", "OPTIONS"])
