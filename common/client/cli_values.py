@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from common.encoding.canonical_json import NameTwiceError, read_json
 from common.errors import InvalidInputError
 
 
@@ -13,7 +13,9 @@ def read_parameters(given: list[str] | None) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for name, value in map(pair, given or ()):
         try:
-            parameters[name] = json.loads(value)
+            parameters[name] = read_json(value.encode())
+        except NameTwiceError:
+            raise InvalidInputError(f"{name}: a name is twice in an object of its JSON") from None
         except ValueError:
             parameters[name] = value
     return parameters

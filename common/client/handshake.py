@@ -20,7 +20,7 @@ from cryptography import x509
 from pydantic import BaseModel, HttpUrl, ValidationError
 
 from common.client.endpoints import LearnerAddress
-from common.encoding.saved_text import decode_text
+from common.encoding.saved_text import as_utf8, decode_text
 from common.errors import InvalidInputError, UnavailableError
 from common.service.http.proxy import ProxyAccess, spell_hosts
 from common.service.http.tls import client_context
@@ -96,7 +96,7 @@ def shown_to(address: LearnerAddress) -> Shown:
 def _check_lasts(path: Path) -> None:
     """Raise UnavailableError, which says what to do, for a certificate that has ended, or has not begun."""
     try:
-        held = x509.load_pem_x509_certificate(path.read_bytes())
+        held = x509.load_pem_x509_certificate(as_utf8(path.read_bytes()))
     except (OSError, ValueError):
         return  # whoever shows it says what is wrong
     if (begins := held.not_valid_before_utc) > datetime.now(UTC):

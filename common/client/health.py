@@ -8,6 +8,7 @@ from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 
 from common.errors import InvalidInputError, UnavailableError
+from common.service.http.tls import load_chain, read_authority
 from common.service.settings import ServiceSettings, Tls
 from common.strict import spelt_address
 
@@ -55,9 +56,9 @@ def _own_context(tls: Tls) -> ssl.SSLContext:
     context.check_hostname = False  # the certificate itself is known, and need not name the loopback address
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        context.load_verify_locations(tls.certificate)
-        context.load_cert_chain(tls.certificate, tls.key)
-    except OSError:  # which ssl.SSLError is
+        context.load_verify_locations(cadata=read_authority(tls.certificate))
+        load_chain(context, tls.certificate, tls.key)
+    except (OSError, UnicodeDecodeError):  # the first of which ssl.SSLError is
         raise InvalidInputError(f"tls: {tls.certificate} or {tls.key} cannot be used") from None
     return context
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
-from common.errors import TooLargeError
+from common.errors import InvalidInputError, TooLargeError
 
 JSON = "application/json"
 """The media type of JSON."""
@@ -132,11 +132,23 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
         parse_constant=constant,
         parse_float=_finite,
         parse_int=_whole,
-        object_pairs_hook=_distinct,
+        object_pairs_hook=distinct_names,
     )
     if b"\\u" in body or b"\0" in body:  # the second: of UTF-16, which may spell the first otherwise
         _UNSPELT.encode(value).encode()
     return value
+
+
+def check_names_once(content: bytes) -> None:
+    """Raise InvalidInputError for JSON with a name twice in an object. What is no JSON passes: its reader says so."""
+    try:
+        read_json(content)
+    except NameTwiceError:
+        raise InvalidInputError(
+            "a name is twice in an object of its JSON, and nobody could tell which counts"
+        ) from None
+    except (ValueError, RecursionError):
+        return
 
 
 def _finite(text: str) -> float:
@@ -153,11 +165,18 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, each of whose names is there once; raises TooLargeError where it has more than any."""
+class NameTwiceError(ValueError):
+    """An object in JSON has a name twice."""
+
+
+def distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, each of whose names is there once: a hook for `json`.
+
+    Raises NameTwiceError, and TooLargeError for more names than any object has.
+    """
     if len(pairs) > _MOST_NAMES:
         raise TooLargeError(f"an object in JSON may have at most {_MOST_NAMES} names")
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name twice")
+        raise NameTwiceError("a name twice")
     return found

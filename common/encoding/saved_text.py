@@ -7,6 +7,18 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 
+_UTF16 = (BOM_UTF16_LE, BOM_UTF16_BE)
+
+
+def is_utf16(start: bytes) -> bool:
+    """Whether a file that begins so says that it is UTF-16."""
+    return start.startswith(_UTF16)
+
+
+def as_utf8(content: bytes) -> bytes:
+    """The content of a file as UTF-8 without a mark, where a mark tells its encoding; raises UnicodeDecodeError."""
+    return content.decode("utf-16").encode() if is_utf16(content) else content.removeprefix(BOM_UTF8)
+
 
 def decode_text(content: bytes) -> str:
     r"""The text of a file without its byte order mark, line ends as they are; raises UnicodeDecodeError.
@@ -16,6 +28,4 @@ def decode_text(content: bytes) -> str:
     >>> decode_text("a word".encode("utf-16"))
     'a word'
     """
-    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        return content.decode("utf-16")
-    return content.removeprefix(BOM_UTF8).decode("utf-8")
+    return as_utf8(content).decode()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from unicodedata import normalize
 
 _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 
 
 def spelling(value: object) -> str | None:
-    """How a value is spelt in a study. Blanks around a text and the case of truth do not count; all else does.
+    r"""How a value is spelt in a study. Blanks around a text and the case of truth do not count; all else does.
 
+    Nor does whether a letter and its mark are one character or two (Unicode's NFC and NFD), which nobody can see.
     A number is spelt without zeros after its point. A text stays a text, for 250.1 and 250.10 may be two codes.
     None for a missing value, which is None, NaN or no text at all.
 
@@ -17,12 +19,16 @@ def spelling(value: object) -> str | None:
     ['1', '1', 'a', 'True', 'True', None, None]
     >>> [spelling(value) for value in ("1.0", "250.10", 250.10)]
     ['1.0', '250.10', '250.1']
+    >>> spelling("Mu\u0308ller") == "M\xfcller"
+    True
     """
     if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of whatever type
         return None
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     text = (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
+    if not text.isascii():
+        text = normalize("NFC", text)
     if text.lower() in {"true", "false"}:
         return text.capitalize()
     if isinstance(value, str | bytes) or not (number := _DECIMAL.fullmatch(text)):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from common.encoding.canonical_json import NameTwiceError, distinct_names
+from common.encoding.saved_text import decode_text
 from common.errors import InvalidDataError
 from common.files.cell_columns import cell_array, cell_type
 from common.files.streams import STREAM_ROWS, TableStream
@@ -23,9 +25,11 @@ def json_table(path: Path) -> TableStream:
     with reading(path):
         content = path.read_bytes()
     try:
-        records = _records(content.decode("utf-8-sig"))
+        records = _records(decode_text(content))
     except UnicodeDecodeError:
         raise InvalidDataError(f"data file {path} cannot be read: it is not UTF-8: save it as such") from None
+    except NameTwiceError:
+        raise InvalidDataError(f"data file {path} cannot be read: a record has a name twice") from None
     except _LineError as error:
         raise InvalidDataError(f"data file {path} cannot be read: line {error.line:,} is no object of JSON") from None
     except (ValueError, RecursionError):
@@ -47,14 +51,16 @@ class _LineError(ValueError):
 def _records(text: str) -> Sequence[Mapping[str, Any]] | None:
     """The objects of a text, one a line or in a list; None where it is anything else."""
     if text.lstrip()[:1] == "[":
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=distinct_names)
         return found if all(isinstance(each, dict) for each in found) else None
     records = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=distinct_names)
+        except NameTwiceError:
+            raise
         except ValueError:
             raise _LineError(number) from None
         if not isinstance(record, dict):

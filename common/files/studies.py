@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from common.data.study import Study
+from common.encoding.canonical_json import check_names_once
 from common.errors import InvalidInputError
 from common.storage.handed_files import read_handed
 from common.strict import faults
@@ -40,6 +41,7 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     """The study of a file, and what signs it, verified, if anything does; raises InvalidInputError as `read_study`."""
     try:
         content = read_handed(path).encode()
+        check_names_once(content)
         if not _is_signed(content):
             return Study.model_validate_json(content), None
         from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from common.encoding.saved_text import is_utf16
 from common.errors import InvalidDataError
 
 TableKind = Literal["csv", "parquet", "arrow", "json", "sheet"]
@@ -98,10 +99,10 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def check_text(path: Path) -> None:
-    """Raise InvalidDataError for a file that begins as no text does that is UTF-8: packed ones do; or OSError."""
+    """Raise InvalidDataError for a file that begins as no text does, such as a packed one; or OSError."""
     with path.open("rb") as file:
         first = file.readline(_HEADER)
-    if first.startswith(_PACKED) or b"\x00" in first:
+    if first.startswith(_PACKED) or (b"\x00" in first and not is_utf16(first)):
         raise unreadable(path, ValueError())
 
 

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from common.errors import InvalidInputError
 from common.service import logs
 from common.service.http.connections import Beside, BoundedServer, connections_allowed
-from common.service.http.tls import FreshContext, certificate_expiry, read_authority
+from common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority
 from common.service.prometheus import Metrics
 from common.service.settings import ServiceSettings, Tls
 from common.service.tokens import Tokens
@@ -103,7 +103,7 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
+        load_chain(context, tls.certificate, tls.key)
         if tls.client_ca:
             context.load_verify_locations(cadata=read_authority(tls.client_ca))
             context.verify_mode = ssl.CERT_REQUIRED if tls.clients == "required" else ssl.CERT_OPTIONAL

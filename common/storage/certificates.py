@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from common.encoding.saved_text import as_utf8
+
 AUTHORITY_LASTS, CERTIFICATE_LASTS = dt.timedelta(days=3650), dt.timedelta(days=365)
 _SKEW = dt.timedelta(hours=1)  # by which the clock of another machine may be behind
 _USES = (
@@ -42,8 +44,8 @@ class Credentials:
     @classmethod
     def read(cls, certificate: bytes, key: bytes) -> Credentials:
         """From PEM; raises ValueError for what is none, or where they do not belong together."""
-        read = load_pem_private_key(key, None)
-        found = x509.load_pem_x509_certificate(certificate)
+        read = load_pem_private_key(as_utf8(key), None)
+        found = x509.load_pem_x509_certificate(as_utf8(certificate))
         if not isinstance(read, ec.EllipticCurvePrivateKey) or read.public_key() != found.public_key():
             raise ValueError("the private key is not the certificate's")
         return cls(found, read)

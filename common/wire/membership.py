@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
-from common.encoding.canonical_json import canonical
+from common.encoding.canonical_json import canonical, read_json
 from common.errors import InvalidInputError
 from common.runs.signed_study import SignedStudy
 from common.secure_sum.envelope import Signed
@@ -63,7 +63,7 @@ class Invitation(Strict):
     def opened(cls, text: str, now: datetime) -> Self:
         """An invitation of a file's text; raises InvalidInputError for what is none, was changed, or has expired."""
         try:
-            document = json.loads(text)
+            document = read_json(text.encode())
             body, signature = document["invitation"], bytes.fromhex(document["signature"])
             invitation = cls.model_validate_json(json.dumps(body))
             Signed(canonical(body), signature).verify(_TAG, invitation.learner.public_key)

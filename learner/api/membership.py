@@ -25,6 +25,7 @@ from common.secure_sum.envelope import public_hex
 from common.secure_sum.paillier import require_gmpy2
 from common.service.application import caller
 from common.service.http.strict_json import large_json
+from common.service.http.tls import read_authority
 from common.service.tokens import KnownToken, hash_of_bearer, hash_token, new_token
 from common.storage.certificates import Credentials, answer_request, pem_of
 from common.storage.keys import read_private
@@ -144,7 +145,7 @@ class LiveRoster:
             role=asked.role,
             learner=KnownKey(name=self.settings.name, public_key=public_hex(self.key)),
             url=str(joining.url).rstrip("/"),
-            authority=joining.authority.read_text(encoding="ascii") if joining.authority else None,
+            authority=read_authority(joining.authority) if joining.authority else None,
             secret=secret,
             expires=expires,
             studies=tuple(SignedStudy.sign(self.studies[name], self.settings.name, self.key) for name in asked.studies),

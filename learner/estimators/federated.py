@@ -200,7 +200,8 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
 
     def score(self, X: TableRows, y: npt.ArrayLike) -> float:
         """The accuracy on rows of classes y (n,), which may be numbers where the study spells those."""
-        return float(accuracy_score([spelling(value) for value in np.asarray(y).tolist()], self.predict(X)))
+        told, predicted = ([spelling(each) for each in np.asarray(values).tolist()] for values in (y, self.predict(X)))
+        return float(accuracy_score(told, predicted))
 
     def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
         super()._fitted_by(document, **more)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, Self
 import structlog
 from cryptography import x509
 
-from common.encoding.saved_text import decode_text
+from common.encoding.saved_text import as_utf8, decode_text, is_utf16
 from common.errors import InvalidInputError
 
 _Stamp = tuple[tuple[int, int] | None, ...]
@@ -73,6 +75,25 @@ def read_authority(path: Path) -> str:
     return decode_text(path.read_bytes()).encode("ascii", "ignore").decode()
 
 
+def load_chain(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Have a context show a certificate. Raises OSError, as which `ssl` tells what is none, and UnicodeDecodeError."""
+    with _as_openssl_reads(certificate) as chain, _as_openssl_reads(key or certificate) as private:
+        context.load_cert_chain(chain, private)
+
+
+@contextmanager
+def _as_openssl_reads(path: Path) -> Iterator[str | Path]:
+    """The name of a PEM file: its own, or that of one in memory where it is UTF-16, as PowerShell's ``>`` writes it."""
+    content = path.read_bytes()
+    if not is_utf16(content):
+        yield path
+        return
+    with open(os.memfd_create("pem"), "wb") as file:  # noqa: PTH123 -- by its descriptor
+        file.write(as_utf8(content))
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
 def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
     """TLS 1.3 with the system's authorities or one's own, and a certificate to show, by the files as they are now."""
     try:
@@ -81,8 +102,8 @@ def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | 
         raise InvalidInputError(f"the authority {ca} cannot be read") from None
     if certificate is not None:
         try:
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError):
+            load_chain(context, certificate, key)
+        except (OSError, ssl.SSLError, UnicodeDecodeError):
             raise InvalidInputError(f"{certificate} and {key} cannot be used as a certificate") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
@@ -100,6 +121,6 @@ def _stamp_of(file: Path) -> tuple[int, int] | None:
 def certificate_expiry(path: Path) -> date | None:
     """The day on which the first certificate of a PEM file ends; None if it cannot be read."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.date()
+        return x509.load_pem_x509_certificate(as_utf8(path.read_bytes())).not_valid_after_utc.date()
     except (OSError, ValueError):
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from common.encoding.canonical_json import check_names_once
 from common.errors import InvalidInputError
 from common.service.commands import ExitCode, FormatOption, print_json_line, print_next
 from common.storage.handed_files import read_handed
@@ -98,7 +99,11 @@ def _read_keys(path: Path | None) -> PublicKeys | None:
     if path is None:
         return None
     try:
-        return PublicKeys.model_validate_json(read_handed(path))
+        text = read_handed(path)
+        check_names_once(text.encode())
+        return PublicKeys.model_validate_json(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"keys {path}: {error.detail}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"keys {path} cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
