@@ -1,14 +1,17 @@
 """Structured logs: events with public values only, as JSON lines or as text, on standard error.
 
 Whoever logs names what it logs: names, identifiers, rounds, kinds of error. No message, array or traceback of foreign
-code is ever logged, for it may quote a private value; an unforeseen error is logged as its type and the place.
+code is ever logged, for it may quote a private value; an unforeseen error is logged as its type and the place. A line
+that cannot be written is lost, and what was logged goes on: the disk of the logs may be full, or their reader gone.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import Literal
+from contextlib import suppress
+from typing import Literal, TextIO, cast
 
 import structlog
 
@@ -29,14 +32,34 @@ def configure(log_format: Literal["json", "text"] = "json", level: int = logging
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),  # as it is when something is logged
+        logger_factory=lambda *_: structlog.WriteLogger(
+            cast("TextIO", _Lossy(sys.stderr))
+        ),  # as it is when something is logged
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(_Lossy(sys.stderr))
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=[*shared, _quiet]))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+
+
+class _Lossy(io.TextIOBase):
+    """A stream that loses what it cannot write."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text if that can be."""
+        with suppress(OSError, ValueError):  # the second of a stream that is closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Have it written, if that can be."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def place_of(error: BaseException) -> str:

@@ -1,0 +1,58 @@
+"""A line of the log that cannot be written is lost, and nothing else is."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+import structlog
+
+from common.service import logs
+
+
+def full_disk() -> TextIO:
+    return Path("/dev/full").open("w", encoding="utf-8", buffering=1)
+
+
+def reader_that_has_gone() -> TextIO:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w", buffering=1, encoding="utf-8")
+
+
+def closed() -> TextIO:
+    stream = full_disk()
+    stream.close()
+    return stream
+
+
+@pytest.fixture
+def structlog_as_it_was() -> Iterator[None]:
+    held, handlers = structlog.get_config(), logging.getLogger().handlers[:]
+    yield
+    structlog.configure(**held)
+    logging.getLogger().handlers[:] = handlers
+
+
+@pytest.mark.usefixtures("structlog_as_it_was")
+@pytest.mark.parametrize("stream", [full_disk, reader_that_has_gone, closed])
+def test_what_is_logged_goes_on(stream: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:  # noqa: ANN401
+    """Be it of this program or of a library: an answer that was charged for is sent, whatever becomes of its line."""
+    broken = stream()
+    monkeypatch.setattr(sys, "stderr", broken)
+    logs.configure("text")
+    for _ in range(2):
+        structlog.get_logger().warning("charged", round=1)
+        logging.getLogger("a library").error("no news")
+    monkeypatch.undo()
+    logs.configure("text")
+    structlog.get_logger().info("heard", round=2)
+    assert "heard" in capfd.readouterr().err
+    with contextlib.suppress(OSError):
+        broken.close()
