@@ -32,6 +32,8 @@ SESSION_BYTES = 16
 MAX_ROUND = 2**31 - 1
 MAX_KEY_HOLDERS = 16
 MAX_TEXT = 100
+MAX_BODY = 2**20
+"""Bytes of a message's body: what is long is attached. The largest is the roster of `MAX_CONTRIBUTORS` parties."""
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # as `common.runs.specification.Identifier`
 _HEX = re.compile(r"[0-9a-f]+")
 
@@ -144,7 +146,8 @@ class Message(Record):
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
-        """Read a body strictly. Raises MessageError(not_canonical, wrong_field). Checks no signature."""
+        """Read a body strictly. Raises MessageError(wrong_length, not_canonical, wrong_field). Checks no signature."""
+        _check_length(body)
         try:
             message = cls.from_json(json.loads(body))
             same = message.body == body
@@ -157,8 +160,15 @@ class Message(Record):
     @classmethod
     def read(cls, signed: Signed, key: str) -> Self:
         """Read what the holder of ``key`` signed. Raises SignatureError, MessageError."""
+        _check_length(signed.body)
         signed.verify(cls.TAG, key)
         return cls.parse(signed.body)
+
+
+def _check_length(body: bytes) -> None:
+    """Raise MessageError(wrong_length) for a body that is longer than any message's, before anything is made of it."""
+    if len(body) > MAX_BODY:
+        raise MessageError(f"a message of more than {MAX_BODY:,} bytes", reason=Reason.WRONG_LENGTH)
 
 
 @dataclass(frozen=True, slots=True)

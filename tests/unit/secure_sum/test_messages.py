@@ -17,7 +17,22 @@ from common.secure_sum import errors
 from common.secure_sum.envelope import Signed, frame, public_hex, unframe
 from common.secure_sum.errors import Reason
 from common.secure_sum.in_process import LocalSession
-from common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery, set_digest
+from common.secure_sum.messages import (
+    MAX_BODY,
+    MAX_KEY_HOLDERS,
+    MAX_TEXT,
+    Contribution,
+    Message,
+    Open,
+    Opened,
+    Roster,
+    RosterKeyHolder,
+    RosterParty,
+    SumQuery,
+    set_digest,
+)
+from common.secure_sum.packing import MAX_CONTRIBUTORS
+from common.secure_sum.paillier import MAX_KEY_BITS
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 HASH = "ab" * 32
@@ -202,3 +217,25 @@ def test_every_reason_has_its_own_word_and_every_family_its_status() -> None:
     assert len({reason.value for reason in Reason}) == len(Reason)
     families = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SecureSumError)]
     assert all(400 <= family.status < 600 for family in families)
+
+
+def test_a_body_longer_than_any_is_refused_before_it_is_verified_or_parsed(refused: Refused) -> None:
+    bomb = Signed(b"[" * (MAX_BODY + 1), b"")
+    with refused(Reason.WRONG_LENGTH):
+        Open.parse(bomb.body)
+    with refused(Reason.WRONG_LENGTH):
+        Open.read(bomb, public_hex(KEY))
+
+
+def test_the_largest_messages_are_not_too_long() -> None:
+    name, modulus = "n" * 96, f"{2 ** (MAX_KEY_BITS - 1) + 1:x}"
+    parties = tuple(
+        RosterParty(f"{name}{i:04}", f"{i:064x}", "\x01" * MAX_TEXT) for i in range(1, MAX_CONTRIBUTORS + 1)
+    )
+    holders = tuple(
+        RosterKeyHolder(f"{name}{i:04}", f"{i:064x}", modulus) for i in range(2000, 2000 + MAX_KEY_HOLDERS)
+    )
+    roster = Roster("01" * 16, 2**24, MAX_KEY_BITS, 2, 1, HASH, parties, holders)
+    assert Roster.parse(roster.body) == roster
+    largest = Open("01" * 16, HASH, 1, HASH, (HASH,) * MAX_CONTRIBUTORS)
+    assert Open.parse(largest.body) == largest
