@@ -15,7 +15,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import FailFast, Field, model_validator
+from pydantic import Field, model_validator
 
 from common.data.columns import (
     AnyFeature,
@@ -77,7 +77,6 @@ class Study(Strict):
     purpose: PlainText = ""
     features: Annotated[
         tuple[AnyFeature, ...],
-        FailFast(),  # to tell the faults of many columns takes long
         Field(min_length=1, max_length=_MOST_COLUMNS),
     ]
     label: AnyLabel

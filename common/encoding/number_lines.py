@@ -11,16 +11,20 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from common.encoding.canonical_json import check_counts, json_pieces, read_json
+from common.errors import TooLargeError
 
 _LONG = 1000  # numbers of a row that has lines of its own
 _LEAST = 500  # bytes of a line that is read into an array: a part of a long row has as many digits and commas
 _MOST_VALUES = 2**21  # beside long rows: as many numbers as a model may have that was written in one line
+_MOST_REST = 2**24
+"""Bytes beside long rows, a line counting as eight more: millions of lines that are empty take long to look at."""
 _NUMBERS = re.compile(rb"[-+.0-9eE, ]{%d,}" % _LEAST)
 _SPELLING = json.JSONEncoder()
 
@@ -45,29 +49,42 @@ def read_lines(lines: Iterable[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
 
     Raises ValueError or RecursionError for what is no JSON, TooLargeError for more values than a document has.
     """
-    rest, parts = io.BytesIO(), deque[npt.NDArray[Any]]()
-    rest.writelines(_without_numbers(lines, parts))
+    rest, parts, size = io.BytesIO(), deque[npt.NDArray[Any]](), 0
+    for line in _without_numbers(lines, parts):
+        size += len(line) + 8
+        if size > _MOST_REST:
+            raise TooLargeError(f"beside long rows of numbers it may have {_MOST_REST:,} bytes")
+        rest.write(line)
     check_counts(rest.getvalue(), _MOST_VALUES)
     return _joined(read_json(rest.getvalue(), parts))
 
 
 def _without_numbers(lines: Iterable[bytes], parts: deque[npt.NDArray[Any]]) -> Iterator[bytes]:
-    """Lines of JSON; those of numbers alone go to ``parts``, and a NaN, which no JSON has, stands for each."""
-    for line in lines:
+    """Lines of JSON; those of numbers alone go to ``parts``, and a NaN, which no JSON has, stands for each row of them.
+
+    A row's lines go into one buffer, so that all of it is in memory once.
+    """
+    row, dtype, end = bytearray(), np.dtype(np.float64), b""
+    for line in chain(lines, [b""]):
         found = _NUMBERS.match(line)
-        if found is None or line[found.end() :].strip():
+        numbers = b"" if found is None or line[found.end() :].strip() else found[0].strip()
+        part = _array(numbers.removesuffix(b",")) if numbers else None
+        if row and (part is None or part.dtype != dtype or not end):
+            parts.append(np.frombuffer(row, dtype))
+            yield b"NaN" + end + b"\n"
+            row = bytearray()
+        if part is None:
             yield line
-            continue
-        numbers = found[0].rstrip()
-        parts.append(_array(numbers.removesuffix(b",")))
-        yield b"NaN,\n" if numbers.endswith(b",") else b"NaN\n"
+        else:
+            row += part.data
+            dtype, end = part.dtype, b"," if numbers.endswith(b",") else b""
 
 
 def _array(numbers: bytes) -> npt.NDArray[Any]:
     """The numbers of a line; raises ValueError for one that overflows, or what is no list of numbers."""
     array = np.array(json.loads(b"[" + numbers + b"]"))
-    if array.dtype.kind not in "if" or not np.isfinite(array).all():
-        raise ValueError("a number that overflows")
+    if not array.size or array.dtype.kind not in "if" or not np.isfinite(array).all():
+        raise ValueError("a number that overflows, or none")
     return array
 
 
@@ -80,7 +97,7 @@ def _joined(value: Any) -> Any:  # noqa: ANN401 -- any JSON value
         kinds = {*map(type, value)}
         if np.ndarray in kinds:
             if kinds <= {np.ndarray, float, int}:
-                return np.hstack(value)
+                return np.hstack(value) if len(value) > 1 else value[0]
             value = [part for item in value for part in (item.tolist() if isinstance(item, np.ndarray) else [item])]
         for i, item in enumerate(value):
             if isinstance(item, dict | list):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import FailFast, Field, model_validator
+from pydantic import Field, model_validator
 
 from common.encoding.canonical_json import canonical_digest
 from common.encoding.fixed_point import MAX_EXAMPLES
@@ -50,12 +50,10 @@ class MemberColumns(Strict):
     them, ``budget_of`` is empty.
     """
 
-    names: Annotated[tuple[Identifier, ...], FailFast(), Field(min_length=1, max_length=MOST_PARTIES)]
-    n_examples: Annotated[tuple[Size, ...], FailFast(), Field(max_length=MOST_PARTIES)]
-    budgets: Annotated[tuple[Budget, ...], FailFast(), Field(min_length=1, max_length=MOST_PARTIES)]
-    budget_of: Annotated[
-        tuple[Annotated[int, Field(ge=0, lt=MOST_PARTIES)], ...], FailFast(), Field(max_length=MOST_PARTIES)
-    ] = ()
+    names: Annotated[tuple[Identifier, ...], Field(min_length=1, max_length=MOST_PARTIES)]
+    n_examples: Annotated[tuple[Size, ...], Field(max_length=MOST_PARTIES)]
+    budgets: Annotated[tuple[Budget, ...], Field(min_length=1, max_length=MOST_PARTIES)]
+    budget_of: Annotated[tuple[Annotated[int, Field(ge=0, lt=MOST_PARTIES)], ...], Field(max_length=MOST_PARTIES)] = ()
 
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:

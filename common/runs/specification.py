@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import FailFast, Field, JsonValue, field_serializer, field_validator, model_validator
+from pydantic import Field, JsonValue, field_serializer, field_validator, model_validator
 
 from common.algorithms import MOST_ROUNDS, build_algorithm, settle
 from common.arrays import FloatArray, IntArray
@@ -90,7 +90,7 @@ class RunSpec(RunOutline):
     As JSON its ``parties`` are `MemberColumns`.
     """
 
-    parties: Annotated[tuple[Member, ...], FailFast(), Field(min_length=1, max_length=MOST_PARTIES)]
+    parties: Annotated[tuple[Member, ...], Field(min_length=1, max_length=MOST_PARTIES)]
 
     @field_validator("parties", mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from pydantic import FailFast, Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from common.algorithms import AUTO, given_of
 from common.data.study import Study
@@ -249,6 +249,4 @@ class PredictionRequest(Strict):
     Of sparse features {index: places, value: numbers}, in the study's names for them.
     """
 
-    records: Annotated[
-        tuple[dict[str, float | str | tuple[float, ...] | None], ...], FailFast(), Field(max_length=100_000)
-    ]
+    records: Annotated[tuple[dict[str, float | str | tuple[float, ...] | None], ...], Field(max_length=100_000)]

@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 from common.errors import InvalidInputError, TooLargeError
 
-_MOST_NUMBERS = 2**26
-"""More than a model has by the largest answer that a party gives."""
+_MOST_NUMBERS = 2**24 + 2**21
+"""Weights of as many columns as a study may have, and what else a document says: they take 8 bytes each, or 16."""
 _LONGEST_LINE = 2**24
 """Bytes: long rows have lines of their own, of 2^13 numbers each."""
 

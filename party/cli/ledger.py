@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from common.errors import ConflictError
+from common.errors import ConflictError, InvalidInputError
 from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result, refusal_is_no
 from common.storage.handed_files import read_handed
 from party.cli.output import (
@@ -249,9 +249,11 @@ def audit_verify(
     from party.ledger import audit
 
     with quietly():
-        lines = read_text(file).splitlines()
-        with refusal_is_no():
-            entries, receipt = audit.verify(lines, key)
+        try:
+            with refusal_is_no():
+                entries, receipt = audit.verify(audit.lines_of(file), key)
+        except OSError as error:
+            raise InvalidInputError(f"{file} cannot be read: {error.strerror}") from None
     typer.echo(f"{receipt.signer}: {len(entries)} entries, all as they were signed", err=True)
     if output == "text":
         _print_pins(entries, output)
@@ -267,7 +269,7 @@ def settings_key(config: Path) -> str:
 
 def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended", "released"], output: Format) -> None:
     """End or release a run, of one learner or of whoever has one of that name."""
-    from common.errors import InvalidInputError, NotFoundError
+    from common.errors import NotFoundError
     from party.answering.party import open_store
     from party.settings import PartySettings
 

@@ -5,6 +5,9 @@ its attachments in base64, but for those that are no reader's: what an owner tol
 salt by which a guess of the data could be confirmed; one-time noise, which hides what it was added to; and answers to a
 secure sum, whose pads would show them to a key holder. A changed record breaks its link, a changed attachment its
 digest, a missing tail the head that was signed; and charges are compared with the prices that were approved.
+
+Who checks a file has it from somebody else, so it is read line by line, no further than its signed head goes, and no
+line is longer than any that is written here: answers of more than `_MOST_BODY_BYTES` are named by their digests too.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from common.errors import LedgerError, ParleyError
+from common.encoding.canonical_json import check_counts, read_json
+from common.encoding.saved_text import decode_text
+from common.errors import LedgerError, ParleyError, TooLargeError
 from common.privacy.account import Cost, Price
 from common.protocol.head import Head
 from common.protocol.receipts import Receipt, verify_receipt
@@ -27,6 +34,14 @@ from party.ledger.prices import read_price
 from party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
 
 AUDIT_FORMAT = "parley-audit-1"
+
+_NEEDED = frozenset({"spec", "price"})
+"""The attachments that charges are checked by."""
+_MOST_BODY_BYTES = 2**25
+"""Of an answer that is written whole: four million numbers."""
+_LONGEST_LINE = 2**26
+"""Bytes: an answer in base64, beside a record, a specification and a price."""
+_MOST_VALUES = 2**16  # of a line, or of the record in it
 
 
 @dataclass(slots=True)
@@ -81,7 +96,7 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
 
 
 def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
-    """The lines of the file; without ``bodies``, the answers are named by their digests alone."""
+    """The lines of the file; without ``bodies``, the answers are named by their digests alone, as very long ones are."""
     records, sums = list(ledger.records()), set[tuple[str, str]]()
     begin = {
         "format": AUDIT_FORMAT,
@@ -99,10 +114,29 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
         wanted = [
             name
             for name in told.get("attached", {})
-            if name in {"spec", "price"} or (bodies and name not in kept and not name.startswith(ONCE))
+            if name in _NEEDED or (bodies and name not in kept and not name.startswith(ONCE))
         ]
-        values = {name: base64.b64encode(ledger.attachment(number, name)).decode() for name in wanted}
+        contents = {name: ledger.attachment(number, name) for name in wanted}
+        values = {
+            name: base64.b64encode(content).decode()
+            for name, content in contents.items()
+            if name in _NEEDED or len(content) <= _MOST_BODY_BYTES
+        }
         yield json.dumps({"number": number, "record": record.decode(), "attachments": values})
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a file, one at a time; raises LedgerError for one that is longer than any, OSError."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(_LONGEST_LINE + 1):
+            number += 1
+            if len(line) > _LONGEST_LINE:
+                raise LedgerError(f"line {number} is longer than {_LONGEST_LINE:,} bytes: no export has such a line")
+            try:
+                yield decode_text(line)
+            except UnicodeDecodeError:
+                raise LedgerError(f"line {number} cannot be read") from None
 
 
 def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
@@ -115,11 +149,13 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
     books, entries, link = Books(), [], bytes(32)
     prices: dict[RunKey, Price] = {}
     for number, line in enumerate(given, 1):
+        if number > receipt.head.count:
+            raise LedgerError(f"line {number + 1} stands after the last entry that was signed for")
         try:
-            row = json.loads(line)
+            row = _read_row(line)
             position, record = row["number"], row["record"].encode()
             values = {name: base64.b64decode(value, validate=True) for name, value in row["attachments"].items()}
-            entry = from_json(number, json.loads(record))
+            entry = from_json(number, _read_row(row["record"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ParleyError):
             raise LedgerError(f"line {number + 1} cannot be read") from None
         if position != number or any(entry.attached.get(n) != d for n, d in attached(values).items()):
@@ -133,14 +169,21 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
     return entries, receipt
 
 
+def _read_row(text: str) -> Any:  # noqa: ANN401 -- any JSON value
+    """A line, or the record in one; raises ValueError, RecursionError, and TooLargeError for more values than any."""
+    content = text.encode()
+    check_counts(content, _MOST_VALUES)
+    return read_json(content)
+
+
 def _beginning(line: str, key: str) -> Receipt:
     """The receipt of a file's first line."""
     try:
-        begin = json.loads(line)
+        begin = _read_row(line)
         if begin["format"] != AUDIT_FORMAT:
             raise LedgerError(f"the file is not of the format {AUDIT_FORMAT}")
         return verify_receipt(begin["receipt"], begin["party"], key)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TooLargeError):
         raise LedgerError("the file does not begin as an audit does") from None
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import FailFast, Field, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from common.arrays import IntArray
 from common.encoding.canonical_json import canonical, read_json
@@ -64,7 +64,7 @@ class CostLine(Strict):
     """A round's costs, one an action, and whose they are, where that is said."""
 
     round: Annotated[int | None, Field(ge=1, le=MOST_ROUNDS_LED)] = None
-    cost: Annotated[tuple[float, ...], FailFast(), Field(description="one an action, none beyond the bound")]
+    cost: Annotated[tuple[float, ...], Field(description="one an action, none beyond the bound")]
 
 
 _COSTS: TypeAdapter[CostLine] = TypeAdapter(CostLine)

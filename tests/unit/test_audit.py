@@ -145,7 +145,7 @@ def test_a_run_of_another_learner_is_another_though_it_has_the_name_of_a_secure_
     ("damage", "words"),
     [
         (lambda rows: rows.pop(), "an entry was changed, removed or added"),
-        (lambda rows: rows.append(rows[-1] | {"number": 8}), "entry 8 was not charged what was approved"),
+        (lambda rows: rows.append(rows[-1] | {"number": 8}), "line 9 stands after the last entry that was signed for"),
         (lambda rows: rows.pop(3), "entry 3 was changed, or its order"),
         (lambda rows: rows.insert(5, rows.pop(6)), "entry 5 was changed, or its order"),
         (lambda rows: rows[5].update(number=6), "entry 5 was changed"),

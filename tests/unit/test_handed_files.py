@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 
 from common.errors import InvalidInputError, LedgerError, TooLargeError
 from common.files.studies import read_study
+from common.runs.model_document import FORMAT, read_document
 from common.service.http.strict_json import strict_json
 from common.storage.handed_files import read_handed
 from common.wire.membership import Invitation
 from learner.models.model_files import read_model_file
-from party.ledger.audit import verify
+from party.ledger.audit import lines_of, verify
 
 BOMBS = {
     "deep lists": b"[" * 100_000,
@@ -30,7 +32,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "a study": read_study,
     "a model": read_model_file,
     "an invitation": lambda path: Invitation.opened(read_handed(path), datetime.now(UTC)),
-    "an audit": lambda path: verify(path.read_text().splitlines(), "ab" * 32),
+    "an audit": lambda path: verify(lines_of(path), "ab" * 32),
 }
 
 
@@ -70,3 +72,23 @@ def test_a_body_of_many_objects_is_refused_before_it_is_parsed(body: bytes, word
 def test_a_whole_number_has_no_more_digits_than_a_real_one(body: bytes) -> None:
     with pytest.raises(ValueError, match="not strict JSON"):
         strict_json(body)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("weights", ["x"] * 1_000_000),
+        ("contributors", [0] * 1_000_000),
+        ("guarantees", [{}] * 390_000),
+        ("chosen", {str(i): 0 for i in range(100_000)}),
+    ],
+)
+def test_of_a_million_faults_few_are_told(field: str, value: object) -> None:
+    document = {"format": FORMAT, "kind": "linear", "weights": [0.1]} | {field: value}
+    tracemalloc.start()
+    with pytest.raises(InvalidInputError) as refused:
+        read_document(document)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(refused.value.detail) < 5000
+    assert peak < 2**24

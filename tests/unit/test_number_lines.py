@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
+from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,31 @@ import pytest
 
 from common.encoding.canonical_json import PIECE, canonical_digest
 from common.encoding.number_lines import document_lines, read_lines
+from common.errors import TooLargeError
 
 
 def _read(text: str) -> Any:  # noqa: ANN401 -- any JSON value
     return read_lines(io.BytesIO(text.encode()))
+
+
+def test_what_stands_beside_long_rows_is_bounded() -> None:
+    def endless(line: bytes) -> Iterator[bytes]:
+        while True:
+            yield line
+
+    for line in (b"\n", b'"' + b"a" * 10_000 + b'",\n', b" " * 1000 + b"\n"):
+        with pytest.raises(TooLargeError, match="beside long rows of numbers it may have 16,777,216 bytes"):
+            read_lines(endless(line))
+
+
+def test_a_long_row_is_in_memory_once() -> None:
+    count, line = 2**21, b"0.5," * 2**13 + b"\n"
+    text = chain([b"[\n"], repeat(line, count // 2**13), [b"0.5]\n"])
+    tracemalloc.start()
+    assert len(read_lines(text)) == count + 1
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * 8 * count
 
 
 def _numbers(count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -47,7 +71,7 @@ LONG = ", ".join(["0.125"] * 100)
     "text",
     [
         "NaN", "[NaN]", f"[\n{LONG},\nNaN]", f"[\n{LONG},\n-Infinity]",
-        f'{{"a":\n{LONG}\n}}', LONG, f"[\n{LONG}\n", f"[\n{LONG}\n{LONG}\n]", f"[\n{LONG},\n]", f"[\n{LONG},,\n1]",
+        f'{{"a":\n{LONG}\n}}', LONG, f"[\n{LONG}\n", f"[\n{LONG}\n{LONG}\n]", f"[\n{LONG},\n]", f"[\n{LONG},,\n1]", f"[\n{' ' * 600},\n1]",
         f"[\n{LONG}, 1e999\n]", f"[\n{LONG}, 01\n]", f"[\n{LONG}, --1\n]",
         f'["\n{LONG}\n"]', f"[\n{LONG}, 1{'0' * 400}\n]",
         f'{{"a": "\\ud800", "b": [\n{LONG}\n]}}', f'{{"a": [\n{LONG}\n], "a": 1}}',

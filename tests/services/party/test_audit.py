@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +136,46 @@ def test_any_flipped_bit_is_noticed(lines: Lines, key: str) -> None:
             assert entries == audit.verify(lines, key)[0], "nothing that is told was changed"
     print(f"300 flipped bits in an audit: {noticed} noticed, the rest in what says nothing")
     assert noticed > 250
+
+
+def test_no_more_is_read_than_was_signed_for(lines: Lines, key: str) -> None:
+    def endless() -> Iterator[str]:
+        yield from lines
+        yield lines[-1]
+        raise AssertionError("a line is read that stands after the signed end")
+
+    with pytest.raises(LedgerError, match="after the last entry that was signed for"):
+        audit.verify(endless(), key)
+
+
+def test_a_line_of_more_values_than_any_is_not_parsed(lines: Lines, key: str) -> None:
+    row = json.loads(lines[1])
+    many = "[" + "0," * 2**16 + "0]"
+    for bomb in (many, json.dumps(row | {"record": many}), json.dumps(row)[:-1] + f', "more": {many}}}'):
+        with pytest.raises(LedgerError, match="line 2 cannot be read"):
+            audit.verify([lines[0], bomb], key)
+        with pytest.raises(LedgerError, match="does not begin as an audit does"):
+            audit.verify([bomb], key)
+
+
+def test_a_line_longer_than_any_is_not_read_to_its_end(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    with path.open("wb") as file:
+        file.truncate(2**34)
+    with pytest.raises(LedgerError, match="line 1 is longer than 67,108,864 bytes"):
+        audit.verify(audit.lines_of(path), key)
+    command = ["audit", "verify", str(path), "--key", key]
+    assert CliRunner().invoke(party_app, command).exit_code == 1
+
+
+def test_an_answer_too_long_for_a_line_is_named_by_its_digest(
+    cluster: Cluster, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_MOST_BODY_BYTES", 16)
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        short = list(audit.export(ledger))
+    assert not any("body" in json.loads(line).get("attachments", {}) for line in short)
+    assert len(audit.verify(short, key)[0]) == len(short) - 1
 
 
 def test_another_key_did_not_write_it(lines: Lines) -> None:

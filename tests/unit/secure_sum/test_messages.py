@@ -232,9 +232,7 @@ def test_the_largest_messages_are_not_too_long() -> None:
     parties = tuple(
         RosterParty(f"{name}{i:04}", f"{i:064x}", "\x01" * MAX_TEXT) for i in range(1, MAX_CONTRIBUTORS + 1)
     )
-    holders = tuple(
-        RosterKeyHolder(f"{name}{i:04}", f"{i:064x}", modulus) for i in range(2000, 2000 + MAX_KEY_HOLDERS)
-    )
+    holders = tuple(RosterKeyHolder(f"{name}{i:04}", f"{i:064x}", modulus) for i in range(2000, 2000 + MAX_KEY_HOLDERS))
     roster = Roster("01" * 16, 2**24, MAX_KEY_BITS, 2, 1, HASH, parties, holders)
     assert Roster.parse(roster.body) == roster
     largest = Open("01" * 16, HASH, 1, HASH, (HASH,) * MAX_CONTRIBUTORS)
