@@ -96,7 +96,7 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
 
 
 def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
-    """The lines of the file; without ``bodies``, the answers are named by their digests alone, as very long ones are."""
+    """The lines of the file; without ``bodies``, answers are named by their digests alone, as very long ones are."""
     records, sums = list(ledger.records()), set[tuple[str, str]]()
     begin = {
         "format": AUDIT_FORMAT,

@@ -71,7 +71,8 @@ LONG = ", ".join(["0.125"] * 100)
     "text",
     [
         "NaN", "[NaN]", f"[\n{LONG},\nNaN]", f"[\n{LONG},\n-Infinity]",
-        f'{{"a":\n{LONG}\n}}', LONG, f"[\n{LONG}\n", f"[\n{LONG}\n{LONG}\n]", f"[\n{LONG},\n]", f"[\n{LONG},,\n1]", f"[\n{' ' * 600},\n1]",
+        f'{{"a":\n{LONG}\n}}', LONG, f"[\n{LONG}\n", f"[\n{LONG}\n{LONG}\n]", f"[\n{LONG},\n]", f"[\n{LONG},,\n1]",
+        f"[\n{' ' * 600},\n1]",
         f"[\n{LONG}, 1e999\n]", f"[\n{LONG}, 01\n]", f"[\n{LONG}, --1\n]",
         f'["\n{LONG}\n"]', f"[\n{LONG}, 1{'0' * 400}\n]",
         f'{{"a": "\\ud800", "b": [\n{LONG}\n]}}', f'{{"a": [\n{LONG}\n], "a": 1}}',
