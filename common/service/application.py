@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -30,7 +30,7 @@ from common.service.http.connections import SIGNED_IN
 from common.service.http.reference import reference_page
 from common.service.http.strict_json import CountedBody, StrictRoute
 from common.service.logs import place_of
-from common.service.openapi import REFUSED, completed, operation_id
+from common.service.openapi import EVENTS_MEDIA_TYPE, REFUSED, completed, operation_id
 from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from common.service.prometheus import Metrics
 from common.service.settings import Limits, Shares
@@ -44,8 +44,8 @@ PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own would send messages of errors, and time what is drawn after an answer; `common.service.tracing` not."""
 _HEALTH_PATH = "/healthz"
-_SLICE_SECONDS, _MEMORY_SECONDS = 2.0, 2.0
-"""For how long a request counts as its caller's turn, and its caller as active after it: see `CallerTurns`."""
+_SLICE_SECONDS, _MEMORY_SECONDS, _REST_SECONDS = 2.0, 2.0, 0.25
+"""How long a request counts as its caller's turn, its caller as active after it, and rests at most: `CallerTurns`."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -97,7 +97,12 @@ def service(  # noqa: PLR0913 -- what a service is, by name
         limits=limits,
         public_paths=public_paths,
         round_paths=round_paths,
-        turns=CallerTurns(shares.requests, slice_seconds=_SLICE_SECONDS, memory_seconds=_MEMORY_SECONDS),
+        turns=CallerTurns(
+            shares.requests,
+            slice_seconds=_SLICE_SECONDS,
+            memory_seconds=_MEMORY_SECONDS,
+            rest_seconds=_REST_SECONDS,
+        ),
         sign_ins=SignIns(shares.failed_sign_ins),
         keeps_room_for=keeps_room_for,
     )
@@ -134,22 +139,18 @@ class Boundary:
             return
         reply = _Reply(send, _request_id(scope), is_head=scope["method"] == "HEAD")
         method, scope = scope["method"], {**scope, "method": "GET"} if reply.is_head else scope
+        asks = _address(scope)
         try:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
             body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
-            caller = self._identify(scope)
-            async with self.turns.turn(caller) as reply.turn:
+            asks = self._identify(scope)
+            self._sign_in(scope)
+            async with self.turns.turn(asks) as reply.turn:
                 self._admit(scope, body)
                 await traced_answer(self.app, scope, body.receive, reply.send)
-        except SignInError as error:
-            async with self.turns.turn(_address(scope)) as reply.turn:
-                await problems.of_error(self._judged(error, scope))(scope, receive, reply.send)
         except ParleyError as error:
-            self.metrics.count_refusal(error)
-            response = problems.of_error(error)
-            if error.facts.get("share") == "connections":
-                response.headers["Connection"] = "close"
-            await response(scope, receive, reply.send)
+            async with self.turns.turn(asks) as reply.turn:  # refusals are work as well
+                await self._refusal(error, scope)(scope, receive, reply.send)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 -- the boundary: whatever it was, its text stays inside
@@ -160,18 +161,24 @@ class Boundary:
         self.metrics.requests.labels(method if route != "none" else "none", route, reply.status).inc()
 
     def _identify(self, scope: Scope) -> str:
-        """Who asks, whose connection it is from then on; of a public path, its address; nobody of the path of health.
+        """Who asks; without a token for a public path: its address and the path. Raises SignInError for a stranger."""
+        path, shown = scope["path"], Headers(scope=scope).get("authorization")
+        if path in self.public_paths:
+            if path != _HEALTH_PATH and shown is not None:
+                with suppress(SignInError):
+                    return self.tokens.identify(shown)
+            return _HEALTH_PATH if path == _HEALTH_PATH else f"{_address(scope)} {path}"
+        scope["parley.caller"] = self.tokens.identify(shown)
+        return str(scope["parley.caller"])
 
-        Raises SignInError for a stranger, UnavailableError in a crowd, ShareUsedUpError for too many connections.
+    def _sign_in(self, scope: Scope) -> None:
+        """Have the connection be that of who asks, if a token says who.
+
+        Raises UnavailableError in a crowd, ShareUsedUpError for too many connections.
         """
-        if scope["path"] in self.public_paths:
-            return _HEALTH_PATH if scope["path"] == _HEALTH_PATH else _address(scope)
-        state = scope.get("state", {})
-        caller = self.tokens.identify(Headers(scope=scope).get("authorization"))
-        if SIGNED_IN in state:
+        caller, state = scope.get("parley.caller"), scope.get("state", {})
+        if caller is not None and SIGNED_IN in state:
             state[SIGNED_IN](caller, is_kept_room=self.keeps_room_for(caller))
-        scope["parley.caller"] = caller
-        return caller
 
     def _admit(self, scope: Scope, body: CountedBody) -> None:
         """Raise ParleyError for a body that is compressed or too large."""
@@ -180,6 +187,16 @@ class Boundary:
             raise UnsupportedMediaError("a compressed body is not read; send it as it is")
         length = headers.get("content-length", "0")
         body.check(int(length[:20]) if length.isdecimal() else sys.maxsize)
+
+    def _refusal(self, error: ParleyError, scope: Scope) -> Response:
+        """The answer to what was refused, which is counted; one more connection than may be is closed by it."""
+        if isinstance(error, SignInError):
+            return problems.of_error(self._judged(error, scope))
+        self.metrics.count_refusal(error)
+        response = problems.of_error(error)
+        if error.facts.get("share") == "connections":
+            response.headers["Connection"] = "close"
+        return response
 
     def _judged(self, error: SignInError, scope: Scope) -> ParleyError:
         """What to answer to a sign-in that failed, which is counted and logged: whence and why, never the token."""
@@ -195,7 +212,11 @@ class Boundary:
 
 @dataclass(slots=True)
 class _Reply:
-    """The way out: notes the status, adds the identifier, leaves out the body for HEAD, and ends the caller's turn."""
+    """The way out: notes the status, adds the identifier, leaves out the body for HEAD.
+
+    The caller's turn lasts until the answer has been sent, for an answer may be made while it is; that of a stream of
+    events, which waits for them, until it begins.
+    """
 
     forward: Send
     request_id: str
@@ -206,9 +227,10 @@ class _Reply:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self.turn is not None:  # what is left takes no work, or is a stream
+            headers = MutableHeaders(scope=message)
+            if self.turn is not None and headers.get("content-type", "").startswith(EVENTS_MEDIA_TYPE):
                 self.turn.end()
-            MutableHeaders(scope=message)[REQUEST_ID] = self.request_id
+            headers[REQUEST_ID] = self.request_id
             await self.forward(message)
             if self.is_head:  # the answer ends here, also where a body would never end
                 await self.forward({"type": "http.response.body", "body": b"", "more_body": False})

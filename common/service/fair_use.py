@@ -4,7 +4,9 @@ A `Share` bounds how much one caller may have of something that lasts, such as a
 work is done now: every caller may have one piece of work under way, whatever the others have. More than one is for a
 caller that is alone. So a caller with a single piece of work competes with at most one piece of each other caller,
 however many of them wait. A turn counts for a slice of time: work that lasts longer waits for others, such as a slow
-party.
+party. And where others are active, a caller whose queue would follow turn upon turn rests after each for as long as it
+took: so a short piece of somebody else's work meets a free service as often as not, and not always the middle of a
+long piece.
 """
 
 from __future__ import annotations
@@ -105,14 +107,22 @@ class CallerTurns:
 
     Every caller may have one turn at any time. A caller who is alone may have ``each``, and all callers together
     ``total``, beside the one of each. A turn counts for ``slice_seconds``. A caller is active while it has a turn that
-    counts, or waits, and for ``memory_seconds`` after its last turn began. Those who wait are served in rotation.
+    counts, or waits, and for ``memory_seconds`` after its last turn began. Those who wait are served in rotation. A
+    caller with more that waits rests, while others are active, for as long as its last turn took, and at most
+    ``rest_seconds``.
     """
 
     def __init__(
-        self, each: int, total: float = math.inf, slice_seconds: float = math.inf, memory_seconds: float = 0.0
+        self,
+        each: int,
+        total: float = math.inf,
+        slice_seconds: float = math.inf,
+        memory_seconds: float = 0.0,
+        rest_seconds: float = 0.0,
     ) -> None:
         self._each, self._total = each, total
-        self._slice, self._memory = slice_seconds, memory_seconds
+        self._slice, self._memory, self._most_rest = slice_seconds, memory_seconds, rest_seconds
+        self._rests: dict[str, float] = {}  # until when callers rest that have more waiting
         self._turns: dict[str, set[Turn]] = {}
         self._count = 0
         self._waiting: dict[str, deque[_Waiting]] = {}
@@ -167,12 +177,22 @@ class CallerTurns:
             raise
 
     def _may_begin(self, caller: str, now: float) -> bool:
+        if self._is_resting(caller, now):
+            return False
         if not (own := self._turns.get(caller)):
             return True
         if self._count >= self._total:
             return False
         counting = sum(now - turn.began < self._slice for turn in own)
         return counting < (1 if self._is_contended(caller, now) else self._each)
+
+    def _is_resting(self, caller: str, now: float) -> bool:
+        if caller not in self._rests:
+            return False
+        if now < self._rests[caller] and self._is_contended(caller, now):
+            return True
+        del self._rests[caller]
+        return False
 
     def _is_contended(self, caller: str, now: float) -> bool:
         """Whether another caller is active."""
@@ -208,7 +228,16 @@ class CallerTurns:
             self._count -= 1
             if not turns:
                 del self._turns[turn.caller]
+            if self._most_rest and turn.caller in self._waiting:
+                self._rest(turn.caller, time.monotonic() - turn.began)
             self._serve()
+
+    def _rest(self, caller: str, seconds: float) -> None:
+        """Have a caller that has more waiting rest, unless it is alone."""
+        now, seconds = time.monotonic(), min(seconds, self._most_rest)
+        if self._is_contended(caller, now):
+            self._rests[caller] = now + seconds
+            asyncio.get_running_loop().call_later(seconds, self._serve)
 
     def _serve(self) -> None:
         """Begin all turns that may begin now, one of each caller after the other."""

@@ -39,6 +39,9 @@ _LARGE = 2**23
 _COLLECT_AFTER = (50_000, 5, 5)
 """New objects before the collector looks at them, not 700: it took most of the time that a large JSON body took."""
 
+_SWITCH_SECONDS = 0.0005
+"""For which a thread of Python keeps another waiting, not 0.005: a short request waits several times."""
+
 
 def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()) -> None:
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
@@ -74,6 +77,7 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     _give_memory_back()
     gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
     gc.set_threshold(*_COLLECT_AFTER)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         BoundedServer(config, settings.limits, upkeep.tend, beside, most, settings.shares.connections).run()
 

@@ -1,7 +1,8 @@
 """Tables as bodies of requests, CSV or Parquet: read by a child process within bounds, of few requests at once.
 
-A request waits for its place before its body is read, so that neither bodies nor children add up. The body goes to a
-file as it arrives; the child (`learner.api.tables`) reads that, and this process receives no more than the numbers.
+The body goes to a file as it arrives, one of each user's at a time. Once all of it is there it waits for a place, so
+that children do not add up, and a body that comes slowly keeps no place from others; the child (`learner.api.tables`)
+reads the file, and this process receives no more than the numbers.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class Uploads:
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(_AT_ONCE)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether another has to wait for a place."""
+        return self._places.locked()
+
     async def read(self, request: Request, study: Study, kind: Kind) -> FloatArray:
         """What is wanted of the table that is a request's body.
 
@@ -55,14 +61,14 @@ class Uploads:
         """
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != TABLE_MEDIA_TYPE:
             raise UnsupportedMediaError(f"the body must be {TABLE_MEDIA_TYPE}")
-        async with self._place():
-            folder = await asyncio.to_thread(TemporaryDirectory)
-            try:
-                path = await _received(request, Path(folder.name))
-                task = TableTask(path=path, study=study, kind=kind, most=_MOST_NUMBERS)
+        folder = await asyncio.to_thread(TemporaryDirectory)
+        try:
+            path = await _received(request, Path(folder.name))
+            task = TableTask(path=path, study=study, kind=kind, most=_MOST_NUMBERS)
+            async with self._place():
                 return await asyncio.to_thread(_read, task)
-            finally:
-                await asyncio.to_thread(folder.cleanup)
+        finally:
+            await asyncio.to_thread(folder.cleanup)
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -59,6 +60,34 @@ async def test_who_is_seen_elsewhere_is_active() -> None:
     order = Order(turns)
     await order.do(*["many"] * 10)
     assert order.most == {"many": 1}
+
+
+async def test_who_has_more_waiting_rests_between_turns_while_others_are_active() -> None:
+    turns, began, ended = CallerTurns(each=1, memory_seconds=3600, rest_seconds=10), list[float](), list[float]()
+
+    async def work() -> None:
+        async with turns.turn("many"):
+            began.append(time.monotonic())
+            await asyncio.sleep(0.05)
+            ended.append(time.monotonic())
+
+    await asyncio.gather(*(work() for _ in range(3)))
+    alone = [begin - end for begin, end in zip(began[1:], ended, strict=False)]
+    turns.see("one")
+    began.clear()
+    ended.clear()
+    await asyncio.gather(*(work() for _ in range(3)))
+    beside = [begin - end for begin, end in zip(began[1:], ended, strict=False)]
+    print(f"pauses alone {alone}, beside another {beside}")
+    assert min(beside) >= 0.045
+    assert max(alone) < min(beside)
+    async with asyncio.timeout(5):
+        await Order(turns).do("one", "many")
+    waiting = asyncio.gather(*(work() for _ in range(2)))
+    await asyncio.sleep(0.07)
+    async with asyncio.timeout(0.05):
+        await Order(turns).do("one")
+    await waiting
 
 
 async def test_all_together_have_so_many_beside_the_one_of_each() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 import zlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from common.data.study import Study
 from common.errors import UnavailableError
 from common.service.problems import of_error
 from learner.api import uploads
+from learner.api.table_task import TableTask
 from tests.support.cluster import Cluster, asgi_cluster
 
 STUDY = Study(
@@ -83,24 +86,37 @@ async def test_refuses_a_small_body_that_is_a_large_table(name: str, tmp_path: P
         assert (await client.get("/v1/public")).json()["rows"] == []
 
 
-async def test_few_tables_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_tables_are_read_at_once_and_slow_bodies_keep_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "_PATIENCE", 0.01)
-    reader, ends = uploads.Uploads(), asyncio.Event()
+    reader, arrives, ends = uploads.Uploads(), asyncio.Event(), threading.Event()
 
-    async def receive() -> dict[str, Any]:
-        await ends.wait()
+    def read(task: TableTask) -> FloatArray:
+        ends.wait(30)
+        return np.zeros((1, 1))
+
+    monkeypatch.setattr(uploads, "_read", read)
+
+    async def slowly() -> dict[str, Any]:
+        await arrives.wait()
         return {"type": "http.disconnect"}
 
-    def request() -> Request:
-        headers = [(b"content-type", b"application/octet-stream")]
-        return Request({"type": "http", "method": "PUT", "headers": headers}, receive)
+    async def at_once() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"age\n1\n", "more_body": False}
 
-    slow = [asyncio.create_task(reader.read(request(), STUDY, "rows")) for _ in range(2)]
-    await asyncio.sleep(0)
+    def reading(receive: Callable[[], Awaitable[dict[str, Any]]]) -> asyncio.Task[FloatArray]:
+        headers = [(b"content-type", b"application/octet-stream")]
+        request = Request({"type": "http", "method": "PUT", "headers": headers}, receive)
+        return asyncio.create_task(reader.read(request, STUDY, "rows"))
+
+    slow = [reading(slowly) for _ in range(3)]
+    quick = [reading(at_once) for _ in range(2)]
+    while not reader.is_full:  # noqa: ASYNC110 -- nobody tells
+        await asyncio.sleep(0.01)
     with pytest.raises(UnavailableError, match="other tables are read at the moment") as refused:
-        await reader.read(request(), STUDY, "rows")
+        await reading(at_once)
     assert of_error(refused.value).headers["Retry-After"] == str(refused.value.facts["retry_after"])
     ends.set()
+    assert [table.shape for table in await asyncio.gather(*quick)] == [(1, 1)] * 2
+    assert (await reading(at_once)).shape == (1, 1), "beside bodies that are still to come"
+    arrives.set()
     assert all(isinstance(each, Exception) for each in await asyncio.gather(*slow, return_exceptions=True))
-    with pytest.raises(Exception, match=r"^$"):  # a client that has gone, and no place that is taken
-        await reader.read(request(), STUDY, "rows")
