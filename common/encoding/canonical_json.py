@@ -101,16 +101,16 @@ def _has_arrays(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
     return _is_array(value)
 
 
-def check_counts(body: bytes, most_values: int = _MOST_VALUES) -> None:
-    """Raise TooLargeError for JSON of more than 2^20 values, or of more than 3 2^17 arrays and objects.
+def check_counts(body: bytes, most_values: int = _MOST_VALUES, most_nests: int = _MOST_NESTS) -> None:
+    """Raise TooLargeError for JSON of more values, or arrays and objects, than there may be: 2^20 and 3 2^17 of a body.
 
     It is counted before it is parsed: a few megabytes of brackets make gigabytes of objects, and take seconds in which
     the interpreter does nothing else.
     """
     if body.count(b",") >= most_values:
         raise TooLargeError(f"the JSON may have at most {most_values} values")
-    if body.count(b"[") + body.count(b"{") > _MOST_NESTS:
-        raise TooLargeError(f"the JSON may have at most {_MOST_NESTS} arrays and objects")
+    if body.count(b"[") + body.count(b"{") > most_nests:
+        raise TooLargeError(f"the JSON may have at most {most_nests} arrays and objects")
 
 
 def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: ANN401 -- any JSON value
@@ -140,13 +140,18 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
 
 
 def check_names_once(content: bytes) -> None:
-    """Raise InvalidInputError for JSON with a name twice in an object. What is no JSON passes: its reader says so."""
+    """Raise InvalidInputError for JSON with a name twice in an object, or more names in one than `read_json` reads.
+
+    What is no JSON passes: its reader says so.
+    """
     try:
         read_json(content)
     except NameTwiceError:
         raise InvalidInputError(
             "a name is twice in an object of its JSON, and nobody could tell which counts"
         ) from None
+    except TooLargeError as error:
+        raise InvalidInputError(error.detail) from None
     except (ValueError, RecursionError):
         return
 

@@ -10,6 +10,7 @@ from common.errors import InvalidInputError, TooLargeError
 
 _LONGEST = 2**23
 """Bytes: as many as a body in JSON may have, and more."""
+_MOST_VALUES, _MOST_NESTS = 2**19, 2**18  # a study of the most columns has four values, and two nests, in each
 
 
 def read_handed(path: Path) -> str:
@@ -24,7 +25,7 @@ def read_handed(path: Path) -> str:
         raise InvalidInputError(f"{path} cannot be read: it may have at most {_LONGEST:,} bytes")
     text = decode_text(content)
     try:
-        check_counts(text.encode())
+        check_counts(text.encode(), _MOST_VALUES, _MOST_NESTS)
     except TooLargeError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.detail}") from None
     return text

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from common.encoding.canonical_json import canonical, read_json
-from common.errors import InvalidInputError
+from common.errors import InvalidInputError, TooLargeError
 from common.runs.signed_study import SignedStudy
 from common.secure_sum.envelope import Signed
 from common.secure_sum.errors import SignatureError
@@ -71,6 +71,8 @@ class Invitation(Strict):
             raise InvalidInputError(f"the invitation: {faults(error)}") from None
         except SignatureError:
             raise InvalidInputError("the invitation has been changed: its signature does not verify") from None
+        except TooLargeError as error:
+            raise InvalidInputError(f"the invitation: {error.detail}") from None
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InvalidInputError("this is no invitation, or a part of one") from None
         if invitation.expires <= now:

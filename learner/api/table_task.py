@@ -12,7 +12,7 @@ from common.strict import Strict
 Kind = Literal["rows", "labelled", "start"]
 """What is wanted of a table: its rows, or with their labels, or weights of a model that fits them."""
 
-TABLE_BOUNDS = ChildBounds(memory=112 * 2**20, processor_seconds=4, seconds=60.0)
+TABLE_BOUNDS = ChildBounds(memory=112 * 2**20, processor_seconds=3, seconds=60.0)
 """What reading may take: several times what it takes of the largest table that may be kept."""
 
 

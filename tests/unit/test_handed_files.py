@@ -25,12 +25,18 @@ BOMBS = {
     "many lists": b"[" + b"[]," * 2**20 + b"[]]",
     "a long number": b'{"weights": ' + b"9" * 100_000 + b"}",
     "deep and signed": b'{"signature": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "many names": b'{"signature": {' + b",".join(b'"%d":0' % i for i in range(400_000)) + b"}}",
+    "many names within": b'{"invitation": {'
+    + b",".join(b'"%d":0' % i for i in range(120_000))
+    + b"}, "
+    + b'"signature": "00"}',
+    "many objects": b"[" + b'{"a":0},' * 300_000 + b"0]",
     "no text": b"\0" * 10_000,
     "a long line": b'{"weights": [\n' + b"0," * 2**23 + b"0\n]}",
 }
 READERS: dict[str, Callable[[Path], object]] = {
     "a study": read_study,
-    "a model": read_model_file,
+    "a model": lambda path: read_document(read_model_file(path)),
     "an invitation": lambda path: Invitation.opened(read_handed(path), datetime.now(UTC)),
     "an audit": lambda path: verify(lines_of(path), "ab" * 32),
 }
@@ -44,6 +50,18 @@ def test_a_document_that_is_a_bomb_is_refused(name: str, reader: str, tmp_path: 
     with pytest.raises((InvalidInputError, LedgerError)) as refused:
         READERS[reader](path)
     assert len(refused.value.detail) < 1000
+
+
+def test_a_document_of_many_objects_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "document.json"
+    path.write_bytes(BOMBS["many objects"])
+    for reader in ("a study", "an invitation"):
+        tracemalloc.start()
+        with pytest.raises(InvalidInputError):
+            READERS[reader](path)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 2**27, reader
 
 
 def test_no_more_is_read_than_such_a_file_has(tmp_path: Path) -> None:
