@@ -20,6 +20,7 @@ BEGINNINGS = "Example: parley-learner init https://learner.example.org:8100 --ou
 """How the command is used."""
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 -- a learner is to be reached
+_PORTS = 2**16
 _AUTHORITY = ', authority = "{secrets}/authority.pem", authority_key = "{secrets}/authority.key"'
 
 
@@ -42,15 +43,13 @@ def init_learner_command(
 
     Then put studies into its folder, start it, and invite owners.
     """
-    import httpx
-
     from common.encoding.key_words import words_of
     from common.secure_sum.envelope import public_hex
     from common.service.tokens import hash_token, new_token
     from common.storage.keys import identity_key, write_private
     from common.strict import is_loopback
 
-    where, root = httpx.URL(url), out.resolve()
+    where, root = _url(url), out.resolve()
     host, port = _address(where, listen, plain_http=plain_http, compose=compose)
     if (root / "learner.toml").exists():
         raise ConflictError(f"{root} has a learner already")
@@ -92,12 +91,26 @@ put studies into {root / "studies"}, one JSON file each, start it, and invite ow
     print_next(output, start)
 
 
+def _url(text: str) -> httpx.URL:
+    """A URL as it is typed; raises InvalidInputError for what is none."""
+    import httpx
+
+    try:
+        return httpx.URL(text)
+    except httpx.InvalidURL:
+        raise InvalidInputError(f"{text} is not https://host:port") from None
+
+
 def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: bool) -> tuple[str, int]:
     """Where a learner of this URL listens; raises InvalidInputError."""
     from common.strict import is_loopback
 
     if url.scheme not in {"https", "http"} or not url.host or url.raw_path not in {b"", b"/"}:
         raise InvalidInputError(f"{url} is not https://host:port")
+    if not 0 < (url.port or 443) < _PORTS:
+        raise InvalidInputError(f"{url}: a port is a number from 1 to {_PORTS - 1}")
+    if "%" in url.host:
+        raise InvalidInputError(f"{url}: a zone (%...) means something on one machine alone: say an address without it")
     if (url.scheme == "http") != plain_http:
         raise InvalidInputError("https:// means TLS, and http:// needs the word --plain-http")
     reached = "127.0.0.1" if url.host == "localhost" else url.host

@@ -6,6 +6,7 @@ What is asked and how an answer is read is a `Call`, which both carry.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import time
 from collections.abc import Iterator
@@ -33,12 +34,15 @@ _SIGNS = {
     "Name or service not known": "nobody here knows this name",
 }
 """What errors of connections say, and what that most likely means."""
+_ZONE = re.compile(r"^(\w+://\[[^]%]+)%25")
+"""How an address of IPv6 that holds on this machine's ``eth0`` is spelt by some (RFC 6874); httpx takes ``%eth0``."""
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 
 
 def options_of(url: str, token: str, tls: ssl.SSLContext, proxy: str | None) -> dict[str, Any]:
     """What a client of httpx is made by; raises InvalidInputError for what is no address, or no proxy."""
     try:
+        url = _ZONE.sub(r"\1%", url)
         scheme, host = httpx.URL(url).scheme, httpx.URL(url).host
     except (httpx.InvalidURL, TypeError):  # the second of what is no text
         scheme = host = ""

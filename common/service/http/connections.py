@@ -143,7 +143,28 @@ class Crowd:
             connection.caller = None
 
 
-class CloseDelimitedCycle(RequestResponseCycle):
+class LastCycle(RequestResponseCycle):
+    """An answer after which the connection is closed: not before the request's body has come.
+
+    To close it while a client still sends would reset it, and lose the answer on its way (RFC 9112, section 9.6).
+    """
+
+    is_waiting = False  # for the rest of the body
+
+    async def send(self, message: Any) -> None:  # noqa: ANN401 -- any message of ASGI
+        """Send a piece of the answer; the connection stays for a body that is on its way."""
+        if message["type"] == "http.response.start":
+            self.is_waiting = self.more_body and not self.waiting_for_100_continue and self._has_length(message)
+        elif self.is_waiting and not message.get("more_body", False):
+            self.is_waiting = self.keep_alive = self.more_body
+        await super().send(message)
+
+    def _has_length(self, message: Any) -> bool:  # noqa: ANN401 -- as above
+        """Whether a client can tell where the answer ends."""
+        return self.scope["http_version"] != "1.0" or any(n.lower() == b"content-length" for n, _ in message["headers"])
+
+
+class CloseDelimitedCycle(LastCycle):
     """An answer to HTTP/1.0, which knows no chunks: a body of unknown length ends with its connection.
 
     RFC 9112, sections 6.1 and 6.3.
@@ -154,7 +175,7 @@ class CloseDelimitedCycle(RequestResponseCycle):
     async def send(self, message: Any) -> None:  # noqa: ANN401 -- any message of ASGI
         """Send a piece of the answer, whose own length is all that uvicorn then expects of the body."""
         if message["type"] == "http.response.start":
-            self._ends_with_connection = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            self._ends_with_connection = not self._has_length(message)
             if self._ends_with_connection:
                 self.chunked_encoding = False
         elif self._ends_with_connection:
@@ -251,8 +272,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.url[:8].lower().startswith((b"http://", b"https://")):
             self.url = _origin_form(self.url)
         super().on_headers_complete()
-        if self.scope["http_version"] == "1.0":
-            self.cycle.__class__ = CloseDelimitedCycle
+        if not self.cycle.keep_alive:
+            self.cycle.__class__ = CloseDelimitedCycle if self.scope["http_version"] == "1.0" else LastCycle
 
     def on_body(self, body: bytes) -> None:
         """A piece of body has come."""
@@ -266,6 +287,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.waiting_since = None
         super().on_message_complete()
+        if isinstance(self.cycle, LastCycle) and self.cycle.is_waiting and self.cycle.response_complete:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """The client is waited for again, unless its next request has come already."""

@@ -201,3 +201,24 @@ def test_a_refusal_names_every_method_of_its_path(port: int, method: str) -> Non
     answer = ask(port, request(f"{method} /v1/words HTTP/1.1", "Connection: close"))
     assert answer.startswith(b"HTTP/1.1 405 ")
     assert b"allow: GET, HEAD, POST\r\n" in answer
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_refusal_reaches_a_client_that_still_sends_its_last_request(port: int, version: str) -> None:
+    """As Python's urllib does, which closes each connection after one request; to close it at once would reset it."""
+    head = (
+        f"POST /v1/words HTTP/{version}\r\nHost: here\r\nConnection: close\r\nContent-Length: 4000000\r\n\r\n".encode()
+    )
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+            line.sendall(head)
+            assert line.recv(2**16).startswith(b"HTTP/1.1 401 "), "before the body is sent"
+            for _ in range(40):
+                line.sendall(bytes(100_000))
+            while line.recv(2**16):
+                pass
+
+
+def test_who_waits_before_sending_a_body_is_let_go(port: int) -> None:
+    head = request("PATCH /v1/words HTTP/1.1", "Connection: close", "Expect: 100-continue", "Content-Length: 9")
+    assert ask(port, head).startswith(b"HTTP/1.1 405 ")

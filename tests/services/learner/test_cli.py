@@ -308,3 +308,20 @@ def test_a_learner_listens_where_its_url_reaches_it(
     made = CliRunner().invoke(learner_app, ["init", url, "--out", str(tmp_path / "learner"), *options])
     assert made.exit_code == 0, made.output
     assert LearnerSettings.load(tmp_path / "learner" / "learner.toml").host == host
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://[::1", "is not https://host:port"),
+        ("https://[::1]:port", "is not https://host:port"),
+        ("https://[::1]:99999", "a port is a number from 1 to 65535"),
+        ("https://[fe80::1%25eth0]:8100", "means something on one machine alone"),
+        ("https://[fe80::1%eth0]", "means something on one machine alone"),
+    ],
+)
+def test_what_is_no_address_for_all_is_refused_in_words(tmp_path: Path, url: str, told: str) -> None:
+    refused = CliRunner().invoke(learner_app, ["init", url, "--out", str(tmp_path / "learner")])
+    assert refused.exit_code == 3
+    assert told in refused.output
+    assert not (tmp_path / "learner").exists()
