@@ -19,9 +19,10 @@ import httpx
 from cryptography import x509
 from pydantic import BaseModel, HttpUrl, ValidationError
 
+from common.client.answers import parse_answer
 from common.client.endpoints import LearnerAddress
 from common.encoding.saved_text import as_utf8, decode_text
-from common.errors import InvalidInputError, UnavailableError
+from common.errors import InvalidInputError, TooLargeError, UnavailableError
 from common.service.http.proxy import ProxyAccess, spell_hosts
 from common.service.http.tls import client_context
 from common.storage.certificates import hosts_of
@@ -127,10 +128,10 @@ def ask_as_member(address: LearnerAddress, path: str, answer: type[_A], deed: st
             event_hooks={"request": [spell_hosts]},
         ) as client:
             response = client.get(url) if body is None else client.post(url, json=body.model_dump(mode="json"))
-        return answer.model_validate_json(response.raise_for_status().content)
+        return parse_answer(answer, response.raise_for_status().content)
     except httpx.HTTPStatusError as error:
         why = f": HTTP status {error.response.status_code}"
-    except (httpx.TransportError, ValidationError) as error:
+    except (httpx.TransportError, ValidationError, TooLargeError) as error:
         why = f" ({type(error).__name__})"
     raise UnavailableError(f"{address.name} does not {deed}{why}")
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from common.client.answers import M, parse_answer
 from common.client.endpoints import PeerEntry
 from common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
 from common.encoding.canonical_json import JSON
@@ -25,6 +26,7 @@ from common.errors import (
     LedgerError,
     ParleyError,
     RefusedError,
+    TooLargeError,
     UnavailableError,
 )
 from common.secure_sum.envelope import Signed
@@ -38,7 +40,6 @@ from common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
 _T = TypeVar("_T")
-M = TypeVar("M", bound=BaseModel)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
 _LONGEST_REST = 60.0  # seconds for which a peer may ask to be left alone
@@ -49,6 +50,7 @@ token that is being changed, a request cut short, too early, too many."""
 _NEVER = frozenset({LedgerError.kind})
 """Kinds of problems that time does not mend, whatever their status says."""
 _LONGEST_REASON = 500  # characters of a peer's own words
+_LONGEST_PROBLEM = 2**16  # bytes of a problem document
 _LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does not suffice
 
 
@@ -147,8 +149,8 @@ class Peer:
 
     def _parse(self, schema: type[M], content: bytes) -> M:
         try:
-            return schema.model_validate_json(content)
-        except ValidationError:
+            return parse_answer(schema, content)
+        except (ValidationError, TooLargeError):
             raise self.refuse("malformed-answer", f"its answer is not {schema.__name__}") from None
 
 
@@ -289,6 +291,8 @@ def _words(problem: Mapping[str, Any], name: str, otherwise: str = "") -> str:
 
 def _problem(content: bytes) -> dict[str, Any]:
     """A problem document, or nothing."""
+    if len(content) > _LONGEST_PROBLEM:
+        return {}
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

@@ -81,7 +81,7 @@ class Signed:
         return frame((self.body, self.signature, *self.attachments))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes | bytearray) -> Self:
         """Read a frame. Raises MessageError(wrong_frame). Checks no signature."""
         body, signature, *attachments = unframe(data, at_least=2)
         return cls(body, signature, tuple(attachments))
@@ -96,16 +96,17 @@ def frame(parts: Sequence[bytes]) -> bytes:
     return b"".join(len(part).to_bytes(_LENGTH_BYTES) + part for part in parts)
 
 
-def unframe(data: bytes, at_least: int = 0) -> list[bytes]:
+def unframe(data: bytes | bytearray, at_least: int = 0) -> list[bytes]:
     """Cut a frame into its parts. Raises MessageError(wrong_frame) when it is torn, or has too few or too many."""
     parts: list[bytes] = []
+    view = memoryview(data)  # of which each part is copied once
     start = 0
     while start < len(data):
         if len(parts) == MOST_PARTS:
             raise MessageError(f"a frame of more than {MOST_PARTS} parts", reason=Reason.WRONG_FRAME)
         body = start + _LENGTH_BYTES
-        start = body + int.from_bytes(data[start:body])
-        parts.append(data[body:start])
+        start = body + int.from_bytes(view[start:body])
+        parts.append(bytes(view[body:start]))
     if start != len(data) or len(parts) < at_least:
         raise MessageError("a torn frame", reason=Reason.WRONG_FRAME)
     return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from common.errors import UnsupportedMediaError
 from common.secure_sum.envelope import Signed
+from common.service.http.whole_bodies import read_whole
 
 SIGNED_MEDIA_TYPE = "application/x-parley-signed"
 
@@ -20,14 +22,15 @@ def is_signed(request: Request) -> bool:
 
 async def read_signed(request: Request) -> Signed:
     """The body's signed message, its signature not yet checked. Raises UnsupportedMediaError, MessageError."""
-    return signed_of(request, await request.body())
+    body = await read_whole(request, request.app.state.limits.body_bytes, "limits.body_bytes")
+    return await asyncio.to_thread(signed_of, request, body)
 
 
 def signed_of(request: Request, body: bytes | bytearray) -> Signed:
     """The same of a body that was read already."""
     if not is_signed(request):
         raise UnsupportedMediaError(f"the body must be {SIGNED_MEDIA_TYPE}")
-    return Signed.from_bytes(bytes(body))
+    return Signed.from_bytes(body)
 
 
 def signed_response(frame: bytes) -> Response:
