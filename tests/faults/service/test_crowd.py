@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from common.client.handshake import CONNECT_PATH, UPGRADE
 from common.service.tokens import hash_token
 from party.settings import KnownLearner, PartySettings
 from tests.support.attackers import half_sent, under_attack
@@ -77,6 +78,38 @@ def test_where_all_are_busy_a_request_is_told_so(tmp_path: Path) -> None:
     assert refused.json()["detail"] == "too many connections are open; try again later"
     assert healthy.status_code == 200
     assert shared.status_code == 503, "there is none left for its share either"
+
+
+def test_a_party_connects_again_where_users_have_all_connections(tmp_path: Path) -> None:
+    """What a party does that opens its connections: it is never told to wait, and hears the learner's questions."""
+    users = [f"the-token-of-watcher-{number}" for number in range(2)]
+    party = "the-token-of-the-party"
+    settings = Cluster(tmp_path, n_parties=1).learner_settings(
+        port=free_port(),
+        parties=[{"name": "party-1", "connects_with": hash_token(party), "token": LEARNER}],
+        limits={"connections": MOST},
+        users=[{"name": f"watcher-{number}", "token_hash": hash_token(token)} for number, token in enumerate(users)],
+    )
+    shake = (
+        f"GET {CONNECT_PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {party}\r\n"
+        f"Connection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n"
+    )
+    with stopped_at_exit(start_learner(settings)), ExitStack() as stack:
+        wait_until_ready(f"http://127.0.0.1:{settings.port}")
+
+        def asked(request: str) -> bytes:
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", settings.port), timeout=30))
+            connection.sendall(request.encode())
+            return connection.recv(2**12)
+
+        def watched(token: str) -> bytes:
+            return asked(f"GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n")
+
+        for number in range(MOST):
+            assert watched(users[number % 2]).startswith(b"HTTP/1.1 200")
+        for _ in range(5):
+            assert watched(users[0]).startswith(b"HTTP/1.1 503"), "there is room for no user"
+            assert asked(shake).startswith(b"HTTP/1.1 101"), "and for the party"
 
 
 def watching(run: str, token: str) -> bytes:
