@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 _CONTEXT = multiprocessing.get_context("forkserver")
+_NICENESS = 19
 _REST = 1.0  # seconds before who was refused, or closed, comes again
 
 
@@ -19,27 +23,44 @@ def request_of(method: str, path: str, token: str, body: bytes = b"", media: str
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+@dataclass
+class Flood:
+    """A flood under way: ``seen`` is what came back, by status, once it is over."""
+
+    pid: int
+    seen: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing more is sent while the block lasts; what was sent is answered yet."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+
 @contextmanager
-def flooded(port: int, request: bytes, count: int = 1000, rest: float = 0.0) -> Iterator[Counter[str]]:
+def flooded(port: int, request: bytes, count: int = 1000, rest: float = 0.0) -> Iterator[Flood]:
     """So many connections that send a request, empty for none, and again when it was answered, until the block ends.
 
-    They pause for ``rest`` seconds before each. What came back is counted by status.
+    They pause for ``rest`` seconds before each. Their process is polite, as if it ran on another machine.
     """
     ours, theirs = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=_flood, args=(port, request, count, rest, theirs), daemon=True)
     process.start()
-    seen = Counter[str]()
     try:
         ours.recv()  # all have begun
-        yield seen
+        yield (flood := Flood(process.pid or 0))
         ours.send(None)
-        seen.update(ours.recv())
+        flood.seen.update(ours.recv())
     finally:
         process.terminate()
         process.join()
 
 
 def _flood(port: int, request: bytes, count: int, rest: float, pipe: Connection) -> None:
+    os.nice(_NICENESS)
     asyncio.run(_attack(port, request, count, rest, pipe))
 
 
