@@ -183,6 +183,10 @@ class CloseDelimitedCycle(LastCycle):
         await super().send(message)
 
 
+class _HostsError(Exception):
+    """A head names no host, or several: which of two counts, a proxy on the way may have taken otherwise."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with bounds; it costs a request about a microsecond more.
 
@@ -222,8 +226,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         try:
             self._parse(data)
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserError as error:
+            of_hosts = isinstance(error.__context__, _HostsError)
+            self.send_400_response(str(error.__context__) if of_hosts else "Invalid HTTP request received.")
             return
         if self._bare_bytes > self._limits.head_bytes and not self.transport.is_closing():
             self.transport.write(_HEAD_TOO_LARGE)
@@ -271,6 +276,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._offers = []
         if self.url[:8].lower().startswith((b"http://", b"https://")):
             self.url = _origin_form(self.url)
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
+            raise _HostsError(f"Host is named {hosts} times, and once is right (RFC 9112, 3.2).")
         super().on_headers_complete()
         if not self.cycle.keep_alive:
             self.cycle.__class__ = CloseDelimitedCycle if self.scope["http_version"] == "1.0" else LastCycle

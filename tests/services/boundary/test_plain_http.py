@@ -149,6 +149,13 @@ def test_what_is_no_http_is_refused(port: int) -> None:
     assert ask(port, b"\x16\x03\x01 no HTTP\r\n\r\n").startswith(b"HTTP/1.1 400 ")
 
 
+@pytest.mark.parametrize("hosts", ["", "Host: here\r\nHOST: there\r\n"])
+def test_a_request_names_one_host(port: int, hosts: str) -> None:
+    refused = ask(port, f"GET /healthz HTTP/1.1\r\n{hosts}\r\n".encode())
+    assert refused.startswith(b"HTTP/1.1 400 ")
+    assert b"once is right" in refused
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/words?size=70000"])
 def test_head_is_answered_as_get_without_a_body(port: int, path: str) -> None:
     last = ("Connection: close",)
