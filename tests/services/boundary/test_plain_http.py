@@ -77,11 +77,12 @@ async def _nothing() -> None:
 def port() -> Iterator[int]:
     """Where the service listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        (_, free) = listening.getsockname()
         config = uvicorn.Config(echo_app(), access_log=False, log_config=None, ws="none", lifespan="off")
         server = _Server(config, Limits(), _nothing)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
-        yield listening.getsockname()[1]
+        yield free
         server.should_exit = True
         thread.join()
 
