@@ -145,7 +145,7 @@ class Boundary:
             body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
             asks = self._identify(scope)
             self._sign_in(scope)
-            async with self.turns.turn(asks) as reply.turn:
+            async with self.turns.turn(asks, is_probe="parley.caller" not in scope) as reply.turn:
                 self._admit(scope, body)
                 await traced_answer(self.app, scope, body.receive, reply.send)
         except ParleyError as error:

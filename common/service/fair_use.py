@@ -76,12 +76,15 @@ class Share:
 
 
 class Turn:
-    """A caller's turn, once it has come, while a block lasts or until it is ended."""
+    """A caller's turn, once it has come, while a block lasts or until it is ended.
 
-    __slots__ = ("_turns", "began", "caller")
+    That of a probe, such as a check of health, makes its caller active only while it lasts.
+    """
 
-    def __init__(self, turns: CallerTurns, caller: str) -> None:
-        self._turns, self.caller, self.began = turns, caller, 0.0
+    __slots__ = ("_turns", "began", "caller", "is_probe")
+
+    def __init__(self, turns: CallerTurns, caller: str, *, is_probe: bool = False) -> None:
+        self._turns, self.caller, self.is_probe, self.began = turns, caller, is_probe, 0.0
 
     async def __aenter__(self) -> Self:
         await self._turns.begin(self)
@@ -129,9 +132,9 @@ class CallerTurns:
         self._seen: dict[str, float] = {}  # when each caller's last turn began, the oldest first
         self._recheck: asyncio.TimerHandle | None = None
 
-    def turn(self, caller: str) -> Turn:
+    def turn(self, caller: str, *, is_probe: bool = False) -> Turn:
         """A turn of a caller, to be entered."""
-        return Turn(self, caller)
+        return Turn(self, caller, is_probe=is_probe)
 
     async def begin(self, turn: Turn) -> None:
         """Begin a turn, once it may begin."""
@@ -206,7 +209,8 @@ class CallerTurns:
 
     def _begin(self, turn: Turn) -> None:
         turn.began = time.monotonic()
-        self._see(turn.caller, turn.began)
+        if not turn.is_probe:
+            self._see(turn.caller, turn.began)
         self._turns.setdefault(turn.caller, set()).add(turn)
         self._count += 1
 

@@ -128,7 +128,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """The connection, for one thread: inside a transaction of this thread or without one."""
-        with self._lock, self._understood():
+        with self._lock.briefly, self._understood():
             if not self._connection.in_transaction:
                 self.files.check_first(self.path)
             yield self._connection

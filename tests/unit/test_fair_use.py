@@ -54,6 +54,15 @@ async def test_a_caller_that_is_alone_has_more_and_gives_them_up_to_others() -> 
     assert order.most == {"one": 1, "many": 1}, "while the other may come back"
 
 
+async def test_a_probe_makes_nobody_rest_once_it_is_over() -> None:
+    order = Order(CallerTurns(each=3, memory_seconds=3600))
+    async with order.turns.turn("probe", is_probe=True):
+        await order.do(*["many"] * 5)
+    assert order.most == {"many": 1}
+    await order.do(*["many"] * 5)
+    assert order.most == {"many": 3}
+
+
 async def test_who_is_seen_elsewhere_is_active() -> None:
     turns = CallerTurns(each=3, memory_seconds=3600)
     turns.see("one")
