@@ -5,6 +5,7 @@ PowerShell's ``>`` writes UTF-16, which its mark tells too.
 
 from __future__ import annotations
 
+import io
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 
 _UTF16 = (BOM_UTF16_LE, BOM_UTF16_BE)
@@ -13,6 +14,12 @@ _UTF16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 def is_utf16(start: bytes) -> bool:
     """Whether a file that begins so says that it is UTF-16."""
     return start.startswith(_UTF16)
+
+
+def text_of(file: io.BufferedReader, errors: str = "strict") -> io.TextIOWrapper:
+    """An open file's text without its mark, to be read piece by piece; ``errors`` as `open` has them."""
+    encoding = "utf-16" if is_utf16(file.peek(len(BOM_UTF16_LE))) else "utf-8-sig"
+    return io.TextIOWrapper(file, encoding, errors)
 
 
 def as_utf8(content: bytes) -> bytes:

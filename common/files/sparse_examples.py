@@ -20,7 +20,7 @@ import pyarrow as pa
 from common.arrays import BoolArray, FloatArray, IntArray
 from common.data.cells import Column, Entries
 from common.data.columns import missing_policy
-from common.encoding.saved_text import is_utf16
+from common.encoding.saved_text import text_of
 from common.errors import InvalidDataError
 from common.files.arrow_columns import column_of
 from common.files.streams import TableStream
@@ -117,9 +117,7 @@ def _half(line: str) -> tuple[str, str]:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines that are rows, without their comments."""
-    with path.open("rb") as file:
-        encoding = "utf-16" if is_utf16(file.read(2)) else "utf-8-sig"
-    with path.open(encoding=encoding, errors="replace") as file:
+    with text_of(path.open("rb"), errors="replace") as file:
         yield from (row for line in file if (row := line.partition("#")[0].strip()))
 
 

@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from common.encoding.canonical_json import check_counts, read_json
-from common.encoding.saved_text import decode_text
+from common.encoding.saved_text import text_of
 from common.errors import LedgerError, ParleyError, TooLargeError
 from common.privacy.account import Cost, Price
 from common.protocol.head import Head
@@ -41,6 +41,8 @@ _MOST_BODY_BYTES = 2**25
 """Of an answer that is written whole: four million numbers."""
 _LONGEST_LINE = 2**26
 """Bytes: an answer in base64, beside a record, a specification and a price."""
+_PIECE = 2**20
+"""Characters of a line that are read at once: one may take four bytes, and is refused where it does."""
 _MOST_VALUES = 2**16  # of a line, or of the record in it
 
 
@@ -127,16 +129,28 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
 
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a file, one at a time; raises LedgerError for one that is longer than any, OSError."""
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(_LONGEST_LINE + 1):
-            number += 1
+    with text_of(path.open("rb")) as file:
+        number, line = 1, ""
+        while piece := _ascii_piece(file, number):
+            line += piece
             if len(line) > _LONGEST_LINE:
                 raise LedgerError(f"line {number} is longer than {_LONGEST_LINE:,} bytes: no export has such a line")
-            try:
-                yield decode_text(line)
-            except UnicodeDecodeError:
-                raise LedgerError(f"line {number} cannot be read") from None
+            if line.endswith("\n"):
+                yield line
+                number, line = number + 1, ""
+        if line:
+            yield line
+
+
+def _ascii_piece(file: TextIO, number: int) -> str:
+    """The next piece of line ``number``, of ASCII as all exports are; raises LedgerError for what is none."""
+    try:
+        piece = file.readline(_PIECE)
+    except UnicodeDecodeError:
+        piece = "\ufffd"
+    if not piece.isascii():
+        raise LedgerError(f"line {number} cannot be read")
+    return piece
 
 
 def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:

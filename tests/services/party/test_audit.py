@@ -168,6 +168,17 @@ def test_a_line_longer_than_any_is_not_read_to_its_end(key: str, tmp_path: Path)
     assert CliRunner().invoke(party_app, command).exit_code == 1
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_file_is_read_as_it_was_saved(lines: Lines, key: str, encoding: str, end: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    path.write_bytes(end.join([*lines, ""]).encode(encoding))
+    assert audit.verify(audit.lines_of(path), key) == audit.verify(lines, key)
+    path.write_bytes(path.read_bytes() + "\u00e9".encode(encoding))
+    with pytest.raises(LedgerError, match=f"line {len(lines) + 1} cannot be read"):
+        list(audit.lines_of(path))
+
+
 def test_an_answer_too_long_for_a_line_is_named_by_its_digest(
     cluster: Cluster, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
