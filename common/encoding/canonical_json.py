@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
-from common.errors import InvalidInputError, TooLargeError
+from common.errors import TooLargeError
 
 JSON = "application/json"
 """The media type of JSON."""
@@ -137,23 +137,6 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
     if b"\\u" in body or b"\0" in body:  # the second: of UTF-16, which may spell the first otherwise
         _UNSPELT.encode(value).encode()
     return value
-
-
-def check_names_once(content: bytes) -> None:
-    """Raise InvalidInputError for JSON with a name twice in an object, or more names in one than `read_json` reads.
-
-    What is no JSON passes: its reader says so.
-    """
-    try:
-        read_json(content)
-    except NameTwiceError:
-        raise InvalidInputError(
-            "a name is twice in an object of its JSON, and nobody could tell which counts"
-        ) from None
-    except TooLargeError as error:
-        raise InvalidInputError(error.detail) from None
-    except (ValueError, RecursionError):
-        return
 
 
 def _finite(text: str) -> float:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from common.data.study import Study
-from common.encoding.canonical_json import check_names_once
 from common.errors import InvalidInputError
-from common.storage.handed_files import read_handed
+from common.storage.handed_files import read_handed_json
 from common.strict import faults
 
 if TYPE_CHECKING:
@@ -40,18 +39,18 @@ def whose_word(signed: SignedStudy | None) -> str:
 def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     """The study of a file, and what signs it, verified, if anything does; raises InvalidInputError as `read_study`."""
     try:
-        content = read_handed(path).encode()
-        check_names_once(content)
+        content = read_handed_json(path)
+    except OSError as error:
+        raise InvalidInputError(f"study {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"study {path} cannot be read: it is not UTF-8") from None
+    try:
         if not _is_signed(content):
             return Study.model_validate_json(content), None
         from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
 
         signed = SignedStudy.model_validate_json(content)
         signed.verify()
-    except OSError as error:
-        raise InvalidInputError(f"study {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidInputError(f"study {path} cannot be read: it is not UTF-8") from None
     except ValidationError as error:
         raise InvalidInputError(f"study {path}: {faults(error)}") from None
     except InvalidInputError as error:

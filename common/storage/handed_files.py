@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.encoding.canonical_json import check_counts
+from common.encoding.canonical_json import NameTwiceError, check_counts, read_json
 from common.encoding.saved_text import decode_text
 from common.errors import InvalidInputError, TooLargeError
 
 _LONGEST = 2**23
 """Bytes: as many as a body in JSON may have, and more."""
 _MOST_VALUES, _MOST_NESTS = 2**19, 2**18  # a study of the most columns has four values, and two nests, in each
+
+
+def read_handed_json(path: Path) -> bytes:
+    """The JSON in a file that somebody has handed over, for a reader that says what else is wrong with it.
+
+    Raises as `read_handed`, and InvalidInputError for a name twice in an object, or more names than any has.
+    """
+    content = read_handed(path).encode()
+    try:
+        read_json(content)
+    except NameTwiceError:
+        raise InvalidInputError(
+            f"{path} cannot be read: a name is twice in an object of its JSON, and nobody could tell which counts"
+        ) from None
+    except TooLargeError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.detail}") from None
+    except (ValueError, RecursionError):
+        return content
+    return content
 
 
 def read_handed(path: Path) -> str:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.encoding.canonical_json import check_names_once
 from common.errors import InvalidInputError
 from common.service.commands import ExitCode, FormatOption, print_json_line, print_next
-from common.storage.handed_files import read_handed
+from common.storage.handed_files import read_handed_json
 from learner.models.model_files import read_model_file, written_whole
 
 if TYPE_CHECKING:
@@ -99,11 +98,7 @@ def _read_keys(path: Path | None) -> PublicKeys | None:
     if path is None:
         return None
     try:
-        text = read_handed(path)
-        check_names_once(text.encode())
-        return PublicKeys.model_validate_json(text)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"keys {path}: {error.detail}") from None
+        return PublicKeys.model_validate_json(read_handed_json(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"keys {path} cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
