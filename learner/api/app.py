@@ -208,8 +208,9 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
                 sums=learner.sums,
                 cohort=order.cohort,
             )
-        digest = await asyncio.to_thread(lambda: draft.study.digest)  # of many columns it takes long
-        return foreseen.model_copy(update={"majority": draft.study.majority or learner.engine.majority(digest)})
+        return foreseen.model_copy(
+            update={"majority": draft.study.majority or learner.engine.majority(draft.study.digest)}
+        )
 
 
 def _add_runs(app: FastAPI, learner: LearnerService) -> None:
