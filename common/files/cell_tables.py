@@ -51,8 +51,8 @@ class _LineError(ValueError):
 def _records(text: str) -> Sequence[Mapping[str, Any]] | None:
     """The objects of a text, one a line or in a list; None where it is anything else."""
     if text.lstrip()[:1] == "[":
-        found = json.loads(text, object_pairs_hook=distinct_names)
-        return found if all(isinstance(each, dict) for each in found) else None
+        rows = json.loads(text, object_pairs_hook=distinct_names)
+        return rows if all(isinstance(row, dict) for row in rows) else None
     records = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():

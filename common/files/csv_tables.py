@@ -55,21 +55,28 @@ class CsvTable:
                 self._repeated.append({name for name in file.names if name} - file.places.keys())
                 self.files.append(file)
         if wanted:
-            self.check_wanted(wanted)
+            self._keep(wanted)
+        else:
+            self._keep_all()
+
+    def _keep(self, wanted: Collection[str]) -> None:
+        """Have each file show the columns that are wanted, by the first file's names."""
+        self.check_wanted(wanted)
+        first = self.files[0].path
+        of_first = columns_meant(self.files[0].places, wanted)
+        for file in self.files:
+            meant = columns_meant(file.places, wanted)
+            same_wanted(file.path, meant, first, of_first)
+            file.places = {of_first[name]: file.places[column] for name, column in meant.items()}
+
+    def _keep_all(self) -> None:
+        """Have each file show its columns by the first file's names."""
         first = self.files[0]
-        of_first = columns_meant(first.places, wanted) if wanted else {}
         for file in self.files[1:]:
-            if wanted:
-                own = columns_meant(file.places, wanted)
-                same_wanted(file.path, own, first.path, of_first)
-                meant = {of_first[name]: column for name, column in own.items()}
-            else:
-                if not self._repeated[0]:
-                    check_names(file.path, [name for name in file.names if name])
-                meant = same_columns(file.path, file.places, first.path, first.places)
+            if not self._repeated[0]:
+                check_names(file.path, [name for name in file.names if name])
+            meant = same_columns(file.path, file.places, first.path, first.places)
             file.places = {name: file.places[column] for name, column in meant.items()}
-        if wanted:
-            first.places = {column: first.places[column] for column in of_first.values()}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -218,10 +225,10 @@ def _signed_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) 
     numeric = [name for name in table.columns if all(any(kinds.get(name, {}).values()) for kinds, _ in looks)]
     types = {name: list(_NUMBERS) for name in numeric}
     for file, (kinds, evidence) in zip(table.files, looks, strict=True):
-        told = SignEvidence()
+        of_numbers = SignEvidence()
         for name in numeric:
-            told.join(evidence[name])
-        file.signs = decide(told, table.said, file.separator, f"data file {file.path}")
+            of_numbers.join(evidence[name])
+        file.signs = decide(of_numbers, table.said, file.separator, f"data file {file.path}")
         types = {
             name: [kind for kind in each if kind in kinds[name][file.signs.decimal]] for name, each in types.items()
         }

@@ -162,14 +162,16 @@ class Boundary:
 
     def _identify(self, scope: Scope) -> str:
         """Who asks; without a token for a public path: its address and the path. Raises SignInError for a stranger."""
-        path, shown = scope["path"], Headers(scope=scope).get("authorization")
+        path: str = scope["path"]
+        if path == _HEALTH_PATH:
+            return path
+        authorization = Headers(scope=scope).get("authorization")
         if path in self.public_paths:
-            if path != _HEALTH_PATH and shown is not None:
-                with suppress(SignInError):
-                    return self.tokens.identify(shown)
-            return _HEALTH_PATH if path == _HEALTH_PATH else f"{_address(scope)} {path}"
-        scope["parley.caller"] = self.tokens.identify(shown)
-        return str(scope["parley.caller"])
+            with suppress(SignInError):
+                return self.tokens.identify(authorization)
+            return f"{_address(scope)} {path}"
+        caller = scope["parley.caller"] = self.tokens.identify(authorization)
+        return caller
 
     def _sign_in(self, scope: Scope) -> None:
         """Have the connection be that of who asks, if a token says who.

@@ -233,14 +233,14 @@ class CallerTurns:
             if not turns:
                 del self._turns[turn.caller]
             if self._most_rest and turn.caller in self._waiting:
-                self._rest(turn.caller, time.monotonic() - turn.began)
+                self._rest_after(turn, time.monotonic())
             self._serve()
 
-    def _rest(self, caller: str, seconds: float) -> None:
+    def _rest_after(self, turn: Turn, now: float) -> None:
         """Have a caller that has more waiting rest, unless it is alone."""
-        now, seconds = time.monotonic(), min(seconds, self._most_rest)
-        if self._is_contended(caller, now):
-            self._rests[caller] = now + seconds
+        if self._is_contended(turn.caller, now):
+            seconds = min(now - turn.began, self._most_rest)
+            self._rests[turn.caller] = now + seconds
             asyncio.get_running_loop().call_later(seconds, self._serve)
 
     def _serve(self) -> None:

@@ -32,16 +32,19 @@ def configure(log_format: Literal["json", "text"] = "json", level: int = logging
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.WriteLogger(
-            cast("TextIO", _Lossy(sys.stderr))
-        ),  # as it is when something is logged
+        logger_factory=lambda *_: structlog.WriteLogger(_standard_error()),  # as it is when something is logged
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(_Lossy(sys.stderr))
+    handler = logging.StreamHandler(_standard_error())
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=[*shared, _quiet]))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+
+
+def _standard_error() -> TextIO:
+    """Standard error as it is now, less what cannot be written."""
+    return cast("TextIO", _Lossy(sys.stderr))
 
 
 class _Lossy(io.TextIOBase):

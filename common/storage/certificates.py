@@ -44,11 +44,11 @@ class Credentials:
     @classmethod
     def read(cls, certificate: bytes, key: bytes) -> Credentials:
         """From PEM; raises ValueError for what is none, or where they do not belong together."""
-        read = load_pem_private_key(as_utf8(key), None)
-        found = x509.load_pem_x509_certificate(as_utf8(certificate))
-        if not isinstance(read, ec.EllipticCurvePrivateKey) or read.public_key() != found.public_key():
+        private = load_pem_private_key(as_utf8(key), None)
+        shown = x509.load_pem_x509_certificate(as_utf8(certificate))
+        if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != shown.public_key():
             raise ValueError("the private key is not the certificate's")
-        return cls(found, read)
+        return cls(shown, private)
 
     @property
     def certificate_pem(self) -> str:

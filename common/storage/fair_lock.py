@@ -10,6 +10,7 @@ from collections import deque
 from typing import Self
 
 _HANDED_OVER = 0  # no thread's identifier: the next owner has been woken, and has yet to run
+_LONG, _BRIEF = range(2)  # the lines
 
 
 class FairLock:
@@ -24,19 +25,19 @@ class FairLock:
         self.briefly = _Briefly(self)
         self._guard = threading.Lock()
         self._lines = (deque[threading.Lock](), deque[threading.Lock]())
-        self._next = 0  # the line that is served next, if anybody stands in it
+        self._next = _LONG  # the line that is served next, if anybody stands in it
         self._owner: int | None = None
         self._depth = 0
 
     def __enter__(self) -> Self:
-        self.take(0)
+        self.take(_LONG)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.give_back()
 
     def take(self, line: int) -> None:
-        """Have the lock, once it is free, or at once if this thread has it."""
+        """Have the lock once it is free, by one of the lines, or at once if this thread has it."""
         own = threading.get_ident()
         if self._owner != own:
             with self._guard:
@@ -87,7 +88,7 @@ class _Briefly:
         self._lock = lock
 
     def __enter__(self) -> None:
-        self._lock.take(1)
+        self._lock.take(_BRIEF)
 
     def __exit__(self, *_: object) -> None:
         self._lock.give_back()

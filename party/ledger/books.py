@@ -34,7 +34,7 @@ from party.ledger.records import (
     Released,
 )
 
-_MOST = 2**63 - 1  # a round
+_LAST_ROUND = 2**63 - 1
 NOTHING = Cost(0, 0)
 RunKey = tuple[str, str]
 """Learner and run."""
@@ -74,7 +74,7 @@ class RoundEntries(Mapping[int, int]):
 
     def add(self, round: int, entry: int) -> None:
         """One more answer; raises LedgerError for one to a round before the last."""
-        if not self.last < round <= _MOST:
+        if not self.last < round <= _LAST_ROUND:
             raise LedgerError(f"entry {entry}: an answer to round {round} does not come after one to round {self.last}")
         self._rounds.append(round)
         self._entries.append(entry)

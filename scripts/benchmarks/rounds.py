@@ -73,18 +73,16 @@ def compare(other: Path, rounds: int, pairs: int) -> None:
     """Measure two checkouts in turn, and print the ratio of a round's time, ours to the other's."""
     for d in FEATURES:
         with ExitStack() as stack:
-            before, now = (
+            both = before, now = tuple(
                 stack.enter_context(federation(Path(stack.enter_context(new_folder())), d, checkout))
                 for checkout in (other, ROOT)
             )
             times: list[tuple[float, float]] = []
             for pair in range(pairs + 1):  # the first is not counted: files grow and caches fill in it
-                is_turned = pair % 2 == 1  # neither is always the second
-                measured = [
-                    each.measure(rounds).ms_per_round for each in ((now, before) if is_turned else (before, now))
-                ]
+                in_turn = both[::-1] if pair % 2 else both  # neither is always the second
+                ms = {each.url: each.measure(rounds).ms_per_round for each in in_turn}
                 if pair:
-                    times.append((measured[is_turned], measured[not is_turned]))
+                    times.append((ms[before.url], ms[now.url]))
         medians = [round(statistics.median(column), 2) for column in zip(*times, strict=True)]
         quartiles = [round(value, 3) for value in statistics.quantiles([now / before for before, now in times])]
         line = {"benchmark": "rounds", "d": d, "pairs": pairs, "ms_before": medians[0], "ms_now": medians[1]}

@@ -71,7 +71,7 @@ def _spell_host(host: bytes, step: str, parts: Mapping[str, Any]) -> None:
     """Put brackets around the host in what a proxy is asked for, before it is asked."""
     if not step.endswith(".send_request_headers.started"):
         return
-    asked = parts["request"]
-    if (bare := asked.url.target).startswith((host + b":", b"http://" + host)):
-        asked.url.target = bare.replace(host, b"[%b]" % host, 1)
-        asked.headers = [(name, asked.url.target if value == bare else value) for name, value in asked.headers]
+    request = parts["request"]
+    if (bare := request.url.target).startswith((host + b":", b"http://" + host)):
+        request.url.target = bare.replace(host, b"[%b]" % host, 1)
+        request.headers = [(name, request.url.target if value == bare else value) for name, value in request.headers]
