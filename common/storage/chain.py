@@ -127,18 +127,20 @@ class Chain:
 
         Within it, `apply` has been told all that other processes appended, and not yet what is appended in it.
         """
-        with self._database.transaction() as connection:
+
+        def read_back(connection: sqlite3.Connection) -> None:
+            if appending.head != before:
+                self._catch_up(connection)
+                if not self._forbidden:
+                    self._file.write(self.head)
+
+        with self._database.transaction(read_back) as connection:
             if self._forbidden:
                 raise self._old_copy()
             self._catch_up(connection)
             before = self.head
             appending = Appending(connection, before)
             yield appending
-        if appending.head != before:
-            with self._database.reading() as connection:
-                self._catch_up(connection)
-                if not self._forbidden:
-                    self._file.write(self.head)
 
     def look(self) -> None:
         """Take what other processes have appended."""

@@ -87,9 +87,9 @@ class Database:
         self.path = path
         self.files = OpenFiles(schema.name)
         self._schema = schema
-        self._damaged = damaged
+        self._understood = _Understood(schema.name, damaged)
         self._lock = FairLock()
-        with self._understood():
+        with self._understood:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with suppress(FileExistsError):  # to close a file that is there gives up all of this process's locks on it
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -109,9 +109,14 @@ class Database:
         structlog.get_logger().info("database", path=str(path), sqlite=sqlite3.sqlite_version)
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, committed at the end, rolled back by whatever is raised."""
-        with self._lock, self._understood(), self._turns:
+    def transaction(
+        self, read_back: Callable[[sqlite3.Connection], None] = lambda _: None
+    ) -> Iterator[sqlite3.Connection]:
+        """One transaction, committed at the end, rolled back by whatever is raised.
+
+        ``read_back`` reads what was committed before any other thread.
+        """
+        with self._lock, self._understood, self._turns:
             connection = self._connection
             self.files.check_first(self.path, self._turns.path)  # else others may write, here or there, meanwhile
             connection.execute("BEGIN IMMEDIATE")
@@ -124,11 +129,12 @@ class Database:
                 self.files.check()  # a refusal may be one by the wrong file
                 raise
             self.files.check()
+            read_back(connection)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """The connection, for one thread: inside a transaction of this thread or without one."""
-        with self._lock.briefly, self._understood():
+        with self._lock.briefly, self._understood:
             if not self._connection.in_transaction:
                 self.files.check_first(self.path)
             yield self._connection
@@ -143,7 +149,7 @@ class Database:
         """Raise UnavailableError unless the next transaction can add so many bytes: room is kept for them and more."""
         with self.transaction() as connection:  # a version written anew is a page written, and changes nothing
             connection.execute(f"PRAGMA user_version = {self._schema.version}")
-        with self._lock, self._understood(), self._turns:
+        with self._lock, self._understood, self._turns:
             _, frames, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             (page,) = self._connection.execute("PRAGMA page_size").fetchone()
             frames += (_LEAST_ROOM + room + room // 8) // page  # an eighth more: for what a page holds beside
@@ -168,7 +174,7 @@ class Database:
 
     def _open(self) -> None:
         """Have the tables, and all files open whose names are to be watched."""
-        with self._understood(), self._turns:
+        with self._understood, self._turns:
             self.files.watch(self.path)
             for pragma in _PRAGMAS:
                 self._connection.execute(pragma)
@@ -206,21 +212,32 @@ class Database:
             connection.execute(f"PRAGMA application_id = {schema.application}")
             connection.execute(f"PRAGMA user_version = {schema.version}")
 
-    @contextmanager
-    def _understood(self) -> Iterator[None]:
-        """Turn what SQLite and the file system raise into Parley's errors."""
-        name = self._schema.name
-        try:
-            yield
-        except UnicodeDecodeError:  # a name in the file that is none, in SQLite's own words
-            raise self._damaged(f"the {name}'s database is damaged") from None
-        except sqlite3.Error as error:
-            kind = getattr(error, "sqlite_errorname", "")
-            if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # the first: it is closed
-                why = "cannot be written: its disk is full" if is_full(error) else "is busy or cannot be written"
-                raise UnavailableError(f"the {name} {why}") from None
-            raise self._damaged(f"the {name}'s database is damaged") from None
-        except TimeoutError:
-            raise UnavailableError(f"the {name} is busy: another process writes to it") from None
-        except OSError as error:
-            raise UnavailableError(f"the {name} cannot be opened: {error.strerror}") from None
+
+@dataclass(frozen=True, slots=True)
+class _Understood:
+    """A context in which what SQLite and the file system raise about a file of this ``name`` is Parley's errors."""
+
+    name: str
+    damaged: type[ParleyError]
+
+    def __enter__(self) -> None:
+        """Nothing is done before."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Raise the error in Parley's words, if it is one of those."""
+        match error:
+            case UnicodeDecodeError():  # a name in the file that is none, in SQLite's own words
+                raise self.damaged(f"the {self.name}'s database is damaged") from None
+            case sqlite3.Error():
+                raise self._of_sqlite(error) from None
+            case TimeoutError():
+                raise UnavailableError(f"the {self.name} is busy: another process writes to it") from None
+            case OSError():
+                raise UnavailableError(f"the {self.name} cannot be opened: {error.strerror}") from None
+
+    def _of_sqlite(self, error: sqlite3.Error) -> ParleyError:
+        kind = getattr(error, "sqlite_errorname", "")
+        if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # the first: it is closed
+            why = "cannot be written: its disk is full" if is_full(error) else "is busy or cannot be written"
+            return UnavailableError(f"the {self.name} {why}")
+        return self.damaged(f"the {self.name}'s database is damaged")

@@ -54,8 +54,8 @@ def _serve(settings: LearnerSettings, last: int) -> None:
     send, enter, transaction = Peer._send, RunStore.enter, Database.transaction
 
     @contextmanager
-    def counted(self: Database) -> Iterator[sqlite3.Connection]:
-        with transaction(self) as inside:
+    def counted(self: Database, *args: Any) -> Iterator[sqlite3.Connection]:  # noqa: ANN401
+        with transaction(self, *args) as inside:
             yield inside
         steps.take()
 
@@ -69,6 +69,6 @@ def _serve(settings: LearnerSettings, last: int) -> None:
             steps.begin()
         enter(self, run, state, **more)
 
-    Database.transaction = counted  # type: ignore[method-assign]
+    Database.transaction = counted  # type: ignore[assignment, method-assign]
     Peer._send, RunStore.enter = counted_send, counted_enter  # type: ignore[method-assign]
     serve(create_learner_app(settings), settings)
