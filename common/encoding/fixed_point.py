@@ -145,6 +145,6 @@ def from_wire(integers: IntArray, shift: int) -> FloatArray:
 
 
 def _below(limit: int, integers: FloatArray | IntArray) -> IntArray:
-    if not bool(np.all((integers > -limit) & (integers < limit))):  # abs would wrap at -2^63
+    if integers.size and not -limit < integers.min() <= integers.max() < limit:  # abs would wrap at -2^63
         raise InvalidInputError("a value does not fit the fixed-point range of +-2^21")
     return np.asarray(integers).astype(np.int64)

@@ -221,12 +221,10 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 def gaussian_sigmas(epsilon: FloatArray, delta: FloatArray, sensitivity: float) -> FloatArray:
     """`gaussian_sigma` for each party of a stack, (...); the cache solves each distinct pair of budgets once."""
     budgets = zip(epsilon.ravel().tolist(), delta.ravel().tolist(), strict=True)
-    allowed = np.array([gaussian_mu(*budget) for budget in budgets]).reshape(epsilon.shape)
-    with np.errstate(over="ignore"):
-        sigmas = _positive(sensitivity) / allowed
-    if (sigmas > _MOST).any():
+    allowed = [gaussian_mu(*budget) for budget in budgets]
+    if _positive(sensitivity) > _MOST * min(allowed, default=math.inf):
         raise InvalidInputError(f"a sensitivity of {sensitivity:g} needs more noise than can be drawn")
-    return sigmas
+    return np.array([sensitivity / mu for mu in allowed]).reshape(epsilon.shape)
 
 
 def _positive(sensitivity: float) -> float:

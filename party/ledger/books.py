@@ -252,9 +252,9 @@ def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
     """What counts as spent of a run's next charge, and what is prepaid after it: see the module."""
     if cost.delta > 0:
         whole = max(cost.epsilon, run.approved.reserved.epsilon)
-        return replace(cost, epsilon=whole), whole - cost.epsilon
+        return Cost(whole, cost.delta, cost.gdp, cost.slack), whole - cost.epsilon
     paid = min(cost.epsilon, run.prepaid)
-    return replace(cost, epsilon=cost.epsilon - paid), run.prepaid - paid
+    return Cost(cost.epsilon - paid, cost.delta, cost.gdp, cost.slack), run.prepaid - paid
 
 
 def _less(one: Cost, other: Cost) -> Cost:
