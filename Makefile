@@ -12,6 +12,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
 EXTRA := $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	print(*project["optional-dependencies"][sys.argv[1]], sep="\n")'
+# the files of quick tests that take longest, together as long as all others; `make test` runs them
+LONGEST := contracts/test_proofs contracts/test_proving contracts/test_sources contracts/test_table_dresses unit/test_beginning \
+	unit/test_child unit/test_exported_models unit/test_handed_files unit/test_model_document unit/test_notebooks
 
 export PYTHONDONTWRITEBYTECODE :=  # compiled tests are kept, whatever the environment says: the next run starts sooner
 
@@ -28,9 +31,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-quick: install style  ## within a minute: style, the examples, and the unit and contract tests that are not slow
+quick: install style  ## within a minute: style, the examples, and the quick unit and contract tests
 	$(BIN)/pytest -n auto -p no:schemathesis --hypothesis-profile quick -m "not slow and not containers" \
-		common learner party tests/unit tests/contracts
+		$(LONGEST:%=--ignore=tests/%.py) common learner party tests/unit tests/contracts
 
 test: install  ## run the tests that need no container engine and are not slow, the examples in the docstrings too
 	$(BIN)/pytest -n auto -m "not slow and not containers"
