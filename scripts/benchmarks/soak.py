@@ -71,7 +71,8 @@ def soak(folder: Path, seconds: float, at_once: int) -> None:
         asking = threading.Thread(target=_keep_asking, args=(urls, token, party_token, deadline, times))
         for worker in (*workers, asking):
             worker.start()
-        samples = _sampled({name: process.pid for name, process in running.items() if name != "bare"}, deadline)
+        pids = {name: process.pid for name, process in running.items() if name != "bare"}
+        samples = _sampled(pids, ended, deadline)
         for worker in (*workers, asking):
             worker.join()
     for name, values in samples.items():
@@ -127,11 +128,12 @@ def _keep_asking(
                 time.sleep(ASK_SECONDS)
 
 
-def _sampled(pids: Mapping[str, int], deadline: float) -> dict[str, dict[str, list[float]]]:
-    """Each process's megabytes, descriptors and threads, again and again."""
+def _sampled(pids: Mapping[str, int], ended: Sequence[str], deadline: float) -> dict[str, dict[str, list[float]]]:
+    """Each process's megabytes, descriptors and threads, and how many runs had ended by then, again and again."""
     seen: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in pids}
     while time.monotonic() < deadline:
         for name, pid in pids.items():
+            seen[name]["runs"].append(len(ended))
             seen[name]["mb"].append(resident_mb(pid))
             seen[name]["descriptors"].append(len(list(Path(f"/proc/{pid}/fd").iterdir())))
             seen[name]["threads"].append(len(list(Path(f"/proc/{pid}/task").iterdir())))
@@ -140,13 +142,15 @@ def _sampled(pids: Mapping[str, int], deadline: float) -> dict[str, dict[str, li
 
 
 def _compared(values: Mapping[str, list[float]]) -> dict[str, Any]:
-    """The medians of each figure at the beginning and at the end of what was looked at."""
-    compared: dict[str, Any] = {}
-    for what, series in values.items():
-        looked_at = series[int(len(series) * WARM_UP) :]
-        part = max(1, int(len(looked_at) * QUARTER / (1 - WARM_UP)))
-        compared[what] = [round(float(np.median(each)), 1) for each in (looked_at[:part], looked_at[-part:])]
-    return compared
+    """The medians of each figure at the beginning and at the end of what was looked at, and the bytes that a run adds."""
+    looked_at = {what: series[int(len(series) * WARM_UP) :] for what, series in values.items()}
+    part = max(1, int(len(looked_at["mb"]) * QUARTER / (1 - WARM_UP)))
+    compared: dict[str, Any] = {
+        what: [round(float(np.median(each)), 1) for each in (series[:part], series[-part:])]
+        for what, series in looked_at.items()
+    }
+    slope = np.polynomial.Polynomial.fit(looked_at["runs"], looked_at["mb"], 1).convert().coef[1]
+    return compared | {"bytes_a_run": round(float(slope) * 2**20)}
 
 
 def _counted(ended: Sequence[str]) -> dict[str, Any]:
