@@ -3,8 +3,8 @@
 So one link names all that the chain holds up to there. A record is canonical JSON; bytes that are too long for it are
 *attachments*, whose SHA-256 the record names, and which are compared with it whenever they are read. All that a
 service knows it works out from its records, which it reads once when it starts and as they are added: there is nothing
-stored that a link does not cover. The links stay in memory, so a record that is changed later is noticed when it is
-read again.
+stored that a link does not cover. Links stay in memory (see `Links`), so a record that is changed later is noticed when
+it is read again.
 
 The newest head also stands in a file beside the database, by which an old copy of the database alone is known.
 """
@@ -17,13 +17,15 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from common.encoding.canonical_json import canonical
 from common.errors import LedgerError
 from common.protocol.head import Head
 from common.storage.head_file import HeadFile
+from common.storage.links import LINK_BYTES, Links
 from common.storage.sqlite import Database, Schema
 
 _TABLES = (
@@ -40,14 +42,14 @@ _TABLES = (
     ) STRICT""",
 )
 _FROM = "SELECT number, record, link FROM entries WHERE number >= ? ORDER BY number"
+_BETWEEN = "SELECT number, record, link FROM entries WHERE number BETWEEN ? AND ? ORDER BY number"
 _ADD = "INSERT INTO entries (number, record, link) VALUES (?, ?, ?)"
 _ATTACH = "INSERT INTO attachments (number, name, value) VALUES (?, ?, ?)"
 _ATTACHED = "SELECT value FROM attachments WHERE number = ? AND name = ?"
 _ERASE = "DELETE FROM attachments WHERE number = ? AND name = ?"
 
-_LINK_BYTES = 32
-_NOTHING = bytes(_LINK_BYTES)
-
+_Row = tuple[int, bytes, bytes]
+"""A record's number, the record, and its link."""
 ChainRecord = dict[str, Any]
 Apply = Callable[[int, ChainRecord], None]
 """Is told each record, with its number, in order."""
@@ -79,7 +81,7 @@ class Chain:
         """Read the chain; what is missing is begun: whether it may be is the caller's business."""
         self.name = schema.name
         self._apply = apply
-        self._links = bytearray()
+        self._links = Links()
         self._newest: tuple[int, ChainRecord] = (0, {})
         self._forbidden = False
         self._database = Database(stem.with_suffix(".db"), schema, damaged=LedgerError)
@@ -103,15 +105,15 @@ class Chain:
     @property
     def head(self) -> Head:
         """The head, as this process knows it."""
-        return Head(self._count, self._links[-_LINK_BYTES:].hex() if self._count else _NOTHING.hex())
+        return self._links.head
 
     @property
     def origin(self) -> str:
         """The first link, by which the chain is told from others; it must have a record."""
-        return self._link(1).hex()
+        return self._links.following(1)[1].hex()
 
     def holds(self, head: Head) -> bool:
-        """Whether the chain once had this head, as this process knows it."""
+        """Whether the chain once had this head, as this process knows it; raises LedgerError where it was changed."""
         return 0 <= head.count <= self._count and self._link(head.count).hex() == head.link
 
     def forbid(self, head: Head) -> None:
@@ -159,18 +161,21 @@ class Chain:
         with self._database.reading() as connection:
             value = connection.execute(_ATTACHED, (number, name)).fetchone()
         named = record.get("attached", {}).get(name)
-        if value is None or not _is_blob(*value) or attached({name: value[0]})[name] != named:
+        if value is None or not _is_blob(value[0]) or attached({name: value[0]})[name] != named:
             raise self._changed(number)
         return record, value[0]
 
     def record(self, number: int) -> ChainRecord:
         """A record; raises LedgerError where it was changed."""
-        return dict(json.loads(self._genuine(number)))
+        return dict(json.loads(self._genuine(number)[0][1]))
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """All records as they are stored, checked, with their numbers; raises LedgerError at one that was changed."""
-        for number in range(1, self._count + 1):
-            yield number, self._genuine(number)
+        read = 0
+        while read < self._count:
+            rows = self._genuine(read + 1)
+            yield from ((number, record) for number, record, _ in rows)
+            read += len(rows)
 
     def probe(self, room: int = 0) -> None:
         """Raise UnavailableError unless a record with so many bytes attached can be written next."""
@@ -178,19 +183,30 @@ class Chain:
 
     @property
     def _count(self) -> int:
-        return len(self._links) // _LINK_BYTES
+        return self._links.head.count
 
     def _link(self, count: int) -> bytes:
         """The link of record number ``count``; of 0, the one before all."""
-        return bytes(self._links[(count - 1) * _LINK_BYTES : count * _LINK_BYTES]) if count else _NOTHING
+        return self._links.find(count) or self._genuine(count)[0][2]
 
-    def _genuine(self, number: int) -> bytes:
-        """A record as it is stored."""
-        with self._database.reading() as connection:
-            row = connection.execute(_FROM + " LIMIT 1", (number,)).fetchone()
-        if row is None or not self._is_genuine(row, number):
+    def _genuine(self, number: int) -> list[_Row]:
+        """A record as this process first read it, and all after it up to the first whose link is remembered."""
+        if not 1 <= number <= self._count:
             raise self._changed(number)
-        return bytes(row[1])
+        link, (last, proof) = self._links.find(number - 1), self._links.following(number)
+        with self._database.reading() as connection:
+            rows: list[_Row] = connection.execute(_BETWEEN, (number - (link is None), last)).fetchall()
+        if link is None and rows:
+            link = rows.pop(0)[2]  # as it is stored: the rows prove it
+        if not _is_blob(link) or len(link) != LINK_BYTES:  # a longer one might take bytes from the record
+            raise self._changed(number)
+        for expected, row in zip_longest(range(number, last + 1), rows):
+            if row is None or not _follows(row, expected, link):
+                raise self._changed(expected)
+            link = row[2]
+        if link != proof:
+            raise self._changed(last)
+        return rows
 
     def _begin(self) -> None:
         outside = self._file.read()  # first: meanwhile another process may append, and write a later head
@@ -209,23 +225,18 @@ class Chain:
         if self._count and not self._is_last(next(rows, None)):
             raise self._old_copy()
         for number, record, link in rows:
-            is_next = number == self._count + 1 and _is_blob(record)
-            if not is_next or next_link(self._link(number - 1), record) != link:
+            if not _follows((number, record, link), self._count + 1, self._link(self._count)):
                 raise self._changed(number)
             told: ChainRecord = json.loads(record)
             self._apply(number, told)
-            self._links += link
+            self._links.add(link)
             self._newest = number, told
 
-    def _is_last(self, row: tuple[int, bytes, bytes] | None) -> bool:
+    def _is_last(self, row: _Row | None) -> bool:
         """Whether a row is the last record that this process knows."""
-        return row is not None and self._is_genuine(row, self._count)
-
-    def _is_genuine(self, row: tuple[int, bytes, bytes], expected: int) -> bool:
-        """Whether a row is record number ``expected`` as it was when this process first read it."""
-        number, record, link = row
-        genuine = number == expected and _is_blob(record) and link == self._link(expected)
-        return genuine and next_link(self._link(expected - 1), record) == link
+        if row is None or row[2] != self._link(self._count):
+            return False
+        return _follows(row, self._count, self._link(self._count - 1))
 
     def _changed(self, number: int) -> LedgerError:
         return LedgerError(f"the {self.name} was changed at entry {number}")
@@ -234,7 +245,12 @@ class Chain:
         return LedgerError(f"the {self.name} on disk is older than the one last written: a restored copy is refused")
 
 
-def _is_blob(value: object) -> bool:
+def _follows(row: _Row, number: int, before: bytes) -> bool:
+    """Whether a row is record ``number``, and its link follows from the link before."""
+    return row[0] == number and _is_blob(row[1]) and next_link(before, row[1]) == row[2]
+
+
+def _is_blob(value: object) -> TypeGuard[bytes]:
     """Whether a value read can be what was written: a bit that flips may make another type of it."""
     return isinstance(value, bytes)
 

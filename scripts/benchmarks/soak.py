@@ -142,7 +142,7 @@ def _sampled(pids: Mapping[str, int], ended: Sequence[str], deadline: float) -> 
 
 
 def _compared(values: Mapping[str, list[float]]) -> dict[str, Any]:
-    """The medians of each figure at the beginning and at the end of what was looked at, and the bytes that a run adds."""
+    """The medians of each figure at the beginning and the end of what was looked at, and what bytes each run added."""
     looked_at = {what: series[int(len(series) * WARM_UP) :] for what, series in values.items()}
     part = max(1, int(len(looked_at["mb"]) * QUARTER / (1 - WARM_UP)))
     compared: dict[str, Any] = {
