@@ -93,7 +93,7 @@ def _whose(store: Ledger, run: str, learner: str | None) -> str:
     from common.errors import InvalidInputError, NotFoundError
 
     store.account()  # looks at what others have written
-    keys = {*store.books.owner, *store.books.runs}
+    keys = set(store.books.owner) | set(store.books.runs)
     owners = sorted(name for name, known in keys if known == run and learner in {None, name})
     if not owners:
         raise NotFoundError(f"nothing was asked about run {run}")

@@ -212,7 +212,7 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
             book = books.runs.get((learner, run))
             if (
                 book is None
-                or not book.last < round <= book.approved.rounds
+                or not book.last < round <= book.rounds
                 or entry.record.cost != prices[learner, run].step(round, book.last)
             ):
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")

@@ -10,10 +10,15 @@ delta, whatever the records say: of runs that go on, and of those that have ende
 
 from __future__ import annotations
 
+import json
+import sys
+import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Self
 
 from common.errors import LedgerError
 from common.privacy.account import Account, Cost
@@ -47,7 +52,7 @@ OWNER = "(owner)"
 class RoundEntries(Mapping[int, int]):
     """The entries of a run's answers by round, in the order in which they came, which is that of the rounds.
 
-    It takes sixteen bytes an answer, a sixth of what a dict takes: a party keeps those of all runs that ever were.
+    It takes sixteen bytes an answer, a sixth of what a dict takes.
     """
 
     __slots__ = ("_entries", "_rounds")
@@ -82,10 +87,15 @@ class RoundEntries(Mapping[int, int]):
 
 @dataclass(slots=True)
 class RunBook:
-    """Where a run stands: the entry that approved it, its answers' entries by round, and what is still reserved."""
+    """Where a run stands: the entry that approved it, its answers' entries by round, and what is still reserved.
+
+    ``whole`` is what was reserved for all of its ``rounds``; ``lasts`` is as in `Approved`.
+    """
 
     number: int
-    approved: Approved
+    whole: Cost
+    rounds: int
+    lasts: int
     reserved: Cost
     expires: int
     answers: RoundEntries = field(default_factory=RoundEntries)
@@ -99,6 +109,52 @@ class RunBook:
     def last(self) -> int:
         """The last round that was answered; 0 for none."""
         return self.answers.last
+
+    @classmethod
+    def begin(cls, entry: Entry, approved: Approved) -> Self:
+        """Where a run stands when it is approved."""
+        whole, lasts = approved.reserved, approved.lasts
+        return cls(entry.number, whole, approved.rounds, lasts, whole, entry.at + lasts)
+
+
+class Runs(Mapping[RunKey, RunBook]):
+    """The books of all runs. Those of runs that have ended are packed, and each look at one unpacks a copy.
+
+    A party remembers every run for ever, and is hardly ever asked about one that has ended.
+    """
+
+    __slots__ = ("_ended", "_open")
+
+    def __init__(self) -> None:
+        self._open: dict[RunKey, RunBook] = {}
+        self._ended: dict[RunKey, bytes] = {}
+
+    def __getitem__(self, key: RunKey) -> RunBook:
+        if (book := self._open.get(key)) is not None:  # first: `put` moves a book from here to there
+            return book
+        return _unpacked(self._ended[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._open or key in self._ended
+
+    def __iter__(self) -> Iterator[RunKey]:
+        return iter(dict.fromkeys((*self._open, *self._ended)))
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._ended)
+
+    def put(self, key: RunKey, book: RunBook) -> None:
+        """Keep where a run stands now."""
+        if book.ended is None:
+            self._open[key] = book
+        else:
+            learner, run = key
+            self._ended[sys.intern(learner), run] = _packed(book)
+            self._open.pop(key, None)
+
+    def unended(self) -> list[tuple[RunKey, RunBook]]:
+        """Those that have not ended, oldest first."""
+        return list(self._open.items())
 
 
 @dataclass(slots=True)
@@ -119,7 +175,7 @@ class Books:
         self.account = Account(0, 0)
         self.at = 0
         """When the last record was written, in seconds since 1970."""
-        self.runs: dict[RunKey, RunBook] = {}
+        self.runs = Runs()
         self.owner: dict[RunKey, OwnerBook] = {}
         """What the owner was asked about each run, the newest question."""
         self.weaker = 0
@@ -160,9 +216,7 @@ class Books:
                     composition=composition,
                 )
             case Approved():
-                self.runs[record.learner, record.run] = RunBook(
-                    entry.number, record, record.reserved, entry.at + record.lasts
-                )
+                self.runs.put((record.learner, record.run), RunBook.begin(entry, record))
                 self._reserve(record.reserved)
                 day = learner_day(record.learner, entry.at)
                 self.approvals[day] = self.approvals.get(day, 0) + 1
@@ -182,7 +236,7 @@ class Books:
 
     def unended(self) -> Iterator[tuple[RunKey, RunBook]]:
         """All runs that have not ended, oldest first."""
-        return ((key, run) for key, run in list(self.runs.items()) if run.ended is None)
+        return iter(self.runs.unended())
 
     def hides(self) -> Adjacency:
         """What every charge so far hides at least."""
@@ -212,11 +266,12 @@ class Books:
         run = self.runs[record.learner, record.run]
         if isinstance(record, Joined):
             run.joined = entry.number
-            return
-        self._release(run)
+        else:
+            self._release(run)
         if isinstance(record, Ended):
             run.ended = record.by
             self._charge(run, record)
+        self.runs.put((record.learner, record.run), run)
 
     def _answer(self, entry: Entry, record: Answered) -> None:
         run = self.runs[record.learner, record.run]
@@ -228,7 +283,8 @@ class Books:
         for name in entry.attached:
             if name.startswith(ONCE):
                 run.once[name.removeprefix(ONCE)] = entry.number
-        run.expires = entry.at + run.approved.lasts
+        run.expires = entry.at + run.lasts
+        self.runs.put((record.learner, record.run), run)
 
     def _charge(self, run: RunBook, record: Answered | Ended) -> None:
         cost, run.prepaid = _counted(run, record.cost)
@@ -243,6 +299,28 @@ class Books:
         run.reserved = NOTHING
 
 
+def _packed(book: RunBook) -> bytes:
+    """The book of a run that has ended, for which nothing is reserved any more."""
+    answers = _steps(book.answers), _steps(book.answers.values())
+    values = [book.number, book.whole.units, book.rounds, book.lasts, book.expires, *answers]
+    values += [book.once, book.joined, book.ended, book.prepaid]
+    return zlib.compress(json.dumps(values).encode())
+
+
+def _unpacked(packed: bytes) -> RunBook:
+    """A book as it was packed."""
+    number, whole, rounds, lasts, expires, *answers, once, joined, ended, prepaid = json.loads(zlib.decompress(packed))
+    entries = RoundEntries()
+    for round, entry in zip(*map(accumulate, answers), strict=True):
+        entries.add(round, entry)
+    return RunBook(number, Cost(*whole), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid)
+
+
+def _steps(numbers: Iterable[int]) -> list[int]:
+    """Each number less the one before it: small numbers, and many alike."""
+    return [after - before for before, after in pairwise((0, *numbers))]
+
+
 def learner_day(learner: str, at: int) -> str:
     """A learner and a day, in UTC."""
     return f"{at // 86_400}:{learner}"
@@ -251,7 +329,7 @@ def learner_day(learner: str, at: int) -> str:
 def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
     """What counts as spent of a run's next charge, and what is prepaid after it: see the module."""
     if cost.delta > 0:
-        whole = max(cost.epsilon, run.approved.reserved.epsilon)
+        whole = max(cost.epsilon, run.whole.epsilon)
         return Cost(whole, cost.delta, cost.gdp, cost.slack), whole - cost.epsilon
     paid = min(cost.epsilon, run.prepaid)
     return Cost(cost.epsilon - paid, cost.delta, cost.gdp, cost.slack), run.prepaid - paid

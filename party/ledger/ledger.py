@@ -205,7 +205,7 @@ class Ledger:
                     {"spec": spec, "price": packed_price(price), SALT: secrets.token_bytes(32)},
                 )
         found = self.books.runs[OWNER, run]
-        if found.approved.spec != digest:
+        if self.approved(found).spec != digest:
             terms = _other_terms(self._chain.attachment(found.number, "spec"), spec)
             raise ConflictError(f"{run} was begun with {terms}: say the same again, or take another name")
         if found.ended is not None:
@@ -217,6 +217,12 @@ class Ledger:
         self._chain.look()
         found = self.books.runs.get((learner, run))
         return self._consents(found.number) if found else None
+
+    def approved(self, book: RunBook) -> Approved:
+        """What was approved of a run."""
+        record = from_json(book.number, self._chain.record(book.number)).record
+        assert isinstance(record, Approved)  # noqa: S101 -- a book begins with one
+        return record
 
     def end(self, learner: str, run: str, by: EndReason = "learner") -> None:
         """Answer no more rounds of a run; raises NotFoundError if there is no such run."""

@@ -7,25 +7,27 @@ from typing import Any
 from common.privacy.account import DELTA_UNITS, MICRO
 from party.ledger.books import OWNER
 from party.ledger.ledger import Ledger
+from party.ledger.records import Approved
 
 
 def approved(store: Ledger) -> list[dict[str, Any]]:
     """Learners' runs that were approved and have not ended, the newest first."""
     store.account()  # looks at what others have written
-    found = [
-        {
-            "learner": learner,
-            "run": run,
-            "user": book.approved.user,
-            "purpose": book.approved.purpose,
-            "study": book.approved.study,
-            "algorithm": book.approved.algorithm,
-            "answered": book.last,
-            "rounds": book.approved.rounds,
-            "epsilon": book.approved.reserved.epsilon / MICRO,
-            "delta": book.approved.reserved.delta / DELTA_UNITS,
-        }
-        for (learner, run), book in store.books.unended()
-        if learner != OWNER
-    ]
-    return found[::-1]
+    books = [book for (learner, _), book in store.books.unended() if learner != OWNER]
+    return [_shown(store.approved(book), book.last) for book in reversed(books)]
+
+
+def _shown(run: Approved, answered: int) -> dict[str, Any]:
+    """One of them, of which so many rounds were answered."""
+    return {
+        "learner": run.learner,
+        "run": run.run,
+        "user": run.user,
+        "purpose": run.purpose,
+        "study": run.study,
+        "algorithm": run.algorithm,
+        "answered": answered,
+        "rounds": run.rounds,
+        "epsilon": run.reserved.epsilon / MICRO,
+        "delta": run.reserved.delta / DELTA_UNITS,
+    }

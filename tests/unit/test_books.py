@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +58,13 @@ def told(*records: LedgerRecord, begun: LedgerRecord = BEGUN) -> Books:
 
 def test_before_anything_is_told_there_is_nothing_to_spend() -> None:
     books = Books()
-    assert (books.begun, books.account, books.runs, books.weaker, books.refusals) == (None, Account(0, 0), {}, 0, {})
+    assert (books.begun, books.account, dict(books.runs), books.weaker, books.refusals) == (
+        None,
+        Account(0, 0),
+        {},
+        0,
+        {},
+    )
     assert books.at == 0, "nothing was written"
 
 
@@ -125,6 +133,55 @@ def test_a_run_stands_where_its_records_leave_it() -> None:
     assert [key for key, _ in books.unended()] == [("ann", "run")]
     books.tell(Entry(7, 3000, Ended("ann", "run", "expired")))
     assert (run.ended, list(books.unended())) == ("expired", [])
+
+
+@pytest.mark.parametrize("end", ["learner", "owner", "expired", "failed"])
+def test_a_run_that_has_ended_stands_where_it_stood(end: EndReason) -> None:
+    """Only that nothing is reserved for it; and it takes what an older version may have written after its end."""
+    noise = {"body": "b", "once:eta": "e"}
+    before = told(approved("run", Cost(10, 3, 2, 1)), approved("other", Cost(1, 0)))
+    for number, record in (
+        (5, answered("run", 2, Cost(4, 1))),
+        (6, Joined("ann", "run")),
+        (300, answered("run", 3, Cost(1, 0))),
+    ):
+        before.tell(Entry(number, 2000, record, noise if number == 5 else {}))
+    book = before.runs["ann", "run"]
+    stood = replace(book, reserved=NOTHING, ended=end)
+    before.tell(Entry(301, 2001, Ended("ann", "run", end)))
+    assert (before.runs["ann", "run"], set(before.runs), len(before.runs)) == (
+        stood,
+        {("ann", "run"), ("ann", "other")},
+        2,
+    )
+    assert ("ann", "run") in before.runs
+    assert ("ann", "no") not in before.runs
+    assert before.runs.get(("ann", "no")) is None
+    before.tell(Entry(302, 2002, answered("run", 9, Cost(1, 0))))
+    assert dict(before.runs["ann", "run"].answers) == {2: 5, 3: 300, 9: 302}
+    assert before.runs["ann", "run"].ended == end
+
+
+def test_what_is_remembered_of_a_run_that_has_ended_is_small() -> None:
+    """Of the key and fifty answers, as records are read from a file."""
+    books, runs, number = told(), 200, 2
+
+    def tell(record: LedgerRecord) -> None:
+        nonlocal number
+        number += 1
+        books.tell(from_json(number, json.loads(json.dumps(to_json(record, 1000 + number)))))
+
+    tracemalloc.start()
+    try:
+        for name in (f"run-{run:032d}" for run in range(runs)):
+            tell(approved(name, Cost(50, 5)))
+            for round in range(1, 51):
+                tell(answered(name, round, Cost(1, 0)))
+            tell(Ended("ann", name, "learner"))
+        assert len(books.runs) == runs
+        assert tracemalloc.get_traced_memory()[0] < 600 * runs, "bytes"
+    finally:
+        tracemalloc.stop()
 
 
 def test_runs_that_have_not_ended_come_oldest_first() -> None:
