@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tracemalloc
 from dataclasses import replace
@@ -164,7 +165,7 @@ def test_a_run_that_has_ended_stands_where_it_stood(end: EndReason) -> None:
 
 def test_what_is_remembered_of_a_run_that_has_ended_is_small() -> None:
     """Of the key and fifty answers, as records are read from a file."""
-    books, runs, number = told(), 200, 2
+    books, runs, number = told(), 100, 2
 
     def tell(record: LedgerRecord) -> None:
         nonlocal number
@@ -179,7 +180,8 @@ def test_what_is_remembered_of_a_run_that_has_ended_is_small() -> None:
                 tell(answered(name, round, Cost(1, 0)))
             tell(Ended("ann", name, "learner"))
         assert len(books.runs) == runs
-        assert tracemalloc.get_traced_memory()[0] < 600 * runs, "bytes"
+        gc.collect()  # or what Python keeps to use again counts
+        assert tracemalloc.get_traced_memory()[0] < 400 * runs, "bytes"
     finally:
         tracemalloc.stop()
 
