@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from common.data.study import Study
 from common.encoding.npy import pack_array
 from common.errors import ConflictError, DataChangedError, InvalidInputError, LedgerError, NotFoundError
 from common.privacy.account import Account, Cost, Price
@@ -121,6 +122,7 @@ class Ledger:
         self._reservation = int(reservation_days * _DAY)
         self._consents = lru_cache(256)(self._read_consent)
         self._prices = lru_cache(256)(self._read_price)
+        self._study: Study | None = None
         self.books = Books()
         self._about: int | None = None
         self._chain = SignedChain(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
@@ -478,8 +480,11 @@ class Ledger:
 
     def _read_consent(self, number: int) -> Consent:
         """What an entry consents to."""
-        spec = self._chain.attachment(number, "spec")
-        return Consent(RunSpec.model_validate_json(spec), self._prices(number))
+        spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
+        if self._study is not None and spec.study.digest == self._study.digest:
+            spec = spec.model_copy(update={"study": self._study})  # nearly all of a specification, and each run's alike
+        self._study = spec.study
+        return Consent(spec, self._prices(number))
 
     def _read_price(self, number: int) -> Price:
         """The price of what an entry consents to."""

@@ -143,6 +143,22 @@ def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock
         store.probe()
 
 
+def test_runs_of_one_study_have_it_in_memory_once(tmp_path: Path) -> None:
+    """It is nearly all of a specification, and hundreds of these are in memory."""
+    other = SPEC.model_copy(update={"study": STUDY.model_copy(update={"name": "another"})})
+    specs = {"one": SPEC, "two": SPEC, "three": other, "four": SPEC}
+    with open_ledger(tmp_path, LIMIT) as store:
+        for run, spec in specs.items():
+            store.approve(
+                "ann", RunProposal(run=run, spec=spec, user="alice", purpose="why"), Price((1,), (1,), (0,), (0,))
+            )
+        consents = [store.consent("ann", run) for run in specs]
+        one, two, three, _ = [consent.spec for consent in consents if consent is not None]
+        assert [consent and consent.spec.digest for consent in consents] == [spec.digest for spec in specs.values()]
+    assert one.study is two.study
+    assert three.study == other.study
+
+
 def test_a_ledger_that_opens_again_knows_the_same_and_writes_nothing(tmp_path: Path, clock: Clock) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         approve(store)
