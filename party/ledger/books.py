@@ -177,7 +177,7 @@ class Books:
         """When the last record was written, in seconds since 1970."""
         self.runs = Runs()
         self.owner: dict[RunKey, OwnerBook] = {}
-        """What the owner was asked about each run, the newest question."""
+        """What the owner was asked about each run that has not been approved and ended, the newest question."""
         self.weaker = 0
         """How many answers hide a record each, not all of a party's data."""
         self.pinned: tuple[int, Pinned] | None = None
@@ -271,6 +271,7 @@ class Books:
         if isinstance(record, Ended):
             run.ended = record.by
             self._charge(run, record)
+            self.owner.pop((record.learner, record.run), None)
         self.runs.put((record.learner, record.run), run)
 
     def _answer(self, entry: Entry, record: Answered) -> None:

@@ -300,6 +300,15 @@ def test_what_waits_for_the_owner_is_what_it_has_not_answered_and_still_may() ->
         assert [run for (_, run), _ in books.pending(now)] == waiting
 
 
+def test_a_question_is_forgotten_when_its_run_has_ended() -> None:
+    asked = OwnerAsked("ann", "run", "digest", Cost(1, 1), 50)
+    books = told(asked, replace(asked, run="other"), approved("run", Cost(1, 1)))
+    assert set(books.owner) == {("ann", "run"), ("ann", "other")}
+    books.tell(Entry(6, 1010, Ended("ann", "run", "learner")))
+    assert set(books.owner) == {("ann", "other")}
+    assert [run for (_, run), _ in books.pending(1010)] == ["other"]
+
+
 def test_refusals_and_approvals_are_counted_by_learner_and_day() -> None:
     books = told()
     for number, (learner, at) in enumerate([("ann", 0), ("ann", DAY - 1), ("ann", DAY), ("bob", 5)], 3):
