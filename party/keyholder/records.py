@@ -162,4 +162,4 @@ class JournalBooks:
                 book.last = number, record
                 book.opened += 1
             case SessionEnded():
-                book.end = record.by
+                book.end, book.last = record.by, None  # which is sent no more

@@ -23,6 +23,15 @@ from common.secure_sum.in_process import LocalSession
 from party.cli.main import party_app
 from party.keyholder.app import create_key_holder_app
 from party.keyholder.journal import Journal, create_journal, recover_journal
+from party.keyholder.records import (
+    JournalBegun,
+    JournalBooks,
+    JournalRecord,
+    RoundOpened,
+    SessionBegun,
+    SessionEnded,
+    spell,
+)
 from party.keyholder.settings import KeyHolderSettings
 from party.keyholder.vault import Vault
 from tests.support.keyholder import (
@@ -60,6 +69,22 @@ def look(client: httpx.Client, session: LocalSession, shown: str | None = None) 
 
 def is_refused(response: httpx.Response) -> bool:
     return response.status_code == 503 and response.json()["type"].endswith(":ledger-refused")
+
+
+def test_the_books_keep_no_opening_of_a_session_that_has_ended() -> None:
+    books = JournalBooks()
+    opened = RoundOpened("ann", "session", 1, "digest")
+    records: list[JournalRecord] = [
+        JournalBegun("holder", "key", "nonce", []),
+        SessionBegun("ann", "session", "ff"),
+        opened,
+    ]
+    for number, record in enumerate(records, 1):
+        books.tell(number, spell(record, 1000))
+    book = books.sessions["ann", "session"]
+    assert (book.last, book.opened) == ((3, opened), 1)
+    books.tell(4, spell(SessionEnded("ann", "session", "learner"), 1001))
+    assert (book.last, book.opened, book.end) == (None, 1, "learner")
 
 
 def test_a_receipt_that_is_none_or_forged_is_the_askers_fault(tmp_path: Path) -> None:
