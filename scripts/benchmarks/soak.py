@@ -4,9 +4,9 @@
 
 Five parties and a learner run as real processes. Eight runs are always on; as one ends, the next is submitted. One JSON
 line for each service has its memory, descriptors and threads in the first and last quarter of what follows a warm-up of
-a fifth: medians, for memory comes and goes. A last line has the 99th percentile of a small answer's time from the
-learner and from a party, beside that of a bare FastAPI route, all three asked in turn on connections that stay open
-while the runs go on; the ratios are what to compare between machines.
+a fifth: medians, for memory comes and goes; and the slope of its memory in that time, in bytes a run. A last line has
+the 99th percentile of a small answer's time from the learner and from a party, beside that of a bare FastAPI route, all
+three asked in turn on connections that stay open while the runs go on; the ratios are what to compare between machines.
 """
 
 from __future__ import annotations
