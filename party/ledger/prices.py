@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from common.errors import LedgerError
@@ -12,7 +12,7 @@ from common.privacy.account import Price
 
 def packed_price(price: Price) -> bytes:
     """A price list as an attachment."""
-    return json.dumps(asdict(price)).encode()
+    return json.dumps({column.name: getattr(price, column.name) for column in fields(price)}).encode()
 
 
 def read_price(content: bytes) -> Price:
