@@ -156,7 +156,7 @@ class CallerTurns:
             self._see(turn.caller, now)
             return
         future = self._enqueue(turn, is_first=True)  # before others of the same caller: what has begun goes on
-        self._remove(turn)
+        self._remove(turn, goes_on=True)
         await self._come(turn, future)
 
     def _enqueue(self, turn: Turn, *, is_first: bool = False) -> asyncio.Future[None]:
@@ -225,14 +225,16 @@ class CallerTurns:
             if len(self._seen) > _MOST_ADDRESSES:
                 del self._seen[next(iter(self._seen))]
 
-    def _remove(self, turn: Turn) -> None:
+    def _remove(self, turn: Turn, *, goes_on: bool = False) -> None:
         turns = self._turns.get(turn.caller, set())
         if turn in turns:
             turns.remove(turn)
             self._count -= 1
             if not turns:
                 del self._turns[turn.caller]
-            if self._most_rest and turn.caller in self._waiting:
+            if (
+                self._most_rest and len(self._waiting.get(turn.caller, ())) > goes_on
+            ):  # more than this work's next slice
                 self._rest_after(turn, time.monotonic())
             self._serve()
 

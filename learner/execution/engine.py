@@ -6,7 +6,9 @@ approved twice, and `drive` replays the rounds that the log holds before it asks
 store checks every change of state against the table in `learner.run`.
 
 Users take turns. Every user may have one run carried, whatever others have queued; where several users have some, a
-user's runs take turns between rounds, one at a time for as long as rounds are short (`common.service.fair_use`).
+user's runs take turns between rounds, one at a time for as long as rounds are short (`common.service.fair_use`). While
+others are active, a user with more than one run rests after each round as long as it took: else what others ask for
+would always meet a round, which keeps learner and disk busy.
 
 Nothing is lost to a party, a key holder or a disk that is out of use for a while. Whatever raises `UnavailableError`
 pauses the run, and after a pause it is taken up from the state it is in, as after a restart: the same question costs
@@ -65,6 +67,9 @@ if TYPE_CHECKING:
 
 _SLICE_SECONDS = 0.25
 """For how long a round counts as its user's turn: one that lasts longer waits for parties, and keeps nobody waiting."""
+_REST_SECONDS = 0.05
+"""The longest rest after a round of a user with more runs, while others are active: as long as rounds take that compute
+on this machine, parties included; those that take longer wait for parties elsewhere."""
 
 
 class Settle(Protocol):
@@ -106,7 +111,13 @@ class Engine:
         self._witnesses = witnesses
         self._settled = settle
         at_once = settings.concurrent_runs
-        self._turns = CallerTurns(at_once, at_once, slice_seconds=_SLICE_SECONDS, memory_seconds=_SLICE_SECONDS)
+        self._turns = CallerTurns(
+            at_once,
+            at_once,
+            slice_seconds=_SLICE_SECONDS,
+            memory_seconds=_SLICE_SECONDS,
+            rest_seconds=_REST_SECONDS,
+        )
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._patience: dict[str, Patience] = {}
 

@@ -99,6 +99,29 @@ async def test_who_has_more_waiting_rests_between_turns_while_others_are_active(
     await waiting
 
 
+async def test_who_has_more_waiting_rests_between_slices_and_one_piece_of_work_does_not() -> None:
+    async def pauses(count: int) -> list[float]:
+        """Between two slices of ``count`` pieces of work, which have two slices each, while another is active."""
+        turns, began, ended = CallerTurns(each=1, memory_seconds=3600, rest_seconds=10), list[float](), list[float]()
+        turns.see("one")
+
+        async def work() -> None:
+            async with turns.turn("many") as turn:
+                for _ in range(2):
+                    began.append(time.monotonic())
+                    await asyncio.sleep(0.05)
+                    ended.append(time.monotonic())
+                    await turn.pass_on()
+
+        await asyncio.gather(*(work() for _ in range(count)))
+        return [begin - end for begin, end in zip(began[1:], ended, strict=False)]
+
+    several, single = await pauses(2), await pauses(1)
+    print(f"pauses of several {several}, of a single one {single}")
+    assert several[0] >= 0.045
+    assert single[0] < several[0]
+
+
 async def test_all_together_have_so_many_beside_the_one_of_each() -> None:
     order = Order(CallerTurns(each=9, total=2))
     await order.do(*["many"] * 9)
