@@ -55,7 +55,7 @@ async def recruit(
     name the party. Of a cohort, the same errors where too few can take part. InvalidInputError for a member with too
     few rows to hold any out.
     """
-    study = draft.study.digest
+    study = await asyncio.to_thread(lambda: draft.study.digest)  # of many columns it takes long
 
     async def tell(party: PartyClient) -> PartyFacts:
         facts = await party.facts()
@@ -105,7 +105,7 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
     ``cohort``, where too few approve. AwaitingOwnerError while owners are to answer, all of whom a cohort waits for
     until the run has ``waited`` as many seconds as its rule says.
     """
-    digest, deadline, pause = proposal.spec.digest, time.monotonic() + preparation, _FIRST_PAUSE
+    digest, deadline, pause = await asyncio.to_thread(proposal.spell), time.monotonic() + preparation, _FIRST_PAUSE
 
     async def approve(party: PartyClient) -> Consented:
         approval, signed = await party.approve(proposal)

@@ -10,6 +10,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
@@ -37,7 +38,23 @@ class _UnhurriedDecoder(json.JSONDecoder):
         self.scan_once = py_make_scanner(self)
 
 
+class _UnhurriedEncoder(json.JSONEncoder):
+    """Spells JSON with the encoder in C, which calls Python for each text and so lets other threads run."""
+
+    def iterencode(self, o: Any, _one_shot: bool = False) -> Iterator[str]:  # noqa: ANN401, FBT001, FBT002 -- as json has it
+        """The pieces of a value's JSON; it must not hold itself."""
+        separators = self.key_separator, self.item_separator
+        flags = self.sort_keys, self.skipkeys, self.allow_nan
+        return c_make_encoder(None, self.default, _spell_text, None, *separators, *flags)(o, 0)  # type: ignore[no-any-return]
+
+
+def _spell_text(text: str) -> str:
+    """A text as JSON: a function of Python, between whose calls threads take turns."""
+    return encode_basestring(text)  # type: ignore[no-any-return]
+
+
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_UNHURRIED = _UnhurriedEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _UNSPELT = json.JSONEncoder(ensure_ascii=False, default=lambda _: None)
 
 
@@ -51,9 +68,12 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
 
 
 def canonical_digest(value: Any) -> str:  # noqa: ANN401 -- any JSON value
-    """SHA-256 of a value's canonical JSON, in hexadecimal; of millions of numbers the JSON is never there at once."""
+    """SHA-256 of a value's canonical JSON, in hexadecimal; of millions of numbers the JSON is never there at once.
+
+    Other threads run meanwhile: a study may have as many columns as take a second.
+    """
     digest = hashlib.sha256()
-    for piece in json_pieces(value, _SPELLING):
+    for piece in json_pieces(value, _UNHURRIED):
         digest.update(piece.encode())
     return digest.hexdigest()
 

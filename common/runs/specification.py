@@ -130,7 +130,7 @@ class RunSpec(RunOutline):
         """The parties' names in order."""
         return tuple(member.name for member in self.parties)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The name under which parties approve the run; see `digest_among`."""
         return self.digest_among(self.members.digest)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import resource
 import signal
 import ssl
@@ -25,6 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from common.errors import InvalidInputError
 from common.service import logs
+from common.service.garbage import FullCollections
 from common.service.http.connections import Beside, BoundedServer, connections_allowed
 from common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority
 from common.service.prometheus import Metrics
@@ -36,9 +36,6 @@ _WARNING_DAYS = 30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGE = 2**23
 """Bytes of an array so large that its memory goes back to the system as soon as it is free."""
-_COLLECT_AFTER = (50_000, 5, 5)
-"""New objects before the collector looks at them, not 700: it took most of the time that a large JSON body took."""
-
 _SWITCH_SECONDS = 0.0005
 """For which a thread of Python keeps another waiting, not 0.005: a short request waits several times."""
 
@@ -75,11 +72,16 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
     _give_memory_back()
-    gc.freeze()  # what is loaded by now stays: to look through it again and again costs a tenth of a round
-    gc.set_threshold(*_COLLECT_AFTER)
+    collections = FullCollections()
+    collections.begin()
+
+    async def tend() -> None:
+        collections.tend()
+        await upkeep.tend()
+
     sys.setswitchinterval(_SWITCH_SECONDS)
     with threadpool_limits(settings.blas_threads, user_api="blas"):
-        BoundedServer(config, settings.limits, upkeep.tend, beside, most, settings.shares.connections).run()
+        BoundedServer(config, settings.limits, tend, beside, most, settings.shares.connections).run()
 
 
 def _allow_connections() -> None:

@@ -139,7 +139,7 @@ class OfferedSpec(RunOutline):
         """The digest of the parties' columns."""
         return self.parties if isinstance(self.parties, str) else self.parties.digest
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The specification's digest, which is the same whether its parties are listed or not."""
         return self.digest_among(self.members)
@@ -178,6 +178,10 @@ class RunProposal(Strict):
     spec: RunSpec
     user: Annotated[OneLine, Field(max_length=100)] = ""
     purpose: Annotated[OneLine, Field(max_length=500)] = ""
+
+    def spell(self) -> str:
+        """Make all that is said of it, for of many columns it takes long: for a thread. The specification's digest."""
+        return self.spec.digest if self.listing and self.naming else ""
 
     @cached_property
     def listing(self) -> bytes:

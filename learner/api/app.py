@@ -208,9 +208,8 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
                 sums=learner.sums,
                 cohort=order.cohort,
             )
-        return foreseen.model_copy(
-            update={"majority": draft.study.majority or learner.engine.majority(draft.study.digest)}
-        )
+        majority = draft.study.majority or await asyncio.to_thread(learner.engine.majority, draft.study)
+        return foreseen.model_copy(update={"majority": majority})
 
 
 def _add_runs(app: FastAPI, learner: LearnerService) -> None:

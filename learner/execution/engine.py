@@ -34,6 +34,7 @@ from common.client.federation import HttpFederation
 from common.client.party import PartyClient
 from common.client.peer import ask_all, names_in
 from common.client.receipted_peer import ReceiptedPeer
+from common.data.study import Study
 from common.errors import AwaitingOwnerError, ConflictError, DamagedError, NotFoundError, ParleyError, UnavailableError
 from common.learning.model import Model
 from common.protocol.driver import drive
@@ -121,9 +122,9 @@ class Engine:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._patience: dict[str, Patience] = {}
 
-    def majority(self, study: str) -> float | None:
-        """The share of the commonest class among the public examples of a study, by its digest; None without any."""
-        examples = self._examples.get(study)
+    def majority(self, study: Study) -> float | None:
+        """The share of the commonest class among the public examples of a study; None without any. For a thread."""
+        examples = self._examples.get(study.digest)
         return examples.majority if examples else None
 
     def see(self, user: str) -> None:
@@ -203,7 +204,7 @@ class Engine:
                     "recruiting": self._recruit,
                     "running": partial(self._train, turn),
                 }
-                while (now := await asyncio.to_thread(self._store.run, run)).state not in ENDS:
+                while (now := await asyncio.to_thread(self._read, run)).state not in ENDS:
                     await steps[now.stage](now)
         except ParleyError as error:
             return await self._falter(run, error, patience)
@@ -265,6 +266,12 @@ class Engine:
         signed = {name: consent for name, (_, consent) in approvals.items()}
         await asyncio.to_thread(self._store.enter, run.id, "running", news=news, terms=terms, approvals=signed)
 
+    def _read(self, run: str) -> Run:
+        """A run whose specification has been read, which of many columns takes long: for a thread."""
+        found = self._store.run(run)
+        _ = found.spec.study.digest
+        return found
+
     def _settle(self, run: Run, found: Recruited, time: RoundTime) -> None:
         """Choose what the run leaves open, and plan it: for a thread."""
         most = time.rounds_in(run.terms.seconds)
@@ -325,7 +332,7 @@ class Engine:
 
         A party that does not hear it, does not.
         """
-        ended = await asyncio.to_thread(self._store.run, run)
+        ended = await asyncio.to_thread(self._read, run)
         if await asyncio.to_thread(self._store.plan, run) is not None:
             parties = [self._roster[name] for name in ended.spec.names if name in self._roster]
             await ask_all(parties, lambda party: party.end(run), self._settings.deadline_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from types import FrameType
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.encoding import canonical_json
-from common.encoding.canonical_json import read_json
+from common.encoding.canonical_json import canonical, canonical_digest, read_json
 from common.errors import TooLargeError
 
 MANY = 2**16 + 1
@@ -78,3 +79,24 @@ def test_an_object_has_no_more_names_than_any() -> None:
     body = b'{"x":{' + b",".join(b'"%d":0' % number for number in range(2**17 + 1)) + b"}}"
     with pytest.raises(TooLargeError, match="an object in JSON may have at most 131072 names"):
         read_json(body)
+
+
+@given(JSON_VALUES.filter(lambda value: "\\ud" not in json.dumps(value)))
+def test_a_digest_is_that_of_the_canonical_bytes(value: object) -> None:
+    assert canonical_digest(value) == hashlib.sha256(canonical(value)).hexdigest()
+
+
+def test_what_has_a_digest_is_spelt_text_by_text() -> None:
+    """Between two calls of Python other threads have their turn."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        canonical_digest({"study": {"features": [{"name": str(number)} for number in range(100)]}})
+    finally:
+        sys.setprofile(None)
+    assert calls > 200

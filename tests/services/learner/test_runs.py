@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import httpx
@@ -12,11 +13,14 @@ import pytest
 
 from common.algorithms.dp_gd import DpGd
 from common.arrays import IntArray
+from common.data import study
 from common.data.records import rows_of
+from common.encoding.canonical_json import canonical_digest
 from common.privacy.account import Cost
 from common.privacy.noise import Noise
 from common.protocol.facts import OwnFacts
 from common.protocol.messages import Query
+from common.runs import specification
 from common.runs.pricing import guarantees, schedule
 from common.service.tokens import hash_token
 from party.answering.party import open_store
@@ -44,6 +48,25 @@ class Gate:
 async def view(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
     found: dict[str, Any] = (await client.get(f"/v1/runs/{run}")).raise_for_status().json()
     return found
+
+
+async def test_no_specification_is_read_or_spelt_on_an_event_loop(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a study of many columns either takes a second, in which a learner and its parties would answer nobody."""
+    on_loop = list[bool]()
+
+    def watched(value: object) -> str:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return canonical_digest(value)
+
+    monkeypatch.setattr(study, "canonical_digest", watched)
+    monkeypatch.setattr(specification, "canonical_digest", watched)
+    terms = {"study": "made-up", "epsilon": 1, "delta": 1e-5, "parameters": {"n_rounds": 2}}
+    (await client.post("/v1/forecasts", json=terms)).raise_for_status()
+    await train(client, **terms)
+    assert on_loop
+    assert not any(on_loop)
 
 
 async def test_a_run_goes_from_the_queue_to_a_model(client: httpx.AsyncClient, cluster: Cluster) -> None:
