@@ -50,7 +50,7 @@ class _UnhurriedEncoder(json.JSONEncoder):
 
 def _spell_text(text: str) -> str:
     """A text as JSON: a function of Python, between whose calls threads take turns."""
-    return encode_basestring(text)  # type: ignore[no-any-return]
+    return encode_basestring(text)
 
 
 _SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
