@@ -10,7 +10,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
+from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
@@ -38,14 +38,18 @@ class _UnhurriedDecoder(json.JSONDecoder):
         self.scan_once = py_make_scanner(self)
 
 
-class _UnhurriedEncoder(json.JSONEncoder):
-    """Spells JSON with the encoder in C, which calls Python for each text and so lets other threads run."""
+class UnhurriedEncoder(json.JSONEncoder):
+    """Spells JSON with the encoder in C, which calls Python for each text and so lets other threads run.
+
+    A value must not hold itself.
+    """
 
     def iterencode(self, o: Any, _one_shot: bool = False) -> Iterator[str]:  # noqa: ANN401, FBT001, FBT002 -- as json has it
-        """The pieces of a value's JSON; it must not hold itself."""
+        """The pieces of a value's JSON."""
+        spell = _spell_ascii if self.ensure_ascii else _spell_text
         separators = self.key_separator, self.item_separator
         flags = self.sort_keys, self.skipkeys, self.allow_nan
-        return c_make_encoder(None, self.default, _spell_text, None, *separators, *flags)(o, 0)  # type: ignore[no-any-return]
+        return c_make_encoder(None, self.default, spell, None, *separators, *flags)(o, 0)  # type: ignore[no-any-return]
 
 
 def _spell_text(text: str) -> str:
@@ -53,9 +57,13 @@ def _spell_text(text: str) -> str:
     return encode_basestring(text)
 
 
-_SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_UNHURRIED = _UnhurriedEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_UNSPELT = json.JSONEncoder(ensure_ascii=False, default=lambda _: None)
+def _spell_ascii(text: str) -> str:
+    """The same in ASCII."""
+    return encode_basestring_ascii(text)
+
+
+_SPELLING = UnhurriedEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_UNSPELT = UnhurriedEncoder(ensure_ascii=False, default=lambda _: None)
 
 
 def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
@@ -73,7 +81,7 @@ def canonical_digest(value: Any) -> str:  # noqa: ANN401 -- any JSON value
     Other threads run meanwhile: a study may have as many columns as take a second.
     """
     digest = hashlib.sha256()
-    for piece in json_pieces(value, _UNHURRIED):
+    for piece in json_pieces(value, _SPELLING):
         digest.update(piece.encode())
     return digest.hexdigest()
 
@@ -131,6 +139,12 @@ def check_counts(body: bytes, most_values: int = _MOST_VALUES, most_nests: int =
         raise TooLargeError(f"the JSON may have at most {most_values} values")
     if body.count(b"[") + body.count(b"{") > most_nests:
         raise TooLargeError(f"the JSON may have at most {most_nests} arrays and objects")
+
+
+def own_json(text: bytes | str) -> Any:  # noqa: ANN401 -- any JSON value
+    """JSON that this program wrote. Raises ValueError. Other threads run while a long one is read."""
+    many = text.count(":") if isinstance(text, str) else text.count(b":")
+    return json.loads(text, cls=_UnhurriedDecoder if many > _MANY_NAMES else None)
 
 
 def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: ANN401 -- any JSON value

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.encoding.canonical_json import check_counts, json_pieces, read_json
+from common.encoding.canonical_json import UnhurriedEncoder, check_counts, json_pieces, read_json
 from common.errors import TooLargeError
 
 _LONG = 1000  # numbers of a row that has lines of its own
@@ -26,7 +26,7 @@ _MOST_VALUES = 2**21  # beside long rows: as many numbers as a model may have th
 _MOST_REST = 2**24
 """Bytes beside long rows, a line counting as eight more: millions of lines that are empty take long to look at."""
 _NUMBERS = re.compile(rb"[-+.0-9eE, ]{%d,}" % _LEAST)
-_SPELLING = json.JSONEncoder()
+_SPELLING = UnhurriedEncoder()
 
 
 def document_lines(document: Mapping[str, Any]) -> Iterator[str]:

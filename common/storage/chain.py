@@ -12,7 +12,6 @@ The newest head also stands in a file beside the database, by which an old copy 
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from common.encoding.canonical_json import canonical
+from common.encoding.canonical_json import canonical, own_json
 from common.errors import LedgerError
 from common.protocol.head import Head
 from common.storage.head_file import HeadFile
@@ -167,7 +166,7 @@ class Chain:
 
     def record(self, number: int) -> ChainRecord:
         """A record; raises LedgerError where it was changed."""
-        return dict(json.loads(self._genuine(number)[0][1]))
+        return dict(own_json(self._genuine(number)[0][1]))
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """All records as they are stored, checked, with their numbers; raises LedgerError at one that was changed."""
@@ -227,7 +226,7 @@ class Chain:
         for number, record, link in rows:
             if not _follows((number, record, link), self._count + 1, self._link(self._count)):
                 raise self._changed(number)
-            told: ChainRecord = json.loads(record)
+            told: ChainRecord = own_json(record)
             self._apply(number, told)
             self._links.add(link)
             self._newest = number, told

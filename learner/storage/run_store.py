@@ -28,6 +28,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from common.arrays import FloatArray
+from common.encoding.canonical_json import UnhurriedEncoder, own_json
 from common.encoding.npy import npy_parts, pack_array, unpack_array
 from common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
 from common.protocol.cautions import cautions
@@ -227,7 +228,7 @@ class RunStore:
             row = _row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
         told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
         values = dict.fromkeys(("problem", "terms", "approvals"))
-        text = json.dumps({**model, "weights": None})
+        text = UnhurriedEncoder().encode({**model, "weights": None})
         digest = sql.digest_of_model(text, *npy_parts(weights))
         values |= {"state": "completed", "model": text, "model_digest": digest}
         self._move(run.id, "completed", sql.ENTER_STATE, values, told, row, weights)
@@ -312,7 +313,7 @@ class RunStore:
         with decoding_row("runs", run):
             if sql.digest_of_model(text, weights) != digest:
                 raise ValueError("digest")
-            document: dict[str, Any] = json.loads(text)
+            document: dict[str, Any] = own_json(text)
             if weights is not None:
                 del document["weights"]
                 document["weights"] = told_weights(np.load(io.BytesIO(weights), allow_pickle=False), document["kind"])

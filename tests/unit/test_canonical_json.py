@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.encoding import canonical_json
-from common.encoding.canonical_json import canonical, canonical_digest, read_json
+from common.encoding.canonical_json import UnhurriedEncoder, canonical, canonical_digest, own_json, read_json
 from common.errors import TooLargeError
 
 MANY = 2**16 + 1
@@ -81,9 +81,16 @@ def test_an_object_has_no_more_names_than_any() -> None:
         read_json(body)
 
 
-@given(JSON_VALUES.filter(lambda value: "\\ud" not in json.dumps(value)))
-def test_a_digest_is_that_of_the_canonical_bytes(value: object) -> None:
-    assert canonical_digest(value) == hashlib.sha256(canonical(value)).hexdigest()
+@given(JSON_VALUES, st.booleans())
+def test_what_is_spelt_text_by_text_is_spelt_as_ever(value: object, ensure_ascii: bool) -> None:  # noqa: FBT001 -- drawn
+    text = UnhurriedEncoder(ensure_ascii=ensure_ascii).encode(value)
+    assert text == json.dumps(value, ensure_ascii=ensure_ascii)
+    for many in (MANY, -1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(canonical_json, "_MANY_NAMES", many)
+            assert own_json(text) == value == own_json(text.encode("utf-8", "surrogatepass"))
+    if "\\ud" not in json.dumps(value):
+        assert canonical_digest(value) == hashlib.sha256(canonical(value)).hexdigest()
 
 
 def test_what_has_a_digest_is_spelt_text_by_text() -> None:
