@@ -31,11 +31,15 @@ _TWO_DIGITS, _LONE = 99, 999
 
 _TRUTHS = (
     ("no", "yes"), ("false", "true"), ("0", "1"), ("0.0", "1.0"), ("n", "y"), ("f", "t"), ("nein", "ja"),
-    ("non", "oui"),
-    ("no", "si"), ("no", "sí"), ("não", "sim"), ("nee", "ja"), ("nie", "tak"), ("nej", "ja"), ("off", "on"),
-    ("absent", "present"), ("negative", "positive"), ("-", "+"), ("1", "2"),
+    ("falsch", "wahr"), ("non", "oui"), ("faux", "vrai"), ("no", "si"), ("no", "sí"), ("falso", "verdadero"),
+    ("não", "sim"), ("falso", "verdadeiro"), ("falso", "vero"), ("nee", "ja"), ("onwaar", "waar"), ("nej", "ja"),
+    ("nei", "ja"), ("ei", "kyllä"), ("nie", "tak"), ("fałsz", "prawda"), ("ne", "ano"), ("ne", "da"), ("nem", "igen"),
+    ("nu", "da"), ("нет", "да"), ("όχι", "ναι"), ("否", "是"), ("いいえ", "はい"), ("off", "on"),
+    ("absent", "present"), ("negative", "positive"), ("-", "+"),
 )  # fmt: skip
 """Words for no and yes, as columns have them."""
+_NUMBERED = frozenset({"1", "2"})
+"""Values that some forms have for no and yes, and others for yes and no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,18 @@ def other_truths(column: str, declared: Iterable[str], values: Iterable[str]) ->
     pairs = {frozenset(words): words for words in _TRUTHS}
     in_study, in_table = ({each.lower(): each for each in words} for words in (declared, values))
     words, others = pairs.get(frozenset(in_study)), pairs.get(frozenset(in_table))
-    if words is None or others is None or {*in_study.values()} == {*in_table.values()}:
+    if {*in_study.values()} == {*in_table.values()}:
         return None
-    remedy = " ".join(
-        _mapped(column, in_table[other], in_study[word]) for word, other in zip(words[::-1], others[::-1], strict=True)
-    )
-    return Doubt(column, f"it spells {' and '.join(words[::-1])} as {' and '.join(others[::-1])}", remedy)
+    if (words and in_table.keys() == _NUMBERED) or (others and in_study.keys() == _NUMBERED):
+        one, two = sorted(in_table.values())
+        what = f"it has {one} and {two} for {' and '.join(sorted(in_study.values()))}, and no rule says which is which"
+        remedy = f"look up what they mean, and say {_mapped(column, one, 'MEANING')} {_mapped(column, two, 'MEANING')}"
+        return Doubt(column, what, remedy)
+    if words is None or others is None:
+        return None
+    meanings = [(in_table[other], in_study[word]) for word, other in zip(words[::-1], others[::-1], strict=True)]
+    spelt, meant = (" and ".join(each) for each in zip(*meanings, strict=True))
+    return Doubt(column, f"it spells {meant} as {spelt}", " ".join(_mapped(column, *each) for each in meanings))
 
 
 def _mapped(column: str, value: str, meaning: str) -> str:
@@ -128,5 +138,5 @@ def _is_far(code: float, least: float, most: float) -> bool:
 
 def truths_among(values: Iterable[object]) -> set[str]:
     """Of values those that are words for yes or no, as they are spelt."""
-    words = {word for pair in _TRUTHS for word in pair}
+    words = {*_NUMBERED, *(word for pair in _TRUTHS for word in pair)}
     return {text for value in values if (text := spelling(value)) is not None and text.lower() in words}

@@ -79,7 +79,11 @@ _WORDS = {
     "cp1252": "Windows-1252", "iso8859-1": "Latin-1", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16",
     "utf-32-le": "UTF-32", "utf-32-be": "UTF-32",
 }  # fmt: skip
-_PLURALS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
+_PLURALS = {
+    ",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes", "^": "carets", "~": "tildes", ":": "colons",
+}  # fmt: skip
+_RARE = "^~:\x01\x1f"
+"""Separators of files that none of the usual ones fits throughout: programs write these where cells hold the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,7 @@ class CsvFile:
         """How the file is read, in words, where that is not as programs write them; of numbers what was read so far."""
         encoding, above = self._whole.encoding, self._layout.above
         return [
-            *([_PLURALS[self.separator]] if self.separator != "," else []),
+            *([_named(self.separator)] if self.separator != "," else []),
             *([_WORDS.get(encoding, encoding.upper())] if encoding != "utf-8" else []),
             *([f"{so_many(above, 'title line')} skipped"] if above else []),
             *([f"{so_many(self.said.end, 'line')} below the table skipped"] if self.said.end else []),
@@ -280,9 +284,12 @@ class CsvFile:
         if not ended and len(lines) > 1:
             lines.pop()  # a part of one
         if self.said.separator is not None:
-            return self._layout_of(lines, SEPARATORS[self.said.separator], ended=ended)
+            return self._layout_of(lines, SEPARATORS.get(self.said.separator, self.said.separator), ended=ended)
         found = [self._layout_of(lines, each, ended=ended) for each in SEPARATORS.values()]
         several = [each for each in found if len(each.names) > 1]
+        if all(each.misfits for each in several):
+            rare = [self._layout_of(lines, each, ended=ended) for each in _RARE]
+            several += [each for each in rare if len(each.names) > 1 and all(each.names) and not each.misfits]
         if not several:
             return found[0]
         if self.path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) and (
@@ -292,7 +299,7 @@ class CsvFile:
         least = min(each.misfits for each in several)
         best = [each for each in several if each.misfits == least]
         if len(best) > 1:
-            which = " or ".join(_PLURALS[each.separator] for each in best)
+            which = " or ".join(_named(each.separator) for each in best)
             raise self._fault(f"its cells may stand between {which}: say which by separator= in {_SAY}")
         return best[0]
 
@@ -408,10 +415,10 @@ class CsvFile:
         if count == self._layout.width:
             return self._fault(
                 f"{words}, as most lines: name each column, that of row numbers too, and end all lines alike, with "
-                f"or without {_PLURALS[self.separator]}"
+                f"or without {_named(self.separator)}"
             )
         if count > width:
-            return self._fault(f"{words}: quote cells that have {_PLURALS[self.separator]}")
+            return self._fault(f"{words}: quote cells that have {_named(self.separator)}")
         return self._fault(f"{words}: if it stands below the table, say end= in {_SAY}")
 
     def _records(self, more: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
@@ -645,7 +652,7 @@ def _names_at(records: Sequence[Sequence[str]]) -> int:
     if width == 1:
         return 0
     for place, cells in enumerate(records):
-        if len(cells) == width and (not cells[0].strip() or any(cell.strip() for cell in cells[1:])):
+        if len(cells) == width and any(cell.strip() for cell in cells[1:]):
             above = records[place - 1] if place else ()
             n_above = sum(bool(cell.strip()) for cell in above)
             return place - 1 if n_above > 1 and width - 1 <= n_above and len(above) != width else place
@@ -717,6 +724,11 @@ def _without_last(blocks: Iterator[bytes], n_lines: int, bare: bytes) -> Iterato
         if lines:
             lines.pop()
     yield b"".join(lines)
+
+
+def _named(separator: str) -> str:
+    """Separators in words."""
+    return _PLURALS.get(separator, f"signs {separator!r}")
 
 
 def _is_total(text: str) -> bool:

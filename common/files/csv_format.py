@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import codecs
 import re
+import string
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from common.errors import InvalidInputError
 from common.strict import Setting, faults
 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
-"""The separators of cells by name."""
+"""The separators of cells by name; another may be said as the character itself."""
+_MORE_SEPARATORS = {*string.punctuation, *map(chr, range(1, 32))} - {*"\"'\\+-._\r\n"}
+_ESCAPED = re.compile(r"\\x[01][0-9a-f]")
 _THOUSANDS = {"space": " ", "point": ".", "comma": ",", "apostrophe": "'"}
 _DECIMALS = {"point": ".", "comma": ","}
 _CODECS = re.compile(
@@ -43,6 +46,19 @@ def _sign(names: dict[str, str]) -> BeforeValidator:
     return BeforeValidator(lambda text: by_sign.get(text, text) if isinstance(text, str) else text)
 
 
+def _separator(text: str) -> str:
+    """A separator's name, or the character itself; raises ValueError for what cannot stand between cells."""
+    if _ESCAPED.fullmatch(text):
+        text = bytes.fromhex(text[2:]).decode()
+    if text not in SEPARATORS and text not in _MORE_SEPARATORS:
+        names = ", ".join(SEPARATORS)
+        raise ValueError(
+            f"say {names}, or the character itself, such as ^ or \\x1f: one of ASCII that is no letter, digit, "
+            "blank or quote, and in no number"
+        )
+    return text
+
+
 class CsvFormat(Setting):
     """How CSV files are written. A field that is left out is detected in each file.
 
@@ -51,7 +67,7 @@ class CsvFormat(Setting):
     """
 
     separator: Annotated[
-        Literal["comma", "semicolon", "tab", "pipe"] | None,
+        Annotated[str, AfterValidator(_separator)] | None,
         _sign(SEPARATORS),
         Field(description="what separates cells: comma, semicolon, tab or pipe, or the character itself"),
     ] = None
@@ -99,6 +115,8 @@ class CsvFormat(Setting):
         'separator=tab missing=-99,x'
         """
         said = self.model_dump(exclude_defaults=True)
+        if self.separator is not None and not self.separator.isprintable():
+            said["separator"] = f"\\x{ord(self.separator):02x}"
         return " ".join(f"{key}={','.join(value) if key == 'missing' else value}" for key, value in said.items())
 
 

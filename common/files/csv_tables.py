@@ -30,7 +30,8 @@ TextColumns = Mapping[str, Collection[str]]
 
 _LOOKED_AT = 2**10
 """Rows whose cells are looked at together: of more, what the system's allocator keeps grows."""
-_CODE = r"^\s*[-+]?0[0-9]"
+_CODE = r"^\s*[-+]?0[0-9xX]"
+"""How codes begin that are no numbers; pyarrow would read one with an x, by the base of 16."""
 _NUMBERS = (pa.int64(), pa.float64())
 _DECIMALS = ("point", "comma")
 

@@ -123,10 +123,14 @@ def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None 
         def read() -> Iterator[Any]:
             with _telling(streams, left_out), _naming(relation, streams):
                 yield from reader
+            rows.notes[:] = notes()
+
+        def notes() -> list[str]:
+            unread = [f"column {column} is of a type that a query cannot read: it is left out" for column in left_out]
+            return [*(note for stream in streams.values() for note in stream.notes), *unread]
 
         rows = TableStream("data.source", schema, read)
-        rows.notes += [note for stream in streams.values() for note in stream.notes]
-        rows.notes += [f"column {column} is of a type that a query cannot read: it is left out" for column in left_out]
+        rows.notes += notes()
         yield rows
 
 

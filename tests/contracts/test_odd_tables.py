@@ -17,9 +17,10 @@ from pyarrow.parquet import write_table
 
 from common.data.columns import Feature, Label
 from common.data.study import Study
-from common.errors import InvalidDataError
+from common.errors import InvalidDataError, InvalidInputError
 from common.files import sqlite_tables
 from common.files.csv_files import CsvFile
+from common.files.csv_format import said_csv
 from common.files.examples import load_source
 from common.files.sources import DataSource
 from common.files.study_fit import fit_of_source
@@ -119,6 +120,42 @@ def sqlite_file(path: Path, mode: str) -> Path:
             "INSERT INTO labs VALUES (?, ?)", [(30 + i % 50, "yes" if i % 3 else "no") for i in range(200)]
         )
     return path
+
+
+def test_numbers_of_base_16_are_texts_by_file_and_query(tmp_path: Path) -> None:
+    """By itself pyarrow would read them as whole numbers."""
+    path = tmp_path / "t.csv"
+    path.write_text("age,ill\n0x1F,no\n0X20,yes\n")
+    for source in (
+        DataSource(source=str(path)),
+        DataSource(source="SELECT * FROM t", tables={"t": str(path)}),
+    ):
+        assert fit_of_source(STUDY, source).faults == {"age": {"not numeric": 2}}
+
+
+def test_a_query_tells_how_a_table_was_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("age;pay;ill\n30;1'000;no\n31;2'000;yes\n")
+    notes = [
+        load_source(source, STUDY).notes
+        for source in (
+            DataSource(source=str(path)),
+            DataSource(source="SELECT age, ill, pay FROM t", tables={"t": str(path)}),
+        )
+    ]
+    assert notes[1] == ("read as: semicolons, thousands by apostrophe",)
+    assert notes[0] == ("read as: semicolons",)  # which reads the study's columns alone
+
+
+def test_a_separator_may_be_any_character_that_no_number_has(tmp_path: Path) -> None:
+    assert said_csv("separator=#").options() == "separator=#"
+    assert said_csv(r"separator=\x01").options() == r"separator=\x01"
+    for wrong in ("a", "1", ".", '"', "-", "||", "ü"):
+        with pytest.raises(InvalidInputError, match="or the character itself"):
+            said_csv(f"separator={wrong}")
+    path = tmp_path / "t.csv"
+    path.write_text("at\n12:30\n13:45\n")
+    assert CsvFile(path).names == ("at",)  # a time is one cell
 
 
 def test_a_database_in_wal_mode_is_read_where_nothing_can_be_written(

@@ -96,6 +96,7 @@ def test_a_code_beyond_the_bounds_is_not_advised_to_be_clipped_alone(tmp_path: P
         ("NO", "YES", "--value ill:YES=yes --value ill:NO=no"),
         ("n", "y", "--value ill:y=yes --value ill:n=no"),
         ("nein", "Ja", "--value ill:Ja=yes --value ill:nein=no"),
+        ("FALSCH", "WAHR", "--value ill:WAHR=yes --value ill:FALSCH=no"),
     ],
 )
 def test_yes_and_no_in_other_words_are_recognised_and_mapped_when_said(
@@ -112,6 +113,17 @@ def test_yes_and_no_in_other_words_are_recognised_and_mapped_when_said(
     others = fit(path, study=open_study)
     assert (others.fits, others.doubted) == (False, ("smoker",))
     assert said.replace("ill", "smoker") in "\n".join(others.lines())
+
+
+def test_which_of_1_and_2_is_yes_is_left_to_the_owner(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", ill=[1 + i % 2 for i in range(100)])
+    told = "\n".join(fit(path).lines())
+    assert "it has 1 and 2 for no and yes, and no rule says which is which" in told
+    assert "--value ill:1=MEANING --value ill:2=MEANING" in told
+    assert not ({"ill:1=yes", "ill:2=yes"} & set(told.split()))
+    coded = STUDY.model_copy(update={"label": ILL.model_copy(update={"values": ("1", "2")})})
+    told = "\n".join(fit(table(tmp_path / "t.csv"), study=coded).lines())
+    assert "--value ill:no=MEANING --value ill:yes=MEANING" in told
 
 
 def test_a_column_that_is_mostly_other_or_beyond_its_bounds_does_not_fit(tmp_path: Path) -> None:
