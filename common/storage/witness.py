@@ -45,6 +45,10 @@ class Witness:
         """Close the database, once no thread uses it."""
         self._database.close()
 
+    def probe(self) -> None:
+        """Raise UnavailableError unless a receipt can be kept next."""
+        self._database.probe()
+
     def take(self, texts: Iterable[str]) -> int:
         """Keep what is newer than what is held; how many were. Those of services without a known key are passed over.
 

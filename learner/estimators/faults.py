@@ -18,7 +18,7 @@ class EstimatorError(InvalidInputError, ValueError):
 
 def check_number(name: str, value: object) -> None:
     """Raise EstimatorError, which names a parameter, unless it is a number that floating point holds."""
-    if not isinstance(value, Real):
+    if not isinstance(value, Real) or isinstance(value, bool):
         raise EstimatorError(f"{name} must be a number, not {value!r}")
     try:
         float(value)

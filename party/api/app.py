@@ -112,6 +112,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
 
     async def ready() -> None:
         await worker.do(lambda: party.store.probe(room.needed()))
+        await asyncio.to_thread(witness.probe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -70,6 +70,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
 
     async def ready() -> None:
         await asyncio.to_thread(journal.probe)
+        await asyncio.to_thread(witness.probe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

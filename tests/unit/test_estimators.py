@@ -260,6 +260,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"bounds": (0, np.inf)}, "bounds must be finite, and those of column 'x0' are 0 and inf"),
     ({"bounds": (0, 10**400)}, "bounds must be"),
     ({"epsilon": "1"}, "epsilon must be a number, not '1'"),
+    ({"epsilon": True}, "epsilon must be a number, not True"),
     ({"delta": None}, "delta must be a number, not None"),
     ({"regularization": "much"}, "regularization must be a number, not 'much'"),
     ({"regularization": np.ones(2)}, "regularization must be a number, not array"),

@@ -77,3 +77,14 @@ def test_a_service_whose_database_was_replaced_is_not_ready(name: str, tmp_path:
         assert set(refused) == {503}
         assert service.readiness()[0] == 503
         assert "replaced, moved or deleted while it was open" in service.readiness()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NEEDS_IT if name != "learner"])
+def test_a_service_whose_receipts_of_others_were_moved_is_not_ready(name: str, tmp_path: Path) -> None:
+    with running(name, tmp_path) as service:
+        witness = service.database.with_name("witness.db")
+        witness.rename(tmp_path / "away")
+        assert service.readiness()[0] == 503
+        (tmp_path / "away").rename(witness)
+        assert service.readiness() == (200, "")
