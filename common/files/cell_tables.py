@@ -1,10 +1,9 @@
-"""Records of JSON, and sheets of workbooks, as tables: imported only while files are read. They are read as a whole."""
+"""Records of JSON as tables: imported only while files are read. They are read as a whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,47 +74,6 @@ def _holds_tables(record: Mapping[str, Any]) -> bool:
     lists = [cell for cell in cells if isinstance(cell, list)]
     are_numbers = len(lists) == len(cells) and all(isinstance(each, int | float) for cell in lists for each in cell)
     return bool(cells) and all(isinstance(cell, list | dict) for cell in cells) and not are_numbers
-
-
-def sheet_table(path: Path, name: str | None = None) -> TableStream:
-    """A sheet of a workbook, by its name, or the one that is filled; its first full row has the names.
-
-    Raises InvalidDataError where the extra is not installed, the file is no workbook, or several sheets are filled.
-    """
-    if find_spec("python_calamine") is None:
-        raise InvalidDataError(f"data file {path} is a workbook, which needs pip install 'parley[excel]'; or save CSV")
-    from python_calamine import CalamineError, CalamineWorkbook  # noqa: PLC0415 -- an extra
-
-    with reading(path):
-        path.open("rb").close()
-    try:
-        with CalamineWorkbook.from_path(path) as book:
-            names = book.sheet_names
-            if name is not None and name not in names:
-                raise InvalidDataError(f"data file {path} has no sheet of this name")
-            sheets = {each: book.get_sheet_by_name(each).to_python() for each in ([name] if name else names)}
-    except CalamineError:
-        raise InvalidDataError(f"data file {path} cannot be read: it is no workbook, or it has a password") from None
-    filled = [rows for rows in sheets.values() if any(cell != "" for row in rows for cell in row)]
-    if len(filled) > 1:
-        raise InvalidDataError(f"data file {path} has several sheets: say which by FILE::SHEET")
-    if not filled:
-        raise InvalidDataError(f"data file {path} cannot be read: it is empty")
-    return _table(path, _sheet_columns(path, filled[0]))
-
-
-def _sheet_columns(path: Path, rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    """The columns of a sheet below its line of names: the first row that fills more cells than one, as titles do."""
-    cells = [[None if cell in ("", "#N/A") else cell for cell in row] for row in rows]
-    n_filled = [sum(cell is not None for cell in row) for row in cells]
-    least = min(2, max(n_filled))
-    place = next(i for i, count in enumerate(n_filled) if count >= least)
-    header, body = cells[place], [row for row in cells[place + 1 :] if any(cell is not None for cell in row)]
-    names = [str(name).strip() for name in header if name is not None]
-    if len(set(names)) < len(names):
-        raise InvalidDataError(f"data file {path} names columns twice: see line {place + 1:,} of its sheet")
-    places = [i for i, name in enumerate(header) if name is not None]
-    return {name: [row[i] for row in body] for name, i in zip(names, places, strict=True)}
 
 
 def _table(path: Path, columns: Mapping[str, Sequence[Any]]) -> TableStream:

@@ -59,12 +59,15 @@ class ChildBounds:
     """What a child may take.
 
     ``memory`` is in bytes, beyond what the child has when its work begins; ``processor_seconds`` are its work's, and
-    ``seconds`` those of the clock from its start, which tell on a machine that has much else to do.
+    ``seconds`` those of the clock from its start, which tell on a machine that has much else to do. ``what`` is what it
+    reads, and ``remedy`` what helps where that takes more.
     """
 
     memory: int
     processor_seconds: int
     seconds: float
+    what: str = "what was sent"
+    remedy: str = "send less"
 
     def begin(self) -> None:
         """Hold this process to the bounds of memory and of the processor from now on."""
@@ -126,9 +129,9 @@ def receive_arrays(
 def _death(module: str, status: int, bounds: ChildBounds | None) -> ParleyError:
     """What to say of a child that ended before its work did; ``status`` is negative where a signal ended it."""
     if bounds and -status in _USED_UP:
-        return TooLargeError(f"what was sent takes more than {bounds.words} to read: send less")
-    if bounds and status < 0:
-        return InvalidDataError("what was sent cannot be read: what reads it crashed")
+        return TooLargeError(f"{bounds.what} takes more than {bounds.words} to read: {bounds.remedy}")
+    if bounds:
+        return InvalidDataError(f"{bounds.what} cannot be read: what reads it crashed")
     return ParleyError(f"the process {module} ended with status {status}")
 
 
@@ -161,7 +164,7 @@ def _told(error: Exception, bounds: ChildBounds | None) -> ParleyError:
     if isinstance(error, InvalidDataError | InvalidInputError | TooLargeError):
         return error
     if bounds:
-        return InvalidDataError(f"what was sent cannot be read: {type(error).__name__}")
+        return InvalidDataError(f"{bounds.what} cannot be read: {type(error).__name__}")
     from common.service.logs import place_of  # noqa: PLC0415 -- 20 MB that a child that does not fail need not load
 
     return ParleyError(f"{type(error).__name__} at {place_of(error)}")

@@ -159,7 +159,7 @@ def _sqlite(mode: str) -> Callable[[Path], None]:
 
 
 def _workbook(above: Sequence[Sequence[object]] = ()) -> Callable[[Path], None]:
-    """A workbook, by the least that its format asks for."""
+    """A workbook of the table."""
 
     def cell(value: object) -> str:
         if value is None:
@@ -170,29 +170,33 @@ def _workbook(above: Sequence[Sequence[object]] = ()) -> Callable[[Path], None]:
 
     def write(path: Path) -> None:
         lines = [*above, NAMES, *rows()]
-        sheet = "".join(f"<row>{''.join(map(cell, line))}</row>" for line in lines)
-        main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-        package = "http://schemas.openxmlformats.org/package/2006"
-        office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-        kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-        parts = {
-            "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
-            '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-            f'<Override PartName="/xl/workbook.xml" ContentType="{kind}.sheet.main+xml"/>'
-            f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{kind}.worksheet+xml"/></Types>',
-            "_rels/.rels": f'<Relationships xmlns="{package}/relationships">'
-            f'<Relationship Id="r1" Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-            "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}">'
-            '<sheets><sheet name="visits" sheetId="1" r:id="r1"/></sheets></workbook>',
-            "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
-            f'<Relationship Id="r1" Type="{office}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
-            "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{sheet}</sheetData></worksheet>',
-        }
-        with zipfile.ZipFile(path, "w") as book:
-            for name, text in parts.items():
-                book.writestr(name, '<?xml version="1.0" encoding="UTF-8"?>' + text)
+        write_workbook(path, "".join(f"<row>{''.join(map(cell, line))}</row>" for line in lines))
 
     return write
+
+
+def write_workbook(path: Path, sheet: str) -> None:
+    """A workbook of one sheet, whose rows are in XML, by the least that its format asks for."""
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
+        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/xl/workbook.xml" ContentType="{kind}.sheet.main+xml"/>'
+        f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{kind}.worksheet+xml"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{package}/relationships">'
+        f'<Relationship Id="r1" Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}">'
+        '<sheets><sheet name="visits" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
+        f'<Relationship Id="r1" Type="{office}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{sheet}</sheetData></worksheet>',
+    }
+    with zipfile.ZipFile(path, "w") as book:
+        for name, text in parts.items():
+            book.writestr(name, '<?xml version="1.0" encoding="UTF-8"?>' + text)
 
 
 _GERMAN = Text(separator=";", decimal=",", encoding="cp1252", ends=("\r\n",))

@@ -127,6 +127,7 @@ def test_a_child_that_is_no_longer_wanted_is_ended(child: str) -> None:
         ("bytearray(2**30)", TooLargeError, "more than 64 MB or 1 seconds"),
         ("os.abort()", TooLargeError, "more than 64 MB or 1 seconds"),  # as libraries do that have no memory left
         ("os.kill(os.getpid(), 11)", InvalidDataError, "crashed"),
+        ("raise SystemExit(1)", InvalidDataError, "crashed"),  # as a panic of Rust is, which is no Exception
         ("raise OverflowError('age is thirty-seven')", InvalidDataError, "cannot be read: OverflowError$"),
         ("raise InvalidDataError('column age is missing')", InvalidDataError, "^column age is missing$"),
         ("while True: pass", TooLargeError, "more than 64 MB or 1 seconds"),
