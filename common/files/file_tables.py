@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from common.data.columns import Columns
 from common.errors import InvalidDataError
-from common.files.cell_tables import json_table
+from common.files.cell_tables import json_table, sheet_table
 from common.files.column_names import columns_meant, same_columns
 from common.files.csv_format import CsvFormat
 from common.files.csv_tables import CsvTable, TextColumns, csv_stream
-from common.files.sheets import sheet_table
 from common.files.sources import DataSource, sqlite_table
 from common.files.streams import STREAM_ROWS, TableStream
 from common.files.tables import check_names, kind_of, one_kind, reading

@@ -17,11 +17,11 @@ import duckdb
 import pyarrow as pa
 
 from common.errors import InvalidDataError
+from common.files.cell_tables import sheet_table
 from common.files.csv_format import CsvFormat
 from common.files.csv_tables import TextColumns
 from common.files.file_tables import file_table
 from common.files.postgres_tables import PostgresReader
-from common.files.sheets import sheet_table
 from common.files.sources import DataSource, PostgresTable, Spill, TableAt, sqlite_table
 from common.files.sqlite_tables import sqlite_stream
 from common.files.streams import STREAM_ROWS, TableStream

@@ -1,4 +1,4 @@
-"""What the child process of `common.files.sheets` runs: it reads a sheet and sends it as Arrow's messages."""
+"""What the child process of `common.files.cell_tables` runs: it reads a sheet and sends it as Arrow's messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook
 
 from common.errors import InvalidDataError
 from common.files.cell_columns import cell_array, cell_type
-from common.files.sheets import sheet_bounds
+from common.files.cell_tables import cell_bounds
 from common.files.streams import STREAM_ROWS
 from common.service.child import AnyArray, send_arrays
 
@@ -95,4 +95,4 @@ def _head(path: Path, sheet: CalamineSheet) -> _Head | None:
 
 
 if __name__ == "__main__":
-    send_arrays(_arrays, sheet_bounds(Path(sys.argv[1])))
+    send_arrays(_arrays, cell_bounds(Path(sys.argv[1])))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import InvalidDataError
-from common.files.sheets import sheet_table
+from common.files.cell_tables import json_table, sheet_table
 from tests.support.dresses import write_workbook
 
 _NAMES = '<row r="1"><c r="A1" t="inlineStr"><is><t>age</t></is></c></row>'
@@ -34,5 +34,17 @@ def _repeated_cells(path: Path) -> None:
 def test_a_sheet_that_takes_too_much_ends_its_reader_alone(file: str, write: object, tmp_path: Path) -> None:
     assert callable(write)
     write(tmp_path / file)
-    with pytest.raises(InvalidDataError, match=rf"{file} takes more than 208 MB or 3 seconds to read: save .* as CSV$"):
+    with pytest.raises(InvalidDataError, match=rf"{file} takes more than 192 MB or 3 seconds to read: save .* as CSV$"):
         sheet_table(tmp_path / file)
+
+
+@pytest.mark.parametrize(
+    "records",
+    ["\n".join(f'{{"c{i}": 1}}' for i in range(20_000)), f'[{{"age": [{"[]," * 5_000_000}[]]}}]'],
+    ids=["no name in common", "lists in a cell"],
+)
+def test_records_that_take_too_much_end_their_reader_alone(records: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(records, encoding="utf-8")
+    with pytest.raises(InvalidDataError, match=r"json takes more than \d+ MB or \d+ seconds to read: save .* as CSV$"):
+        json_table(path)
