@@ -151,7 +151,7 @@ def canaries() -> tuple[Shard, Shard]:
 
 def audit(score: Callable[[FloatArray], FloatArray], **terms: Any) -> Audit:  # noqa: ANN401 -- of several kinds
     """An audit of sums of gradients at w = 0, by a score."""
-    given: dict[str, Any] = {"loss": Huber(0.5), "epsilon": 0.3, "delta": 0.9, "parameters": {}}
+    given: dict[str, Any] = {"loss": Huber(0.5), "epsilon": 9.0, "delta": 0.03, "parameters": {}}
     return Audit(*canaries(), score, **(given | {"message": np.zeros(4)} | terms))
 
 
@@ -523,6 +523,7 @@ AUDITS: dict[str, tuple[Audit, str]] = {
         "differ in 2 records",
     ),
     "another mechanism": (replace(FIRST, parameters={"sparse": True}), "changes numbers"),
+    "a delta at which leaks pass": (replace(FIRST, epsilon=0.3, delta=0.9), "lets too much pass"),
 }
 
 
@@ -548,6 +549,69 @@ def test_an_audit_takes_gaussian_noise_that_is_what_it_should_be() -> None:
 
     for each in tried(Audited()):
         print(each)
+
+
+Leak = Callable[[Query, Shard, IntArray, IntArray], tuple[int, IntArray]]
+"""A query, a shard, exact sums and noisy ones to the place of the number that leaks, and what it then is."""
+
+
+def nearly(part: int, place: int = 2) -> Leak:
+    """A part of the noise in one number."""
+    return lambda _query, _shard, total, noisy: (place, total[place] + (noisy[place] - total[place]) // part)
+
+
+def where(condition: Callable[[Query, Shard], bool], leak: Leak) -> Leak:
+    """A leak under a condition, and none else."""
+    return lambda query, shard, total, noisy: (
+        leak(query, shard, total, noisy) if condition(query, shard) else (0, noisy[0])
+    )
+
+
+EXACT: Leak = lambda _query, _shard, total, _noisy: (3, total[3])  # noqa: E731 -- one of many
+LEAKS: dict[str, Leak] = {
+    "the last number": EXACT,
+    "a number in the middle": lambda _query, _shard, total, _noisy: (1, total[1]),
+    "a sum of two numbers": lambda _query, _shard, total, noisy: (2, total[2] + total[3] - noisy[3]),
+    "a difference, by noise used twice": lambda _query, _shard, total, noisy: (2, total[2] + noisy[1] - total[1]),
+    "a number with a hundredth of the noise": nearly(100),
+    "a number with half of the noise": nearly(2),
+    "a number from the second round on": where(lambda query, _shard: query.round > 1, EXACT),
+    "a number of a rare class": where(lambda _query, shard: int((shard.y < 0).sum()) == 1, EXACT),
+    "the last bits": lambda _query, _shard, total, noisy: (0, noisy[0] >> 12 << 12 | (total[2] >> 22 & 0xFFF)),
+    "the last digits": lambda _query, _shard, total, noisy: (0, noisy[0] // 1000 * 1000 + total[2] // 2**24 % 1000),
+    "the parity of a sum": lambda _query, shard, _total, noisy: (
+        0, noisy[0] ^ (noisy[0] ^ noisy[1] ^ (shard.y[0] > 0)) & 1,
+    ),
+    "a sign": lambda _query, _shard, total, noisy: (0, np.copysign(noisy[0], total[0]).astype(np.int64)),
+    "how wide the noise is": lambda _query, shard, total, noisy: (
+        0, total[0] + (noisy[0] - total[0]) * (1 + 3 * (shard.y[0] > 0)),
+    ),
+    "which numbers are equal": lambda _query, shard, _total, noisy: (1, noisy[0] if shard.y[0] > 0 else noisy[1]),
+}  # fmt: skip
+
+
+LATE = {"a number with half of the noise", "a number from the second round on"}
+"""Those that are noticed late, so they take some seconds."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LATE else []) for name in LEAKS]
+)
+def test_an_audit_refuses_a_leak_that_its_author_does_not_look_at(name: str) -> None:
+    @algorithm
+    class Leaky(Advanced):
+        def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+            noisy = Advanced.local(self, query, prepared, facts, noise)
+            total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
+            place, leaked = LEAKS[name](query, prepared, total, noisy)
+            noisy[place] = leaked
+            return noisy
+
+        def proof(self, query: Query, facts: OwnFacts) -> Proof:
+            return FIRST
+
+    with pytest.raises(UnprovenError, match="tells neighbours' answers apart"):
+        tried(Leaky())
 
 
 # ── the registry ─────────────────────────────────────────────────────────────
