@@ -81,8 +81,8 @@ class Audit:
     The audit is of the same algorithm, with other numbers for some ``parameters``, at a budget and a loss that make the
     neighbours tell. The question is the one that the proof is of, with another ``message`` if that is not None.
     ``score`` takes answers (runs, m) in reals to numbers (runs,), larger where ``other`` is likelier. The suite adds a
-    score of its own, so a test that sees nothing proves nothing, and attacks extreme neighbours in every number, sum and
-    bit of an answer, so a leak elsewhere is refused. At ``epsilon`` and ``delta`` the event's delta is at most 0.01.
+    score of its own, so a test that sees nothing proves nothing, and attacks extreme neighbours in every number, sum
+    and bit of an answer. At ``epsilon`` and ``delta`` the event's delta is at most 0.01.
     """
 
     one: Shard
