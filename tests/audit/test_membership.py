@@ -23,7 +23,7 @@ from common.protocol.facts import FederationFacts
 from common.protocol.messages import Query
 from common.runs.pricing import transcript
 from tests.contracts.algorithms import Case, D, exact
-from tests.contracts.proving import Attack
+from tests.contracts.attacks import Attack
 from tests.support.noises import RoundNoise, ScaledNoise
 
 RUNS = 40_000
