@@ -28,6 +28,7 @@ from common.files.column_names import columns_meant, renamed, same_wanted
 from common.files.csv_format import CsvFormat
 from common.files.csv_tables import CsvTable
 from common.files.file_tables import file_table, source_files
+from common.files.parquet_files import as_texts, open_parquet
 from common.files.sources import DataSource
 from common.files.sparse_examples import list_blocks, sparse_blocks
 from common.files.streams import TableStream, gathered
@@ -129,13 +130,11 @@ def _collected_lists(stream: TableStream, study: Study, rules: CellRules) -> tup
 
 def load_parquet(paths: Sequence[Path], study: Study, rules: CellRules) -> Loaded:
     """The rows of files, of some columns after those of others; files know their numbers of rows."""
-    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- not for CSV
-
     with ExitStack() as stack:
         files = []
         for path in paths:
             with reading(path):
-                files.append(stack.enter_context(ParquetFile(path, buffer_size=2**16, pre_buffer=False)))
+                files.append(stack.enter_context(open_parquet(path, 2**16)))
         wanted = []
         for path, file in zip(paths, files, strict=True):
             check_names(path, names := file.schema_arrow.names)
@@ -165,7 +164,12 @@ def _add_parquet(loading: Loading, first: int, file: Any, meant: Mapping[str, st
         some = {name: meant[name] for name in names[i : i + most]}
         start = first
         for batch in file.iter_batches(rows, columns=list(some.values()), use_threads=False):
-            loading.add(start, block_of(_named(batch.select(list(some.values())), some), texts))
+            named = _named(batch.select(list(some.values())), some)
+            cells = [
+                column if name in texts else as_texts("the table", name, column)
+                for name, column in zip(named.schema.names, named.columns, strict=True)
+            ]
+            loading.add(start, block_of(pa.record_batch(cells, named.schema.names), texts))
             start += batch.num_rows
 
 

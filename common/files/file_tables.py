@@ -15,6 +15,7 @@ from common.files.cell_tables import json_table, sheet_table
 from common.files.column_names import columns_meant, same_columns
 from common.files.csv_format import CsvFormat
 from common.files.csv_tables import CsvTable, TextColumns, csv_stream
+from common.files.parquet_files import as_texts, open_parquet
 from common.files.sources import DataSource, sqlite_table
 from common.files.streams import STREAM_ROWS, TableStream
 from common.files.tables import check_names, kind_of, one_kind, reading
@@ -139,22 +140,23 @@ def _wider(path: Path, first: Path, column: Any, kind: Any) -> Any:  # noqa: ANN
 
 
 def _parquet_table(path: Path) -> TableStream:
-    with reading(path), _parquet(path) as file:
-        schema = pa.schema([(field.name, field.type) for field in file.schema_arrow])
+    from pyarrow.parquet import read_schema  # noqa: PLC0415 -- 5 MB, for who needs it
+
+    where = f"data file {path}"
+    with reading(path):
+        schema = pa.schema([(field.name, field.type) for field in read_schema(path)])
 
     def read() -> Iterator[Any]:
-        with _parquet(path) as file:
+        with open_parquet(path, 2**14) as file:
             for batch in file.iter_batches(STREAM_ROWS, use_threads=False):
-                yield pa.record_batch(batch.columns, schema=schema)
+                cells = [
+                    column if column.type == field.type else as_texts(where, field.name, column).cast(field.type)
+                    for field, column in zip(schema, batch.columns, strict=True)
+                ]
+                yield pa.record_batch(cells, schema=schema)
         pa.default_memory_pool().release_unused()  # pages of all columns, while the query goes on
 
-    return TableStream(f"data file {path}", schema, read)
-
-
-def _parquet(path: Path) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- 5 MB, for who needs it
-
-    return ParquetFile(path, buffer_size=2**14, pre_buffer=False)
+    return TableStream(where, schema, read)
 
 
 def _arrow_table(path: Path) -> TableStream:

@@ -21,6 +21,7 @@ from common.files.cell_tables import sheet_table
 from common.files.csv_format import CsvFormat
 from common.files.csv_tables import TextColumns
 from common.files.file_tables import file_table
+from common.files.parquet_files import check_texts
 from common.files.postgres_tables import PostgresReader
 from common.files.sources import DataSource, PostgresTable, Spill, TableAt, sqlite_table
 from common.files.sqlite_tables import sqlite_stream
@@ -140,13 +141,14 @@ def _taken(connection: duckdb.DuckDBPyConnection, stream: TableStream) -> tuple[
     reads = {kind: _reads(connection, kind) for kind in set(kinds.values())}
     left_out = [name for name, kind in kinds.items() if not reads[kind]]
     schema = pa.schema([(name, kind) for name, kind in kinds.items() if reads[kind]])
-    if schema.equals(pa.schema([(field.name, field.type) for field in stream.schema])):
-        return stream, []
+    are_alike = schema.equals(pa.schema([(field.name, field.type) for field in stream.schema]))
 
     def read() -> Iterator[Any]:
         for batch in stream.batches():
+            for field in schema:  # DuckDB gives texts once a row
+                check_texts(stream.name, field.name, batch.column(field.name))
             columns = [batch.column(field.name).cast(field.type) for field in schema]
-            yield pa.record_batch(columns, schema=schema)
+            yield batch if are_alike else pa.record_batch(columns, schema=schema)
 
     taken = TableStream(stream.name, schema, read)
     taken.notes = stream.notes

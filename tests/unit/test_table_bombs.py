@@ -5,10 +5,16 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import feather, parquet
 
 from common.errors import InvalidDataError
+from common.files import parquet_files
 from common.files.cell_tables import json_table, sheet_table
+from common.files.file_tables import file_table
+from common.files.query import open_stream
+from common.files.sources import DataSource
 from tests.support.dresses import write_workbook
 
 _NAMES = '<row r="1"><c r="A1" t="inlineStr"><is><t>age</t></is></c></row>'
@@ -48,3 +54,35 @@ def test_records_that_take_too_much_end_their_reader_alone(records: str, tmp_pat
     path.write_text(records, encoding="utf-8")
     with pytest.raises(InvalidDataError, match=r"json takes more than \d+ MB or \d+ seconds to read: save .* as CSV$"):
         json_table(path)
+
+
+@pytest.mark.parametrize(
+    "file", ["codes.parquet", "texts.parquet", "codes.feather"], ids=["of codes", "of texts", "of Arrow"]
+)
+def test_a_long_text_of_many_rows_is_not_written_out(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "MOST_TEXT", 10_000)
+    table = pa.table({"age": [40] * 2_000, "ward": pa.array(["x" * 1_000] * 2_000).dictionary_encode()})
+    path = tmp_path / file
+    if file.endswith("parquet"):
+        parquet.write_table(table, path, store_schema=file.startswith("codes"))
+    else:
+        feather.write_feather(table, path)
+    data = DataSource(source="SELECT * FROM visits", tables={"visits": str(path)})
+    with pytest.raises(InvalidDataError, match=f"{file}: column 'ward' has more than .* the longest of 1,000 bytes"):  # noqa: SIM117 -- the first is raised by either
+        with open_stream(data) as rows:
+            list(rows.batches())
+
+
+@pytest.mark.parametrize("encoding", [None, "DELTA_BYTE_ARRAY"])
+def test_texts_of_a_parquet_file_are_the_same_texts(
+    encoding: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "MOST_TEXT", 10_000)
+    long, n = "x" * 100, 2_800
+    table = pa.table({"ward": ["Nord", None, "", long] + ["Süd"] * (n - 4), "large": pa.array(["a"] * n)})
+    ways = {"use_dictionary": True} if encoding is None else {"use_dictionary": False, "column_encoding": encoding}
+    parquet.write_table(table, tmp_path / "table.parquet", row_group_size=900, **ways)
+    stream = file_table(str(tmp_path / "table.parquet"))
+    assert pa.Table.from_batches(stream.batches(), stream.schema).equals(table)
