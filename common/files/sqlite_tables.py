@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from common.files.streams import STREAM_ROWS, TableStream
 
 _HIDDEN = 1
 """How SQLite marks columns that SELECT * leaves out; it takes those that are generated."""
+_LONGEST = 2**24
+"""Bytes of a cell, which a view may make of nothing."""
+_STEPS, _STEPS_A_BYTE, _STEPS_APART = 3 * 10**8, 30, 10**5
+"""Steps of SQLite's machine that reading may take, of any file and by each byte more, for a view may never end; and
+after how many it is asked."""
 
 
 @contextmanager
@@ -36,16 +42,16 @@ def sqlite_stream(path: Path, table: str) -> Iterator[TableStream]:
             if not columns:
                 raise InvalidDataError(f"{name}: there is none of this name")
             schema = _schema(connection, table, columns)
-        except sqlite3.Error:
-            raise InvalidDataError(f"{name} cannot be read") from None
+        except sqlite3.Error as error:
+            raise InvalidDataError(f"{name} cannot be read{_why(error)}") from None
 
         def read() -> Iterator[Any]:
             try:
                 rows = connection.execute(f"SELECT * FROM {_quoted(table)}")  # noqa: S608 -- a quoted name
                 while some := rows.fetchmany(STREAM_ROWS):
                     yield _batch(some, schema)
-            except sqlite3.Error:
-                raise InvalidDataError(f"{name} cannot be read to its end") from None
+            except sqlite3.Error as error:
+                raise InvalidDataError(f"{name} cannot be read to its end{_why(error)}") from None
 
         yield TableStream(name, schema, read)
 
@@ -68,8 +74,22 @@ def _opened(path: Path, name: str) -> Iterator[sqlite3.Connection]:
         uri += "&immutable=1"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)) as connection:
         connection.execute("PRAGMA query_only = ON")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+        asked = count(1)
+        most = (_STEPS + _STEPS_A_BYTE * path.stat().st_size) // _STEPS_APART
+        connection.set_progress_handler(lambda: next(asked) > most, _STEPS_APART)
         connection.execute("BEGIN")
         yield connection
+
+
+def _why(error: sqlite3.Error) -> str:
+    """Which bound reading went beyond, and what to do; or nothing."""
+    code = getattr(error, "sqlite_errorcode", None)  # the module's own errors have none
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return ": it takes far more than its file's size: save its rows as a table"
+    if code == sqlite3.SQLITE_TOOBIG:
+        return f": a cell has more than {_LONGEST // 2**20} MB: make a view without it"
+    return ""
 
 
 def _can_be_read(uri: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 from pyarrow import feather, parquet
 
 from common.errors import InvalidDataError
-from common.files import parquet_files
+from common.files import parquet_files, sqlite_tables
 from common.files.cell_tables import json_table, sheet_table
 from common.files.file_tables import file_table
 from common.files.query import open_stream
@@ -86,3 +88,23 @@ def test_texts_of_a_parquet_file_are_the_same_texts(
     parquet.write_table(table, tmp_path / "table.parquet", row_group_size=900, **ways)
     stream = file_table(str(tmp_path / "table.parquet"))
     assert pa.Table.from_batches(stream.batches(), stream.schema).equals(table)
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT i FROM r", "far more than its file"),
+        ("SELECT zeroblob(900000000) AS i", "a cell has more than 16 MB"),
+    ],
+)
+def test_a_view_that_makes_much_of_nothing_is_ended(
+    view: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_tables, "_STEPS", 10**6)
+    with closing(sqlite3.connect(tmp_path / "lab.sqlite")) as connection:
+        connection.execute(f"CREATE VIEW labs AS {view}")
+    with (
+        pytest.raises(InvalidDataError, match=words),
+        sqlite_tables.sqlite_stream(tmp_path / "lab.sqlite", "labs") as rows,
+    ):
+        list(rows.batches())
