@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from unicodedata import normalize
 
+MOST_TOLD = 200
+"""Characters of a text from outside that are told: as many as a name in a study may have."""
 _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 
 
@@ -35,6 +37,15 @@ def spelling(value: object) -> str | None:
         return text or None
     whole, rest = number.groups()
     return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
+
+
+def shortened(text: str) -> str:
+    """A text from outside, such as a column's name, as it is told: no more than its first 200 characters.
+
+    >>> shortened("age"), len(shortened("a" * 1000))
+    ('age', 203)
+    """
+    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}..."
 
 
 def so_many(count: int, thing: str) -> str:

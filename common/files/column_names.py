@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from common.encoding.spelling import shortened
 from common.errors import InvalidDataError
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
@@ -97,7 +98,7 @@ def columns_meant(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]
 
 def renamed(meant: Mapping[str, str]) -> list[str]:
     """What to say of columns that are not spelt as the names that mean them."""
-    return [f"column {column!r} is read as {name!r}" for name, column in meant.items() if name != column]
+    return [f"column {shortened(column)!r} is read as {name!r}" for name, column in meant.items() if name != column]
 
 
 def same_columns(path: Path, names: Collection[str], first: Path, first_names: Collection[str]) -> dict[str, str]:
@@ -123,7 +124,7 @@ def same_columns(path: Path, names: Collection[str], first: Path, first_names: C
 
 def lacks(path: Path, column: str, other: Path) -> InvalidDataError:
     """The error for a file without a column that another file of the same table has."""
-    return InvalidDataError(f"data file {path} lacks column {column!r}, which {other} has")
+    return InvalidDataError(f"data file {path} lacks column {shortened(column)!r}, which {other} has")
 
 
 def same_wanted(path: Path, meant: Collection[str], first: Path, first_meant: Collection[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from common.data.columns import Columns
+from common.encoding.spelling import shortened
 from common.errors import InvalidDataError
 from common.files.cell_tables import json_table, sheet_table
 from common.files.column_names import columns_meant, same_columns
@@ -133,8 +134,8 @@ def _wider(path: Path, first: Path, column: Any, kind: Any) -> Any:  # noqa: ANN
         both = pa.unify_schemas([pa.schema([each]) for each in plain], promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         raise InvalidDataError(
-            f"data file {path}: column {column.name!r} is of type {kind}, and of type {column.type} in {first}: "
-            "make them alike"
+            f"data file {path}: column {shortened(column.name)!r} is of type {kind}, and of type {column.type} "
+            f"in {first}: make them alike"
         ) from None
     return pa.field(column.name, both.field(0).type)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from common.data.cells import MISSING_TEXTS
+from common.encoding.spelling import shortened
 from common.errors import InvalidDataError
 from common.files.csv_format import CsvFormat
 
@@ -157,8 +158,8 @@ def _decided(evidence: SignEvidence, separator: str, where: str) -> str:
     proved, possible = evidence.proved, evidence.possible
     if len(proved) == 2:  # noqa: PLR2004 -- both signs
         raise InvalidDataError(
-            f"{where}: numbers have a decimal point in column {proved['point']!r}, and a decimal comma in column "
-            f"{proved['comma']!r}: {say}"
+            f"{where}: numbers have a decimal point in column {shortened(proved['point'])!r}, and a decimal comma "
+            f"in column {shortened(proved['comma'])!r}: {say}"
         )
     if proved:
         return next(iter(proved))
@@ -167,8 +168,8 @@ def _decided(evidence: SignEvidence, separator: str, where: str) -> str:
         doubtful = {}
     for sign, column in doubtful.items():
         raise InvalidDataError(
-            f"{where}: in column {column!r} a {sign} may be the decimal sign of numbers, or stand between thousands, "
-            f"and no column tells: {say}"
+            f"{where}: in column {shortened(column)!r} a {sign} may be the decimal sign of numbers, or stand between "
+            f"thousands, and no column tells: {say}"
         )
     return "point"
 

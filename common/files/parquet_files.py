@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from common.data.loading import BLOCK_ROWS
+from common.encoding.spelling import shortened
 from common.errors import InvalidDataError
 
 MOST_TEXT = 2**26
@@ -88,8 +89,8 @@ def check_texts(where: str, name: str, column: Any) -> None:  # noqa: ANN401 -- 
     most = compute.max(sizes).as_py() or 0
     if most * len(column) > MOST_TEXT and (compute.sum(sizes.take(column.indices)).as_py() or 0) > MOST_TEXT:
         raise InvalidDataError(
-            f"{where}: column {name!r} has more than {MOST_TEXT // 2**20} MB of texts in {len(column):,} rows, the "
-            f"longest of {most:,} bytes: save the table without it"
+            f"{where}: column {shortened(name)!r} has more than {MOST_TEXT // 2**20} MB of texts in "
+            f"{len(column):,} rows, the longest of {most:,} bytes: save the table without it"
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from common.encoding.spelling import shortened
 from common.errors import InvalidDataError
 from common.files.cell_tables import sheet_table
 from common.files.csv_format import CsvFormat
@@ -105,7 +106,7 @@ def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None 
     ):
         taken = {name: _taken(connection, stream) for name, stream in streams.items()}
         streams = {name: stream for name, (stream, _) in taken.items()}
-        left_out = [f"{column!r} of {name}" for name, (_, columns) in taken.items() for column in columns]
+        left_out = [f"{shortened(column)!r} of {name}" for name, (_, columns) in taken.items() for column in columns]
         stack.enter_context(_telling(streams, left_out))
         for name, stream in streams.items():
             connection.register(name, stream)
@@ -181,8 +182,8 @@ def _naming(relation: duckdb.DuckDBPyRelation, streams: Mapping[str, TableStream
         for name in relation.columns[:_MOST_TRIED]:
             if not _gives(relation, name):
                 raise InvalidDataError(
-                    f"data.source: column {name!r}, of type {kinds[name]}, cannot be read ({type(error).__name__}): "
-                    "leave it out, or make a number or a text of it"
+                    f"data.source: column {shortened(name)!r}, of type {kinds[name]}, cannot be read "
+                    f"({type(error).__name__}): leave it out, or make a number or a text of it"
                 ) from None
         raise
 

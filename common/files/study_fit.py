@@ -13,7 +13,7 @@ from common.data.doubts import Doubt
 from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
 from common.data.loading import NARROW, Loaded
 from common.data.study import Study
-from common.encoding.spelling import so_many
+from common.encoding.spelling import shortened, so_many
 from common.files.column_names import check_header, columns_meant, identifier_words, near_name, person_words
 from common.files.examples import load_examples, load_source
 from common.files.file_tables import column_names, source_files
@@ -166,7 +166,7 @@ def fit_of(
     Any other InvalidDataError passes: then there is no table, or no row.
     """
     known = frozenset(columns_meant(names, study.table_names).values())
-    extra = tuple(name for name in names if name and name not in known)
+    extra = tuple(shortened(name) for name in names if name and name not in known)
     numbers = {each.name for each in study.named if isinstance(each, Feature) and each.upper - each.lower > 1}
     wanted = tuple(
         name for name in study.table_names if identifier_words(name) or (name in numbers and person_words(name))

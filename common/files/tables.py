@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from common.encoding.saved_text import is_utf16
+from common.encoding.spelling import shortened
 from common.errors import InvalidDataError
 
 TableKind = Literal["csv", "parquet", "arrow", "json", "sheet"]
@@ -143,7 +144,7 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 def check_columns(what: str, names: Sequence[str]) -> None:
     """Raise InvalidDataError for rows that have a column twice; ``what`` has them."""
     if twice := _twice(names):
-        raise InvalidDataError(f"{what} names columns twice: {', '.join(twice[:5])}")
+        raise InvalidDataError(f"{what} names columns twice: {', '.join(map(shortened, twice[:5]))}")
 
 
 def _twice(names: Sequence[str]) -> list[str]:

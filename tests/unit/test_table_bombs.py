@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zipfile
 from contextlib import closing
@@ -11,12 +12,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
+from common.data.columns import Feature, Label
+from common.data.study import Study
 from common.errors import InvalidDataError
 from common.files import parquet_files, sqlite_tables
 from common.files.cell_tables import json_table, sheet_table
 from common.files.file_tables import file_table
 from common.files.query import open_stream
 from common.files.sources import DataSource
+from common.files.study_fit import fit_of_file
 from tests.support.dresses import write_workbook
 
 _NAMES = '<row r="1"><c r="A1" t="inlineStr"><is><t>age</t></is></c></row>'
@@ -108,3 +112,13 @@ def test_a_view_that_makes_much_of_nothing_is_ended(
         sqlite_tables.sqlite_stream(tmp_path / "lab.sqlite", "labs") as rows,
     ):
         list(rows.batches())
+
+
+def test_a_long_name_is_told_by_its_beginning(tmp_path: Path) -> None:
+    study = Study(
+        name="s", features=(Feature(name="age", lower=0, upper=120),), label=Label(name="ill", values=("0", "1"))
+    )
+    (tmp_path / "table.jsonl").write_text(json.dumps({"age": 40, "ill": "0", "n" * 100_000: 1}), encoding="utf-8")
+    fit = fit_of_file(study, tmp_path / "table.jsonl")
+    assert fit.fits
+    assert len(json.dumps(fit.to_json())) + len("".join(fit.lines())) < 2_000

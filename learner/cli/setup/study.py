@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from common.encoding.spelling import shortened
 from common.errors import ConflictError, InvalidInputError
 from common.service.commands import (
     AsIsOption,
@@ -266,11 +267,11 @@ def _tell(draft: StudyDraft, rows: OwnRows | None, target: Path, output: Format)
     if output == "json":
         return
     for name, why in draft.left_out.items():
-        typer.echo(f"  left out {name!r}: {why}", err=True)
+        typer.echo(f"  left out {shortened(name)!r}: {why}", err=True)
     if draft.left_out:
         typer.echo("  take one all the same by --column NAME; --leave-out NAME leaves another out", err=True)
     for name, why in draft.doubtful.items():
-        typer.echo(f"  warning: {name!r} {why}", err=True)
+        typer.echo(f"  warning: {shortened(name)!r} {why}", err=True)
     for line in rows.lines() if rows else ():
         typer.echo(f"  {line}", err=True)
     typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)
