@@ -74,6 +74,8 @@ LOOKED = 150
 _MOST_CLAIMED = 6.0
 """The largest epsilon that an attack on some thousand answers can show to be too small."""
 ROUNDING = 1e-9
+_FINE, _AGAIN = 2.0**24, 3
+"""Noise so wide, in units, comes again so often with a chance below ALARM."""
 _PAIRS, _BITS, _READ = 10, 16, 0.01
 """Neighbours for each message; bits that noise must reach; how far noise that is read may be off, in parts of it."""
 
@@ -387,7 +389,8 @@ class Trial:
         self.query = self.queries[-1]
         first = self.setting.shard(np.random.default_rng(5))
         alike = Shard(np.broadcast_to(first.X[:1], first.X.shape), np.ones_like(first.y))
-        self.shards = first, Shard(0 * first.X, first.y), alike
+        rare = Shard(alike.X, np.where(np.arange(len(alike.y)) == 0, -1.0, 1.0))  # a class of one row
+        self.shards = first, Shard(0 * first.X, first.y), alike, rare
         self.prepared = {
             i: [self.algorithm.prepare(shard, own) for shard in self.shards] for i, own in self.owns.items()
         }
@@ -437,6 +440,7 @@ class Trial:
             moved.append(self.sensitivity(self.owns[members[0]], query))
         each = np.array(drawn)
         self.check_bits(each, np.array(list(exact.values())))
+        self.check_repeats(each)
         sums = to_reals(each.reshape(self.runs, self.parts, *each.shape[1:]).sum(axis=1))
         return np.asarray(sums / np.reshape(moved, (-1, *[1] * (sums.ndim - 1))))
 
@@ -448,6 +452,12 @@ class Trial:
             odd = (noise >> bit & 1).reshape(-1)
             if 2 * stats.norm.sf(abs(odd.mean() - 0.5) * 2 * math.sqrt(len(odd))) * _BITS < ALARM:
                 raise UnprovenError(f"{self.where}: the noise leaves bit {bit} of an answer as it is")
+
+    def check_repeats(self, noise: IntArray) -> None:
+        """That fine noise does not come again, as it does where an answer is exact for some data."""
+        for column in noise.reshape(len(noise), -1).T:
+            if column.std() > _FINE and np.unique(column, return_counts=True)[1].max() > _AGAIN:
+                raise UnprovenError(f"{self.where}: the same noise comes again, so some answers may have none")
 
     def together(self, noise: Noise) -> FloatArray:
         """Likewise of a stack of parties that hold the same, (STACKED, ..., m)."""
@@ -749,7 +759,7 @@ class Trial:
 
     def check_extremes(self, *, whole: bool) -> None:
         """That nothing tells extreme neighbours apart; if ``whole``, beside two bases, by two messages and parties."""
-        first, _, alike = self.shards
+        first, _, alike, _ = self.shards
         bases = [(first, self.queries[0], self.group[0]), (alike, self.queries[-1], self.group[-1])]
         for base, query, index in bases if whole else bases[self.query.round % 2 :][:1]:
             members = [index, *(self.group * MINIMUM)[: self.parts - 1]]

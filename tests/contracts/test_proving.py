@@ -282,6 +282,18 @@ class ForSomeData(DpGd):
         return np.asarray(total + drawn * (np.ptp(prepared.y, axis=-1, keepdims=True) > 0))
 
 
+@algorithm
+class ForRareClasses(DpGd):
+    """One number without noise where a class has one row."""
+
+    def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
+        """The sum, and noise or none in the last number."""
+        noisy = DpGd.local(self, query, prepared, facts, noise)
+        if (np.sum(prepared.y < 0, axis=-1) == 1).all():
+            noisy[..., -1] = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)[..., -1]
+        return noisy
+
+
 def ranks(_prepared: object, answers: FloatArray) -> FloatArray:
     """Normal numbers in the order of answers: the law that is due, whatever the answers' is."""
     order = (answers.argsort(axis=0).argsort(axis=0) + 0.5) / len(answers)
@@ -437,6 +449,7 @@ class ReleasesMore(SignsOfSums):
     "cheat",
     [
         ForSomeData,
+        ForRareClasses,
         MadeUp,
         DrawnOnce,
         CutOff,
