@@ -232,9 +232,8 @@ class CallerTurns:
             self._count -= 1
             if not turns:
                 del self._turns[turn.caller]
-            if (
-                self._most_rest and len(self._waiting.get(turn.caller, ())) > goes_on
-            ):  # more than this work's next slice
+            n_others = len(self._waiting.get(turn.caller, ())) - goes_on  # without the next slice of this work
+            if self._most_rest and n_others > 0:
                 self._rest_after(turn, time.monotonic())
             self._serve()
 
