@@ -24,8 +24,8 @@ _REMEDIES: Mapping[FaultKind, str] = {
     "list missing": _DROPS,
     "label missing": _DROPS,
     "not numeric": 'a cell without a number has to be empty, or "NA" or the like, or what --csv or data.csv says '
-    "is missing, where how numbers are written is said too; where other signs stand beside numbers, such as % or a "
-    "unit, a query as the source takes them off",
+    "is missing, where how numbers are written is said too, and signs beside numbers, such as % or a unit, are taken "
+    "off by a query as the source",
     "beyond the bounds": 'data.out_of_bounds = "clip" in the settings, or --clip, clips values to the bounds; a number '
     "that stands for a missing value, such as -999, is said to by --value COLUMN:-999=",
     "no whole number as a place": 'places are whole numbers: what else LIBSVM rows say, such as a "qid", has to go',
