@@ -13,6 +13,7 @@ from pkgutil import walk_packages
 
 _EXTRAS = {
     "common.files.postgres_tables": "adbc_driver_postgresql",
+    "common.files.sheet_reader": "python_calamine",
     "common.service.tracing.spans": "opentelemetry.sdk",
     "learner.models.onnx_graph": "onnx",
     "learner.models.sklearn_pipeline": "skops",
