@@ -40,6 +40,7 @@ _TRUTHS = (
 """Words for no and yes, as columns have them."""
 _NUMBERED = frozenset({"1", "2"})
 """Values that some forms have for no and yes, and others for yes and no."""
+_TRUTH_WORDS = _NUMBERED.union(*_TRUTHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +139,4 @@ def _is_far(code: float, least: float, most: float) -> bool:
 
 def truths_among(values: Iterable[object]) -> set[str]:
     """Of values those that are words for yes or no, as they are spelt."""
-    words = {*_NUMBERED, *(word for pair in _TRUTHS for word in pair)}
-    return {text for value in values if (text := spelling(value)) is not None and text.lower() in words}
+    return {text for value in values if (text := spelling(value)) is not None and text.lower() in _TRUTH_WORDS}

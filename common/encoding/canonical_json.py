@@ -143,8 +143,7 @@ def check_counts(body: bytes, most_values: int = _MOST_VALUES, most_nests: int =
 
 def own_json(text: bytes | str) -> Any:  # noqa: ANN401 -- any JSON value
     """JSON that this program wrote. Raises ValueError. Other threads run while a long one is read."""
-    many = text.count(":") if isinstance(text, str) else text.count(b":")
-    return json.loads(text, cls=_UnhurriedDecoder if many > _MANY_NAMES else None)
+    return json.loads(text, cls=_decoder_for(text))
 
 
 def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: ANN401 -- any JSON value
@@ -162,7 +161,7 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
 
     value = json.loads(
         body,
-        cls=_UnhurriedDecoder if body.count(b":") > _MANY_NAMES else None,
+        cls=_decoder_for(body),
         parse_constant=constant,
         parse_float=_finite,
         parse_int=_whole,
@@ -171,6 +170,12 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
     if b"\\u" in body or b"\0" in body:  # the second: of UTF-16, which may spell the first otherwise
         _UNSPELT.encode(value).encode()
     return value
+
+
+def _decoder_for(text: bytes | str) -> type[json.JSONDecoder] | None:
+    """The decoder that lets other threads run, of a text that may have many names; None for the standard one."""
+    n_colons = text.count(":") if isinstance(text, str) else text.count(b":")
+    return _UnhurriedDecoder if n_colons > _MANY_NAMES else None
 
 
 def _finite(text: str) -> float:

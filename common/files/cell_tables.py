@@ -12,17 +12,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from common.errors import InvalidDataError, TooLargeError
 from common.files.streams import TableStream
 from common.files.tables import reading
-from common.service.child import ChildBounds, receive_arrays
+from common.service.child import AnyArray, ChildBounds, receive_arrays
 
 _MEMORY, _MEMORY_A_BYTE = 192 * 2**20, 8
 """Bytes that reading may take: for 2 million cells, however well they are packed, and by each byte of the file more."""
 _SECONDS, _BYTES_A_SECOND = 3, 2**22
-"""Seconds of the processor likewise."""
+"""Seconds of the processor that reading may take: of any file, and one more for each so many bytes."""
 
 
 def json_table(path: Path) -> TableStream:
@@ -54,6 +55,11 @@ def cell_bounds(path: Path) -> ChildBounds:
         what=f"data file {path}",
         remedy="save the table alone, as CSV",
     )
+
+
+def arrow_message(part: Any) -> AnyArray:  # noqa: ANN401 -- pyarrow has no types
+    """A schema or a batch of rows as a child sends it: the first is the schema."""
+    return np.frombuffer(part.serialize(), np.uint8)
 
 
 def _cells(reader: str, path: Path, *arguments: str) -> TableStream:

@@ -10,14 +10,13 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from common.encoding.canonical_json import NameTwiceError, distinct_names
 from common.encoding.saved_text import decode_text
 from common.errors import InvalidDataError, TooLargeError
 from common.files.cell_columns import cell_array, cell_type
-from common.files.cell_tables import cell_bounds
+from common.files.cell_tables import arrow_message, cell_bounds
 from common.files.streams import STREAM_ROWS
 from common.service.child import AnyArray, send_arrays
 
@@ -29,10 +28,10 @@ def _arrays() -> Iterator[AnyArray]:
     """The schema of the file that the command line names, then its rows, each as bytes."""
     columns = _columns(Path(sys.argv[1]))
     schema = pa.schema([(name, cell_type(cells)) for name, cells in columns.items()])
-    yield np.frombuffer(schema.serialize(), np.uint8)
+    yield arrow_message(schema)
     table = pa.table([cell_array(columns.pop(field.name), field.type) for field in schema], schema=schema)
     for batch in table.to_batches(STREAM_ROWS):
-        yield np.frombuffer(batch.serialize(), np.uint8)
+        yield arrow_message(batch)
 
 
 def _columns(path: Path) -> dict[str, list[Any]]:

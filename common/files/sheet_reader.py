@@ -9,13 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook
 
 from common.errors import InvalidDataError
 from common.files.cell_columns import cell_array, cell_type
-from common.files.cell_tables import cell_bounds
+from common.files.cell_tables import arrow_message, cell_bounds
 from common.files.streams import STREAM_ROWS
 from common.service.child import AnyArray, send_arrays
 
@@ -28,12 +27,12 @@ def _arrays() -> Iterator[AnyArray]:
     path, *inner = sys.argv[1:]
     sheet, head = _filled_sheet(Path(path), inner)
     schema = pa.schema([(name, cell_type(kinds.values())) for name, _, kinds in head.columns])
-    yield np.frombuffer(schema.serialize(), np.uint8)
+    yield arrow_message(schema)
     body = (row for row in islice(_rows(sheet), head.place + 1, None) if any(cell is not None for cell in row))
     while rows := list(islice(body, STREAM_ROWS)):
         cells = list(zip(*rows, strict=True))
         arrays = [cell_array(cells[i], field.type) for field, (_, i, _) in zip(schema, head.columns, strict=True)]
-        yield np.frombuffer(pa.record_batch(arrays, schema=schema).serialize(), np.uint8)
+        yield arrow_message(pa.record_batch(arrays, schema=schema))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,9 @@ def _opened(path: Path, name: str) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-        asked = count(1)
+        calls = count(1)
         most = (_STEPS + _STEPS_A_BYTE * path.stat().st_size) // _STEPS_APART
-        connection.set_progress_handler(lambda: next(asked) > most, _STEPS_APART)
+        connection.set_progress_handler(lambda: next(calls) > most, _STEPS_APART)
         connection.execute("BEGIN")
         yield connection
 

@@ -268,9 +268,9 @@ class Engine:
 
     def _read(self, run: str) -> Run:
         """A run whose specification has been read, which of many columns takes long: for a thread."""
-        found = self._store.run(run)
-        _ = found.spec.study.digest
-        return found
+        stored = self._store.run(run)
+        _ = stored.spec.study.digest
+        return stored
 
     def _settle(self, run: Run, found: Recruited, time: RoundTime) -> None:
         """Choose what the run leaves open, and plan it: for a thread."""

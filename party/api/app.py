@@ -138,9 +138,8 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
     _add_runs(app, desk)
     add_witness(app, desk, witness)
     _add_rounds(app, desk, stock)
-    app.router.routes.insert(
-        0, app.router.routes.pop()
-    )  # rounds: nearly every request is one, and the first match counts
+    routes = app.router.routes
+    routes.insert(0, routes.pop())  # that of rounds: nearly all requests are for one, and the first match counts
     return app
 
 
@@ -301,9 +300,9 @@ def _read_query(request: Request, body: bytes | bytearray) -> Query:
     """The question of a request; raises InvalidInputError or UnsupportedMediaError."""
     if is_json(request):
         return _read_json(_round_of(request), body)
-    asked = dict(parse_qsl(request.scope["query_string"].decode("latin-1")))
-    reveal: Reveal = "each" if asked.get("reveal") == "each" else "sum"
-    return Query(_round_of(request), asked.get("step", ""), unpack_array(body, "<f8"), reveal)
+    parameters = dict(parse_qsl(request.scope["query_string"].decode("latin-1")))
+    reveal: Reveal = "each" if parameters.get("reveal") == "each" else "sum"
+    return Query(_round_of(request), parameters.get("step", ""), unpack_array(body, "<f8"), reveal)
 
 
 def _round_of(request: Request) -> int:

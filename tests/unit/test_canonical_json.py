@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 import pytest
@@ -57,22 +58,27 @@ def test_both_scanners_refuse_what_is_no_json(text: str) -> None:
         read_json(text.encode("utf-8", "surrogatepass"))
 
 
+def calls_in(work: Callable[[], object], kind: str) -> int:
+    """How many calls of a kind, by its name for `sys.setprofile`, some work makes."""
+    n_calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal n_calls
+        n_calls += event == kind
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return n_calls
+
+
 @pytest.mark.parametrize("value", [b"null", b'""', b"[]"])
 def test_a_long_object_is_read_name_by_name(value: bytes) -> None:
     """Between two calls from Python other threads have their turn."""
     body = b"{" + b",".join(b'"%d":%s' % (number, value) for number in range(MANY)) + b"}"
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "c_call"
-
-    sys.setprofile(count)
-    try:
-        read_json(body)
-    finally:
-        sys.setprofile(None)
-    assert calls > MANY
+    assert calls_in(lambda: read_json(body), "c_call") > MANY
 
 
 def test_an_object_has_no_more_names_than_any() -> None:
@@ -95,15 +101,5 @@ def test_what_is_spelt_text_by_text_is_spelt_as_ever(value: object, ensure_ascii
 
 def test_what_has_a_digest_is_spelt_text_by_text() -> None:
     """Between two calls of Python other threads have their turn."""
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
-        canonical_digest({"study": {"features": [{"name": str(number)} for number in range(100)]}})
-    finally:
-        sys.setprofile(None)
-    assert calls > 200
+    value = {"study": {"features": [{"name": str(number)} for number in range(100)]}}
+    assert calls_in(lambda: canonical_digest(value), "call") > 200
